@@ -30,7 +30,7 @@ SPECS = (
     "architecture", "instance_store",
 )  # fmt: skip
 """Facts about hardware: fields of an InstanceType that each have a source."""
-NO_PRICE_NOTE = "no dated reading of the us-east-1 list found"
+NO_PRICE_NOTE = "no dated copy of the us-east-1 price list found"
 NEAREST_TYPES_SHOWN = 6
 
 

@@ -215,7 +215,9 @@ def _wanted(schema: Mapping[str, Any]) -> str | None:
         return f"a number from {schema['minimum']:g} to {schema['maximum']:g}"
     if schema.get("minLength") == 1:
         return "a non-empty string"
-    return {"string": "a text", "array": "a list", "boolean": "true or false"}.get(kind, "a number")
+    return {"string": ("a string"), "array": "a list", "boolean": "true or false"}.get(
+        kind, "a number"
+    )
 
 
 def processing_type_problem(instance_type: str) -> str | None:

@@ -37,7 +37,7 @@ _HIDDEN_FIELDS = (
 )
 """Fields whose values may be secret; messages leave the values out."""
 _KINDS_OF_VALUES = {
-    str: "a text", int: "a whole number", float: "a number", bool: "true or false",
+    str: "a string", int: "a whole number", float: "a number", bool: "true or false",
     tuple: "a list", dict: "a mapping",
 }  # fmt: skip
 _MAX_PROBLEMS = 20
@@ -62,8 +62,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
     folder = path.resolve().parent
     if not _is_text(str(folder)):
         raise ConfigError(
-            f"{path}: the name of its directory is not UTF-8,"
-            " and records hold it as text; rename it"
+            f"{path}: the name of its directory is not valid UTF-8, and records store it as "
+            "text; rename it"
         )
     return _config_of(raw, overrides, str(path), folder)
 
@@ -133,7 +133,7 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
         problems += _explain(error)
     problems += [*_instance_problems(raw), *_region_problems(raw), *_expectation_problems(raw)]
     if len(problems) > _MAX_PROBLEMS:
-        problems[_MAX_PROBLEMS:] = [f"  … and {len(problems) - _MAX_PROBLEMS} more of the kind"]
+        problems[_MAX_PROBLEMS:] = [f"  … and {len(problems) - _MAX_PROBLEMS} more like these"]
     if problems:
         raise ConfigError(f"{origin} is not a valid benchmark config:\n" + "\n".join(problems))
     return config
@@ -240,7 +240,7 @@ def _read_text(path: Path) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ConfigError(f"{path}: a directory, a device or a pipe; give a file")
+            raise ConfigError(f"{path}: this is a directory, device or pipe; give a file")
         content = file.read(4 * MAX_CHARACTERS + 1)
     if len(content) > 4 * MAX_CHARACTERS:
         raise ConfigError(
@@ -259,11 +259,11 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
             f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]"
         )
     if len(parts) > MAX_DEPTH:
-        raise ConfigError(f"--set {shown}=…: a name of {len(parts)} parts; at most {MAX_DEPTH}")
-    if not _is_text(key):
         raise ConfigError(
-            f"--set {key!r}=…: the name contains half a character (a byte that is not UTF-8)"
+            f"--set {shown}=…: the name has {len(parts)} parts; at most {MAX_DEPTH} are allowed"
         )
+    if not _is_text(key):
+        raise ConfigError(f"--set {key!r}=…: the name contains a byte that is not valid UTF-8")
     try:
         value = parse_yaml(text, f"--set {shown}")
     except yaml.YAMLError as error:

@@ -51,7 +51,9 @@ def _check_source(source: str) -> str:
         )
     _check_form_of_bucket(source.split("/")[2])
     if len(source.encode()) > len("s3://") + 63 + 1 + MAX_S3_KEY_BYTES:
-        raise ValueError(f"a prefix of more than {MAX_S3_KEY_BYTES} bytes, S3's limit for a key")
+        raise ValueError(
+            f"the prefix is longer than {MAX_S3_KEY_BYTES} bytes, S3's limit for a key"
+        )
     return source
 
 
@@ -87,10 +89,10 @@ def _check_bucket(name: str) -> str:
 def _check_path(path: str) -> str:
     size = len(path.encode())
     if size > MAX_PATH_BYTES:
-        raise ValueError(f"a path of {size} bytes; Linux allows {MAX_PATH_BYTES}")
+        raise ValueError(f"the path has {size} bytes; Linux allows {MAX_PATH_BYTES}")
     longest = max(len(name.encode()) for name in path.split("/"))
     if longest > MAX_NAME_BYTES:
-        raise ValueError(f"a name of {longest} bytes; Linux allows {MAX_NAME_BYTES}")
+        raise ValueError(f"a file name in it has {longest} bytes; Linux allows {MAX_NAME_BYTES}")
     return path
 
 
@@ -102,8 +104,8 @@ def _check_image(reference: str) -> str:
         )
     if not _IMAGE.fullmatch(reference):
         raise ValueError(
-            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…; a repository is of"
-            " lower-case letters, digits and, between these, . _ - and /"
+            "expected a reference such as REGISTRY/REPOSITORY:TAG or …@sha256:…; a repository "
+            "name consists of lower-case letters, digits and, between these, . _ - and /"
         )
     return reference
 
@@ -143,7 +145,7 @@ def url_problem(url: str) -> str | None:
     if not parts.hostname:
         return "the host is missing"
     if port == 0:
-        return "port 0 cannot be called"
+        return "port 0 cannot be connected to"
     if "@" in parts.netloc:
         return "no user or password here (platform.credentials selects the keys)"
     return "an endpoint has no query or fragment" if parts.query or parts.fragment else None

@@ -45,11 +45,11 @@ def parse_yaml(text: str, name: str = "the text") -> Any:
         yaml.YAMLError: The document is invalid or too large; mostly with line and column.
     """
     if len(text) > MAX_CHARACTERS:
-        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")
+        raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
     if found := _SURROGATE.search(text):
         line = text.count("\n", 0, found.start()) + 1
         raise yaml.YAMLError(
-            f"line {line} contains half a character (a lone surrogate, or a byte that is not UTF-8)"
+            f"line {line} contains a lone surrogate, or a byte that is not valid UTF-8"
         )
     try:
         loader = _StrictLoader(text, name)
@@ -87,7 +87,7 @@ class _StrictLoader(yaml.SafeLoader):
         """Compose a scalar; reject lone surrogates."""
         node = super().compose_scalar_node(anchor)
         if _SURROGATE.search(node.value):
-            raise _error("this text contains half a character (a lone surrogate)", node.start_mark)
+            raise _error("this text contains a lone surrogate", node.start_mark)
         return node
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
@@ -100,7 +100,7 @@ class _StrictLoader(yaml.SafeLoader):
             raise _error(f"nested more than {MAX_DEPTH} levels deep", event.start_mark)
         self._node_count += 1
         if self._node_count > MAX_NODES:
-            raise _error(f"this is more than {MAX_NODES} values", event.start_mark)
+            raise _error(f"the document has more than {MAX_NODES} values", event.start_mark)
         self._open_anchors.append(anchor)
         node = super().compose_node(parent, index)
         self._open_anchors.pop()
@@ -128,21 +128,21 @@ class _StrictLoader(yaml.SafeLoader):
         text = node.value
         if len(text) > MAX_NUMBER_CHARACTERS:
             raise _error(
-                f"a number of {len(text)} characters; at most {MAX_NUMBER_CHARACTERS}, or put it in"
-                " quotes as a text",
+                f"this number has {len(text)} characters; at most {MAX_NUMBER_CHARACTERS} are "
+                "allowed. If it is a string, put it in quotes",
                 node.start_mark,
             )
         if ":" in text:
             raise _error(
-                f"{text} is a number of base 60 to some readers of YAML, a text to others;"
-                " quote a string",
+                f"some YAML parsers read {text} as a base-60 number, others as a string; if it "
+                "is a string, put it in quotes",
                 node.start_mark,
             )
         if _short(node.tag) == "!!int" and _OCTAL.fullmatch(text):
             octal, decimal = int(text, 8), int(text)
             raise _error(
-                f"{text} is {octal} to some readers of YAML and {decimal} to others;"
-                f" write {octal} or {decimal}",
+                f"some YAML parsers read {text} as {octal}, others as {decimal}; write {octal} "
+                f"or {decimal}",
                 node.start_mark,
             )
 
@@ -184,12 +184,12 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
         levels = 1 + max((levels for _, levels in parts), default=0)
         if values > MAX_NODES:
             raise _error(
-                f"with its aliases expanded this is more than {MAX_NODES} values",
+                f"with its aliases expanded, it has more than {MAX_NODES} values",
                 node.start_mark,
             )
         if levels > MAX_DEPTH + 1:
             raise _error(
-                f"with its aliases expanded this is more than {MAX_DEPTH} levels deep",
+                f"with its aliases expanded, it is nested more than {MAX_DEPTH} levels deep",
                 node.start_mark,
             )
         measured = known[id(node)] = values, levels

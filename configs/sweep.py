@@ -234,9 +234,9 @@ class SweepConfig(Section):
             )
         if self.design == "sequential" and self.instance_types is not None:
             raise ValueError(
-                f"instance_types is {list(self.instance_types)}, but design: sequential decides"
-                " between the node counts of one type; set design: probe, which drops what another"
-                " type beats, or design: full"
+                f"instance_types is {list(self.instance_types)}, but design: sequential decides "
+                "between the node counts of one type; set design: probe, which drops node "
+                "counts that another type beats, or design: full"
             )
         return self
 
@@ -244,13 +244,13 @@ class SweepConfig(Section):
     def _points_are_in_bounds(self) -> Self:
         points = self.most_jobs
         repeats = self.repeats if self.design == "probe" else self.most_repeats
-        check = " and the check" if self.design == "probe" else ""
+        check = " and the validation run" if self.design == "probe" else ""
         types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
         jobs = f"{types}{len(self.node_counts)} node counts x {repeats} repeats{check}"
         if points > MAX_JOBS:
             raise ValueError(
-                f"{jobs} are {points} jobs; at most {MAX_JOBS} in"
-                " one sweep, the most that was tested: use fewer node counts or repeats"
+                f"{jobs} are {points} jobs; a sweep has at most {MAX_JOBS}, the most that was "
+                "tested: use fewer node counts or repeats"
             )
         if self.min_points is not None and self.min_points > points:
             raise ValueError(

@@ -154,7 +154,7 @@ def _count_steps(
     outcome = collect_outcome(config, sweep, point, 1, ended)
     if outcome.completed:
         return None, sized_steps(config, [outcome])
-    return _why_failed(outcome) or f"it ended as {outcome.status}", None
+    return _why_failed(outcome) or f"it ended with status {outcome.status}", None
 
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:

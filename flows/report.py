@@ -83,7 +83,7 @@ def make_report(
     except ClientError as error:
         if is_bucket_gone(error):  # keep paid results where they still can be written
             folder = _write_here(config, sweep, files)
-            logger.error("the bucket is gone; the report is in %s alone", folder)
+            logger.error("the bucket is gone; the report is only in %s", folder)
         raise
     plots = {kind: files.get(names.plot_name(kind, "svg")) for kind in get_args(names.PlotKind)}
     pictures = {kind: svg for kind, svg in plots.items() if svg is not None}

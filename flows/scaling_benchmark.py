@@ -415,8 +415,8 @@ def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
             return
         sign = read_owner_sign(s3, config.platform, earlier)
         seen = (
-            f", and was running until at least {sign.age_seconds:.0f} s ago: if it still is,"
-            " both run now"
+            f", and was still running {sign.age_seconds:.0f} s ago; if it still is, both run at "
+            "the same time"
             if sign is not None and sign.is_alive
             else ""
         )

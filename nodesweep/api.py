@@ -249,5 +249,5 @@ def history(config: BenchmarkConfig, benchmark: str | None = None) -> DataFrame:
     name = benchmark or config.name
     frames = read_frames(config, name)
     if not frames:
-        raise HistoryError(f"no file of the history of {name!r} can be read")
+        raise HistoryError(f"none of the history files of {name!r} can be read")
     return concat(frames, ignore_index=True)

@@ -168,7 +168,7 @@ def _reconstruct(*_: object) -> _PickledArray:
 def _encode(text: str, encoding: str) -> bytes:
     """Replacement for _codecs.encode, with which Python 3 pickles bytes for Python 2."""
     if encoding != "latin1":
-        raise BadArchive(f"encodes text as {encoding!r}, where bytes are pickled as latin1")
+        raise BadArchive(f"encodes text as {encoding!r}; pickled bytes are encoded as latin1")
     return text.encode("latin1")
 
 
@@ -186,7 +186,7 @@ class _Unpickler(pickle.Unpickler):
         """Return the replacement for a pickled name; reject all others."""
         if (module, name) not in _STAND_INS:
             raise BadArchive(
-                f"asks for {module}.{name}, which no batch of images needs; it was not executed"
+                f"refers to {module}.{name}, which no batch of images needs; it was not executed"
             )
         return _STAND_INS[module, name]
 
@@ -220,7 +220,7 @@ def _images(name: str, array: object) -> npt.NDArray[np.uint8]:
         raise BadArchive(f"{name}: its data is not an array")
     if array.kind.name not in ("u1", "uint8") or array.is_fortran:
         raise BadArchive(
-            f"{name}: its data has type {array.kind.name!r} where images are bytes (u1), row by row"
+            f"{name}: its data has type {array.kind.name!r}; images are bytes (u1), row by row"
         )
     data = array.data
     if (
@@ -242,7 +242,7 @@ def main() -> None:
         description="CIFAR-10 as Parquet files",
     )
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-python.tar.gz")
-    help = f"directory of the Parquet files; {DEFAULT_DIRECTORY} if left out"
+    help = f"directory of the Parquet files (default: {DEFAULT_DIRECTORY})"
     parser.add_argument(
         "output", type=Path, metavar="OUTPUT", nargs="?", default=DEFAULT_DIRECTORY, help=help
     )

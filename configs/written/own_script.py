@@ -16,12 +16,12 @@ _NAME_CHARACTERS = 20
 _DISTRIBUTION = re.compile(r"(?m)^  distribution: .*$")
 _PLAIN = "\n".join(
     (
-        "  distribution: {kind: none}           # started as it is, once on every node;"
-        " other launchers: docs/distribution.md",
-        '  # It finds SM_HOSTS (["algo-1","algo-2"]), SM_CURRENT_HOST (its own of them),'
-        " SM_NUM_GPUS, MASTER_ADDR (algo-1) and",
-        "  # MASTER_PORT, and no rank: it divides the work by them."
-        " docs/shell-and-binaries.md has an example of each.",
+        "  distribution: {kind: none}           # started unmodified, once per node; other "
+        "launchers: docs/distribution.md",
+        '  # Its environment has SM_HOSTS (["algo-1","algo-2"]), SM_CURRENT_HOST (its '
+        "name), SM_NUM_GPUS, MASTER_ADDR (algo-1) and",
+        "  # MASTER_PORT, but no rank; it uses them to divide the work. "
+        "docs/shell-and-binaries.md has examples.",
     )
 )
 

@@ -102,8 +102,8 @@ def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.
             raise
         STOP.clear()
         logger.warning(
-            "Prefect's server did not renew the run's place in the concurrency limit of its"
-            " deployment: another run may start too. This one continues once the server responds"
+            "Prefect's server did not renew this run's slot in the concurrency limit of its "
+            "deployment, so another run may start. This one continues once the server responds"
         )
         if not wait_for_server(Clock(), _SERVER_SECONDS):
             raise

@@ -76,8 +76,8 @@ def _say_what_runs_on(
         )  # fmt: skip
     else:
         logger.warning(
-            "%s: `nodesweep run CONFIG --resume %s` takes over what is running, `nodesweep"
-            " stop %s` stops it",
+            "%s: `nodesweep run CONFIG --resume %s` takes over its running jobs, `nodesweep "
+            "stop %s` stops them",
             run_on, sweep, sweep,
         )  # fmt: skip
 

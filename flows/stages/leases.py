@@ -27,17 +27,17 @@ def warn_of_leases_in_memory(limit: str | None) -> None:
         for holds, words in (
             (
                 _holds_place_of_deployment(),
-                "costs this run its place in the limit of its deployment",
+                "costs this run its slot in the concurrency limit of its deployment",
             ),
-            (limit is not None, f"keeps slots of the limit {limit} taken for good"),
+            (limit is not None, f"leaves slots of the limit {limit} taken for good"),
         )
         if holds
     ]
     if at_stake and _lease_storage() == _IN_MEMORY:
         logger.warning(
-            "Prefect's server keeps the leases of concurrency limits in memory, so its restart %s;"
-            " start the server with PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE="
-            "prefect.server.concurrency.lease_storage.filesystem",
+            "Prefect's server keeps concurrency-limit leases in memory, so a restart %s; start "
+            "the server with "
+            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem",
             " and ".join(at_stake),
         )
 

@@ -338,7 +338,9 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
         if found := find_image(config.platform, config.image, context):
             return found
         logger.info(
-            "the packages of %s become a layer on %s, built once for both", packages.path, base_uri,
+            (
+                "the packages of %s are installed as a layer on %s, built once for both"
+            ), packages.path, base_uri,
             extra=_OF_IMAGE,
         )  # fmt: skip
         building = start_build(config.platform, config.image, context)

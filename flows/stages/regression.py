@@ -75,8 +75,8 @@ def alarm_on_regression(
     told = []
     if slower:
         told.append(
-            f"sweep {report.sweep_id} is slower than the level since {before} by more than"
-            f" {tolerance:.0%} and noise at node counts {slower}"
+            f"at node counts {slower}, sweep {report.sweep_id} is slower than the level since "
+            f"{before} by more than {tolerance:.0%} and the noise"
         )
     if lost:
         told.append(f"sweep {report.sweep_id} has no completed run at {lost}")

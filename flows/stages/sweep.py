@@ -68,7 +68,7 @@ class SweepRun:
 _AS_MANY = {
     "full": "{} jobs",
     "sequential": "at most {} jobs, as many as its limits need",
-    "probe": "at most {} jobs: probes, and one whole job that checks what is projected from them",
+    "probe": "at most {} jobs: probes, and one full run that validates their projection",
 }
 
 
@@ -324,7 +324,7 @@ class _Sweep:
         except ClientError as error:
             if was_refused(error, "CreateTrainingJob"):  # e.g. AccessDenied: the job does not exist
                 queue.lose(name)
-                with best_effort(f"the claim of {name} can't be withdrawn"):
+                with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
             raise
         if queue.ended_in_earlier_run(order, description["TrainingJobStatus"]):
@@ -398,7 +398,7 @@ class _Sweep:
         )
         self._followed_until = utc_now()
         if not ended:
-            logger.info("the code has reached its first step; the other points may start")
+            logger.info("the code has reached its first step; the other points can start")
             queue.is_proven = True
         for description in ended:
             name = description["TrainingJobName"]

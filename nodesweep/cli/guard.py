@@ -189,7 +189,7 @@ def explain(error: Exception) -> tuple[str, int]:
         first = error.errors()[0]
         place = "".join(f"{part}: " for part in first["loc"])
         problem = first["msg"].removeprefix("Value error, ")
-        return f"a PREFECT_ setting can't be used: {place}{problem}", BAD_INPUT
+        return f"invalid PREFECT_ setting: {place}{problem}", BAD_INPUT
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
     raise error

@@ -137,7 +137,7 @@ def with_tolerance(rules: ReportConfig, tolerance: float | None) -> ReportConfig
         return rules
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise click.UsageError(
-            f"--tolerance: got {tolerance}; expected a number from 0 on, in the metric's unit"
+            f"--tolerance: got {tolerance}; expected a number of at least 0, in the metric's unit"
         )
     return rules.model_copy(
         update={"parity": rules.parity.model_copy(update={"tolerance": tolerance})}

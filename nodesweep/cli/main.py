@@ -289,8 +289,8 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
         print_notice(f"masked here, but sent unmasked: {', '.join(found.masked)}")
     if benchmark.training.baseline_seconds is not None:
         print_notice(
-            "Environment.NODESWEEP_RUN_STEPS: a run sends every other job as many steps as its"
-            f" first one completes in about {benchmark.training.baseline_seconds:g} s"
+            "Environment.NODESWEEP_RUN_STEPS: a run sends every other job the number of steps "
+            f"that its first one completes in about {benchmark.training.baseline_seconds:g} s"
         )
     for name, variable in found.variables.items():
         said = f"Environment.{name}: a run sends the value of its environment variable {variable}"
@@ -323,7 +323,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--share",
     is_flag=True,
-    help="Also write share.html: a page to pass on, without config, addresses and logs.",
+    help="Also write share.html: a page safe to pass on, without config, addresses and logs.",
 )
 @goal_options
 @output_option

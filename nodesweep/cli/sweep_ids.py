@@ -70,15 +70,15 @@ def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
         return found[0]
     if found:
         raise click.BadParameter(
-            f"{typed!r} is the beginning of {len(found)} sweep ids {where}: {_listed(found)};"
-            " type more of it"
+            f"{typed!r} matches {len(found)} sweep ids {where}: {_listed(found)}; type more "
+            "characters"
         )
     there = (
         f"sweeps there, newest first: {_listed(sweeps)}" if sweeps else "there are no sweeps there"
     )
     raise click.BadParameter(
-        f"{typed!r} is not a sweep id, nor the beginning of one {where}; {there}."
-        f" Ids look like {_EXAMPLE}; `{names.LATEST}` is the newest"
+        f"{typed!r} is neither a sweep id nor the beginning of one {where}; {there}. Ids look "
+        f"like {_EXAMPLE}; `{names.LATEST}` is the newest"
     )
 
 

@@ -41,7 +41,7 @@ def format_speedup(speedup: float | None) -> str:
 
 def format_percent(share: float | None) -> str:
     """Return a share in whole percent."""
-    return UNKNOWN if share is None else f"{share * 100:.0f} %"
+    return UNKNOWN if share is None else f"{share * 100:.0f}%"
 
 
 def format_ratio(ratio: float | None) -> str:
@@ -72,7 +72,7 @@ def format_interval(interval: Interval | None, write: Callable[[float], str]) ->
 
 def _level(level: float) -> str:
     """Return the level in percent, rounded down: never 95% for a level below it."""
-    return f"{int(level * 100 + 1e-9)} %"
+    return f"{int(level * 100 + 1e-9)}%"
 
 
 def format_count(count: int | None) -> str:

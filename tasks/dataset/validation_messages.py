@@ -68,9 +68,7 @@ def describe(
             else ""
         )
         allowed = (
-            f" (allowed: {100 * (1 - spec.kwargs['mostly']):g} %)"
-            if "mostly" in spec.kwargs
-            else ""
+            f" (allowed: {100 * (1 - spec.kwargs['mostly']):g}%)" if "mostly" in spec.kwargs else ""
         )
         sentence = (
             f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'break')}{allowed}{shown}"

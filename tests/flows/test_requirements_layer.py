@@ -101,8 +101,8 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     nowhere = scaling_benchmark(config("nowhere", create_missing=False))
     assert sent(served, nowhere) == (IMAGE_URI, ["requirements.txt", "train.py"])
     said = (
-        "installed by every node at every start of a job, which is billed, instead of once as a"
-        " layer of the image: "
+        "every node installs requirements.txt from training.source_dir at the start of every job,"
+        " which is billed, instead of once as a layer of the image: "
     )
     why = "there is no ECR repository 'nowhere' (image.repository) for the layer"
     assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text

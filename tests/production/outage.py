@@ -68,7 +68,7 @@ def _be_away(world: World, seconds: float) -> None:
 def _goes_on(world: World, name: str, run: str) -> bool:
     end, jobs = world.end_of(run, _SLOW_SECONDS), world.no_job_runs(name, _SLOW_SECONDS)
     states = states_of(world, run)
-    lost = "another run may start too" in world.log_of(run)
+    lost = "another run may start" in world.log_of(run)
     print(f"{name}: {end}; states {states}; jobs {jobs.points}; lease lost: {lost}")
     wanted = {(1, 1): ["Completed"], (2, 1): ["Completed"]}
     return end == "Completed" and "CRASHED" not in states and jobs.points == wanted

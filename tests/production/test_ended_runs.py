@@ -235,7 +235,7 @@ def test_interrupted_command_stops_its_jobs_and_its_run_is_cancelled(
 def test_command_that_is_interrupted_twice_ends_at_once(story: Story) -> None:
     """Its jobs may be stopped or not by then; there are no others."""
     assert story.state["twice"] == "130"
-    assert "ended at once" in story.words["twice"]
+    assert "exited at once" in story.words["twice"]
     assert {point: len(jobs) for point, jobs in story.ended["twice"].points.items()} == {
         (1, 1): 1,
         (2, 1): 1,

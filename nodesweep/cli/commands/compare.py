@@ -47,8 +47,8 @@ def find_report(
             sweep = match_sweep(reference, known_sweeps(directory), f"in {directory}")
         except click.BadParameter as error:
             raise ReportUnreadable(
-                f"{reference}: neither a sweep id nor a {names.REPORT_JSON} or a folder with one:"
-                f" {error.message}"
+                f"{reference}: expected a sweep id, a {names.REPORT_JSON}, or a folder that "
+                f"contains one: {error.message}"
             ) from None
         return find_report(said(reference, sweep), directory, platform_of)
     return read_report(path)
@@ -78,6 +78,6 @@ def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
     origin = f"s3://{platform.bucket}/{key}"
     if body is None:
         raise ReportUnreadable(
-            f"{origin}: no report of sweep {sweep} there; make it with `nodesweep report {sweep}`"
+            f"{origin}: no report of sweep {sweep} there; create it with `nodesweep report {sweep}`"
         )
     return parse_report(body, origin)

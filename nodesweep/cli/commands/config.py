@@ -38,14 +38,14 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     program, notices = init_script(script, output, force)
     file = shlex.quote(str(output))
     then = f"nodesweep plan {file}, then nodesweep run {file}"
-    print_text(as_typed(f"{output} written for {program}; next: {then}"))
+    print_text(as_typed(f"wrote {output} for {program}; next: {then}"))
     for notice in notices:
         print_text(f"notice: {notice}")
     if not is_python(program):
         print_text(
-            f"{program.name} is started as is, once on every node"
-            f" (training.distribution.kind: none). It finds {GIVEN_TO_NODES} in its environment,"
-            " and no rank; docs/shell-and-binaries.md has an example"
+            f"{program.name} is started unmodified, once per node (training.distribution.kind: "
+            f"none). Its environment contains {GIVEN_TO_NODES}, but no rank; see "
+            "docs/shell-and-binaries.md for an example"
         )
 
 
@@ -96,15 +96,13 @@ def init(
     from nodesweep.configs.written.from_stack import LocalEndpoint
 
     if state_directory is not None and endpoint_url is None:
-        raise click.UsageError("--state-directory goes with --endpoint-url")
+        raise click.UsageError("--state-directory requires --endpoint-url")
     local = endpoint_url and LocalEndpoint(endpoint_url, state_directory or STATE_DIRECTORY)
     text = init_config(stack, region, local or None, output, force)
     print_text(
         text.rstrip("\n")
         if output is None
-        else as_typed(
-            f"{output} is written; next: nodesweep plan {shlex.quote(str(output))} --online"
-        )
+        else as_typed(f"wrote {output}; next: nodesweep plan {shlex.quote(str(output))} --online")
     )
 
 

@@ -100,7 +100,7 @@ def check_python(config: BenchmarkConfig) -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] == (3, 11):
         return Finding("ok", version)
-    return Finding("missing", f"{version}; 3.11 is needed", "install nodesweep with Python 3.11")
+    return Finding("missing", f"{version}; 3.11 is required", "install nodesweep with Python 3.11")
 
 
 def check_folders(config: BenchmarkConfig) -> Finding:
@@ -142,7 +142,7 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
             command, capture_output=True, text=True, timeout=_PREFECT_SECONDS, check=True
         )
     except subprocess.TimeoutExpired:
-        remedy = "try again; a run needs Prefect's server, or the time to start one"
+        remedy = "try again; a run needs Prefect's server, or time to start one"
         return Finding("warning", f"no response within {_PREFECT_SECONDS:g} s", remedy)
     return Finding(*json.loads(looked.stdout))
 
@@ -168,7 +168,10 @@ def check_control_groups(config: BenchmarkConfig) -> Finding:
     said = looked.stdout.strip() or "could not be checked"
     if looked.returncode == 0:
         return Finding("ok", said)
-    remedy = "nothing; a duty cycle limits nodes to their CPU share; as root, quotas may work"
+    remedy = (
+        "nothing; nodes are held to their CPU share by a duty cycle instead; running as root "
+        "may enable quotas"
+    )
     return Finding("warning", said, remedy)
 
 
@@ -193,15 +196,15 @@ def check_java(config: BenchmarkConfig) -> Finding:
     found = _java()
     if found.state == "ok" or wants_spark:
         return found
-    text = f"{found.text}; only dataset.validation.engine: spark needs it here"
-    return Finding("ok", text, f"nothing; before you try Spark: {_INSTALL_JAVA}")
+    text = f"{found.text}; only dataset.validation.engine: spark needs it"
+    return Finding("ok", text, f"nothing; to use Spark, first: {_INSTALL_JAVA}")
 
 
 def _java() -> Finding:
     """Check the Java that a Spark job would find, and its version."""
     program = shutil.which("java")
     if program is None:
-        return Finding("warning", "no java", _INSTALL_JAVA)
+        return Finding("warning", "no Java", _INSTALL_JAVA)
     asked = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
@@ -227,28 +230,30 @@ def check_port(config: BenchmarkConfig) -> Finding:
         )
     except TimeoutError:
         return Finding(
-            "warning", f"{endpoint} does not respond", "wait, or stop what listens there"
+            "warning",
+            f"{endpoint} does not respond",
+            ("wait, or stop the process that listens there"),
         )
     except (OSError, KeyUnreadable, NotLocalPlatform):
         is_up = False
     if is_up:
-        return Finding("ok", f"{endpoint} is the platform of {platform.state_directory}")
+        return Finding("ok", f"the platform of {platform.state_directory} is running at {endpoint}")
     return _of_wanted_port(config)
 
 
 def _of_wanted_port(config: BenchmarkConfig) -> Finding:
     endpoint, autostart = config.platform.endpoint_url or "", config.platform.autostart
     try:
-        whose = f"that of {read_status(endpoint, _ANSWER_SECONDS)['state_dir']}"
+        whose = f"the platform of {read_status(endpoint, _ANSWER_SECONDS)['state_dir']}"
     except NotLocalPlatform:
-        whose = "another program's"
+        whose = "another program"
     except OSError as error:
         if autostart:
             return Finding("ok", f"{endpoint} is free")
         return Finding("missing", f"nothing responds at {endpoint}: {error}", "start the platform")
     if autostart:
-        return Finding("ok", f"{endpoint} is {whose}; a run uses a free port instead")
-    return Finding("warning", f"{endpoint} is {whose}", "compare platform.endpoint_url")
+        return Finding("ok", f"{endpoint} is taken by {whose}; a run uses a free port instead")
+    return Finding("warning", f"{endpoint} is taken by {whose}", "check platform.endpoint_url")
 
 
 def check_credentials(config: BenchmarkConfig) -> Finding:
@@ -298,7 +303,7 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
         return Finding("warning", "not checked without credentials")
     except (BotoCoreError, ClientError) as error:
         remedy = "allow servicequotas:ListServiceQuotas, or look the quota up in the console"
-        return Finding("warning", f"not known: {error}", remedy)
+        return Finding("warning", f"unknown: {error}", remedy)
     if findings.problems:
         return Finding("missing", "; ".join(findings.problems))
     if findings.notices:

@@ -102,7 +102,7 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
     catalogue = load_catalogue()
     if not any(catalogue.get(name).emulated for name in config.instance_types):
         return []
-    return [f"a run whose nodes are contended is repeated, at most {MOST_REPEATS} times"]
+    return [f"a run whose nodes were contended is repeated, at most {MOST_REPEATS} times"]
 
 
 def _amount(config: BenchmarkConfig) -> list[str]:
@@ -111,7 +111,12 @@ def _amount(config: BenchmarkConfig) -> list[str]:
     if seconds is None:
         return []
     place = nodes_text(min(config.sweep.node_counts))
-    return [f"each job has as many steps as the first completes on {place} in about {seconds:g} s"]
+    return [
+        (
+            f"each job trains for as many steps as the first completes on {place} in about "
+            f"{seconds:g} s"
+        )
+    ]
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
@@ -155,10 +160,10 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
     lines = [
         "",
-        f"Designs, if the job took {times} min on {join_words(REFERENCE_MINUTES)} nodes (the",
+        f"Designs, for a job that takes {times} min on {join_words(REFERENCE_MINUTES)} nodes (the",
         (
-            f"reference's, not yours) at {format_percent(NOISE)} noise; more noise, or a limit"
-            " nearby, takes more:"
+            f"reference job, not yours) at {format_percent(NOISE)} noise; more noise or a "
+            "nearby limit takes more:"
         ),
         (
             f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
@@ -170,10 +175,10 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
         lines.append(
             f"{name:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
-    of_probes = f"probes: {REFERENCE_STEPS:,} steps, each {format_percent(STEP_NOISE)} apart; "
+    of_probes = f"probes: {REFERENCE_STEPS:,} steps, which vary by {format_percent(STEP_NOISE)}; "
     probes = of_probes if config.probe_problem is None else ""
     same_speed = _SAME_SPEED if has_types else []
-    return [*lines, f"({probes}start-up is not in it)", *same_speed]
+    return [*lines, f"({probes}start-up not included)", *same_speed]
 
 
 def _repeats(count: int) -> str:
@@ -202,11 +207,14 @@ def _packages(facts: Facts) -> list[str]:
     where = (
         ""
         if is_sure
-        else f", where ECR has {config.image.repository} (image.repository): ask by plan --online"
+        else (
+            f" if ECR has the repository {config.image.repository} (image.repository); check "
+            "with plan --online"
+        )
     )
     return [
-        f"{packages.path} becomes a layer of the image,"
-        f" built once for its content and that image{where}"
+        f"{packages.path} is installed as a layer of the image, built once per content and base "
+        f"image{where}"
     ]
 
 

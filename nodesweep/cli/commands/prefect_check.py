@@ -43,7 +43,7 @@ def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
         settings = get_current_settings()
     except Exception as error:  # Prefect's import may raise anything for an invalid setting
         words = " ".join(str(error).split())
-        return "missing", f"a PREFECT_ setting can't be used: {words}", "correct or unset it"
+        return "missing", f"invalid PREFECT_ setting: {words}", "correct or unset it"
     if settings.api.url is None:
         return _own_server(settings)
     where = _without_password(str(settings.api.url))
@@ -142,8 +142,8 @@ def _of_version(version: str) -> Iterator[Problem]:
 def _of_leases(storage: str) -> Iterator[Problem]:
     if storage == _LEASES_IN_MEMORY:
         yield Problem(
-            "the server keeps the leases of concurrency limits in memory: after its restart runs of"
-            " deployments lose their place, and slots stay taken",
+            "the server keeps concurrency-limit leases in memory: after a restart, deployment "
+            "runs lose their slots, and some slots stay taken",
             f"start it with PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE={_LEASES_IN_FILES}",
         )
 

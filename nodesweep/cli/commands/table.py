@@ -72,7 +72,8 @@ def _analyse(
         and choose_train_clock(outcomes) == "throughput"
     ):
         raise MeasuredTableError(
-            "samples_per_second: a rate meets no deadline; give train_seconds instead"
+            "samples_per_second: a rate cannot be compared with a deadline; give "
+            "train_seconds instead"
         )
     source = {"source": _printable(table.name)}
     return analyse(name, None, None, outcomes, price, source, datetime.now(UTC), rules)

@@ -99,7 +99,7 @@ def compare(
     "--reference",
     metavar="SWEEP",
     shell_complete=complete_sweep,
-    help="Learn the normal level from this sweep on instead of from the first.",
+    help="Learn the normal level from this sweep instead of from the first.",
 )
 @tolerance_option
 @output_option

@@ -59,7 +59,8 @@ def next_steps(
     if run_with is None:
         of = "" if benchmark is None else f" of the benchmark {benchmark.name}"
         lines.append(
-            f"  {_UNKNOWN_CONFIG} is the file{of} that it was started with; repeat any --set"
+            f"  {_UNKNOWN_CONFIG} is the config file{of} that it was started with; repeat "
+            "any --set options"
         )
     return lines
 

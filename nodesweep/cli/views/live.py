@@ -291,7 +291,7 @@ def _progress(point: PointState, now: float) -> str:
     if point.trains_since is None and point.wait_until is not None:
         # local time, for a person at this terminal
         until = datetime.fromtimestamp(point.wait_until).astimezone()
-        return f"{since}, at most till {until:%H:%M}"
+        return f"{since}, at most until {until:%H:%M}"
     return since
 
 
@@ -411,7 +411,7 @@ def _cost_words(state: RunState, now: float) -> str | None:
 
 def _left_words(left: TimeLeft | None) -> str:
     if left is None:
-        return "time left: not known yet"
+        return "time left: not yet known"
     low = format_seconds(round(left.low_seconds))
     if math.isinf(left.high_seconds):  # no job of some type has ended yet
         return f"at least {low} left"

@@ -71,7 +71,7 @@ class RunLog:
     def _give_up(self, error: Exception) -> None:
         self._is_given_up, self.path = True, None
         self._early.clear()
-        text = f"the log of this run can't be kept: {error}"
+        text = f"cannot write the log of this run: {error}"
         self._say(Event(datetime.now(UTC), "run-log", text, level=logging.WARNING))
 
     @staticmethod

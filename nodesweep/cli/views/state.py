@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nodesweep.scaling.design.kinds import JobKind
 
 RECENT_LINES = 100
-LEAVES_JOBS = "Ctrl-C again ends at once and leaves the jobs"
+LEAVES_JOBS = "Ctrl-C again exits at once and leaves the jobs running"
 _ENDED = ("Completed", "Failed", "Stopped")
 _STATES_OF_ENDED = {"Completed": "done", "Stopped": "stopped"}
 
@@ -299,19 +299,19 @@ class RunState:
         if self.sweep is None or go_on is None:
             return None
         if self.is_recorded:
-            return f"go on: {go_on} --resume {self.sweep}"
-        return f"start again: {go_on}{' --detach' if self.is_detached else ''}"
+            return f"resume with: {go_on} --resume {self.sweep}"
+        return f"start again with: {go_on}{' --detach' if self.is_detached else ''}"
 
     def again_words(self) -> str:
         """Return what a second Ctrl-C does."""
         if self._running() or self.validation is not None:
             return LEAVES_JOBS
-        left = " and leaves the build" if self.builds else ""
-        return f"Ctrl-C again ends at once{left}"
+        left = " and leaves the build running" if self.builds else ""
+        return f"Ctrl-C again exits at once{left}"
 
     def ended_at_once_words(self, go_on: str | None) -> str:
         """Return what a second Ctrl-C may have left running."""
-        words = "ended at once"
+        words = "exited at once"
         if self.validation is not None:
             words += f"; the Processing job {self.validation} may still be running"
         elif self.is_recorded:

@@ -89,12 +89,12 @@ class Recommendation(Part):
         exclude_if=lambda nodes: not nodes,
         description=(
             "Node counts between which contended times cannot decide; the right one is among "
-            "them, and none is chosen. Absent if there are none."
+            "them, so none is chosen. Absent if there are none."
         ),
     )
     larger_may_pass: bool = Field(
         default=False,
-        description="True if the largest measured node count is chosen, so that a larger one may "
+        description="True if the largest measured node count is chosen, so a larger one may "
         "pass too.",
     )
     reason: str = Field(
@@ -153,7 +153,7 @@ def few_runs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
         return []
     repeats = join_words(sorted({count.row.n for count in few}))
     where = "" if len(few) == len(measured) else f" (at {join_words(count.nodes for count in few)})"
-    return [f"n = {repeats}{where} has no interval, so point estimates were used"]
+    return [f"point estimates were used, since n = {repeats}{where} gives no interval"]
 
 
 def sentence(clause: str, *notes: str) -> str:

@@ -225,13 +225,13 @@ def _between(worst: Verdict, best: Verdict) -> str:
         "budget": format_usd,
     }.get(worst.criterion)
     if write is None:
-        return f"{worst.reason}, as far as contended times show"
+        return f"{worst.reason}, as far as the contended times show"
     low = worst.value if worst.interval is None else worst.interval.low
     high = best.value if best.interval is None else best.interval.high
     ends = f"{write(low)}–{write(high)}"
-    verb = "hold" if worst.criterion in ("deadline", "budget") else "reach"
+    verb = "meet" if worst.criterion in ("deadline", "budget") else "reach"
     name = {"deadline": "time", "budget": "run cost"}.get(worst.criterion, worst.criterion)
-    return f"{name.replace('_', ' ')} {ends} may {verb} {write(worst.limit)} or miss it"
+    return f"{name.replace('_', ' ')} {ends} may or may not {verb} {write(worst.limit)}"
 
 
 def contended_text(measured: Sequence[MeasuredCount]) -> str:

@@ -30,32 +30,32 @@ class ClockStatistics(Part):
 
     n: int = Field(description="Number of runs behind these statistics.")
     seconds: float | None = Field(
-        description="Median T(N); on the steady clock seconds per sample."
+        description="Median T(N); on the steady clock, seconds per sample."
     )
     seconds_interval: Interval | None = Field(
-        description="95 % interval of T(N); null for fewer than 3 runs."
+        description="95% interval of T(N); null for fewer than 3 runs."
     )
     next_run_seconds: float | None = Field(
         default=None,
         description=(
-            "Upper 95 % prediction bound: 19 of 20 next runs are shorter; null for fewer than 3"
+            "Upper 95% prediction bound: 19 of 20 next runs are shorter; null for fewer than 3"
             " runs."
         ),
     )
     speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
     speedup_interval: Interval | None = Field(
-        description="95 % interval of S(N), from the runs at both N0 and N."
+        description="95% interval of S(N), from the runs at both N0 and N."
     )
     efficiency: float | None = Field(description="E(N) = S(N) x N0/N.")
-    efficiency_interval: Interval | None = Field(description="95 % interval of E(N).")
+    efficiency_interval: Interval | None = Field(description="95% interval of E(N).")
     doubling_ratio: float | None = Field(
         description=(
-            "S(N)/S(N/2), in the row of N, the doubled node count; null if N/2 was not measured. "
-            "2 is ideal."
+            "S(N)/S(N/2), in the row of the doubled count N; null if N/2 was not measured. 2 is "
+            "ideal."
         )
     )
     doubling_ratio_interval: Interval | None = Field(
-        description="95 % interval of the doubling ratio."
+        description="95% interval of the doubling ratio."
     )
     karp_flatt: float | None = Field(
         description=(
@@ -73,10 +73,10 @@ class RowClocks(Part):
         description="Seconds per sample in the steady window: the inner loop."
     )
     billable: ClockStatistics = Field(
-        description="Billed time: what decides the cost; its ratio is not a speedup."
+        description="Billed time, which decides the cost; its ratio is not a speedup."
     )
     submit_to_end: ClockStatistics = Field(
-        description="Job accepted to terminal status: the time a person waits."
+        description="From job accepted to terminal status: the time a person waits."
     )
 
 

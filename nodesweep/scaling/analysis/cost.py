@@ -22,8 +22,7 @@ class RunCosts(Part):
     """The cost of one run in USD, or medians of several; null where time or price is unknown."""
 
     run_usd: float | None = Field(
-        description="What the run was billed: billable time x nodes x price, or as given in a "
-        "table."
+        description="Billed cost of the run: billable time x nodes x price, or as given in a table."
     )
     on_demand_usd: float | None = Field(
         description="The same run bought on demand: training time x nodes x price."
@@ -51,12 +50,12 @@ class CostSpread(Part):
     """The variation of a run's cost, warm pool included, at one node count in USD."""
 
     interval: Interval | None = Field(
-        default=None, description="95 % interval of its median; null for fewer than 3 known costs."
+        default=None, description="95% interval of its median; null for fewer than 3 known costs."
     )
     next_run_usd: float | None = Field(
         default=None,
         description=(
-            "Upper 95 % prediction bound: 19 of 20 next runs cost less; null for fewer than 3 known"
+            "Upper 95% prediction bound: 19 of 20 next runs cost less; null for fewer than 3 known"
             " costs."
         ),
     )

@@ -204,7 +204,7 @@ def _reason(
     if chosen is not None:
         if not priced:
             notes = [
-                "not every run cost is known, so the least node-time counts as cheapest",
+                "some run costs are unknown, so the least node-time counts as cheapest",
                 *notes,
             ]
         return sentence(

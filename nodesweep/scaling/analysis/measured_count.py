@@ -84,7 +84,7 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
     share = format_percent(abs(usd / base_usd - 1))
     if share == format_percent(0):
         return f"same cost{pools}"
-    return f"{share} {'dearer' if usd > base_usd else 'cheaper'}{pools}"
+    return f"{share} {'more expensive' if usd > base_usd else 'cheaper'}{pools}"
 
 
 def faster_text(speedup: float | None) -> str:

@@ -56,8 +56,8 @@ def _coarse(times: Times, least_repeats: int) -> Iterator[str]:
         if shortest < COARSE_SECONDS:
             yield (
                 "Whole seconds: no time has decimals, and the shortest is "
-                f"{format_seconds(shortest)}, so rounding hides differences of more than 1 %. "
-                "Give the times with decimals."
+                f"{format_seconds(shortest)}, so rounding may hide differences of more than 1 "
+                "%. Give the times with decimals."
             )
 
 
@@ -65,19 +65,19 @@ def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
     same = [nodes for nodes, at in times.items() if len(at) >= least_repeats and min(at) == max(at)]
     if same:
         yield (
-            f"No variance at {_nodes(same)}: all runs took exactly the same time, which measured "
-            "times never do. Intervals there are too narrow or a single number; check whether one "
-            "run was given several times or the times were rounded."
+            f"No variance at {_nodes(same)}: all runs took exactly the same time, which "
+            "measured times never do. Intervals there are too narrow or a single value; check "
+            "whether one run was entered several times or the times were rounded."
         )
 
 
 def _unit_mistakes(times: Times) -> Iterator[str]:
     for nodes, factor in other_unit(times).items():
         yield (
-            f"A different unit at {nodes_text(nodes)}? Its times are about {factor:.0f} times off "
-            "those of the neighbouring node counts, which no network causes: minutes for seconds "
-            "are a factor of 60, milliseconds 1000. Check the times of that node count before "
-            "reading anything else here."
+            f"A different unit at {nodes_text(nodes)}? Its times differ from those of "
+            f"neighboring node counts by a factor of about {factor:.0f}, which no network "
+            "causes: minutes instead of seconds are a factor of 60, milliseconds 1000. Check "
+            "the times of that node count before reading on."
         )
 
 
@@ -110,9 +110,9 @@ def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[s
     for nodes, ratio in found:
         half = nodes_text(nodes // 2)
         yield (
-            f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above the 2 that twice "
-            f"the nodes can give, with an efficiency below 100 %: either the runs of {half} were "
-            f"slow, or those of {nodes_text(nodes)} did less work. Repeat {half} before trusting "
+            f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above 2, the most that "
+            f"twice the nodes can give, with an efficiency below 100%: either the runs of {half} "
+            f"were slow, or those of {nodes_text(nodes)} did less work. Repeat {half} before trusting "
             "the ratio."
         )
 
@@ -126,9 +126,10 @@ def _outliers(times: Times) -> Iterator[str]:
         far, odd = max((below, low), (above, high))
         if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
             yield (
-                f"One outlier of three at {nodes_text(nodes)}: {format_seconds(odd)} against a "
-                f"median of {format_seconds(middle)}. The median ignores it, the interval does "
-                "not; check that run's log, and repeat this node count at least twice."
+                f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)} "
+                f"against a median of {format_seconds(middle)}. The median ignores it, the "
+                "interval does not; check that run's log, and repeat this node count at least "
+                "twice."
             )
 
 
@@ -141,9 +142,9 @@ def _drift(times: Times) -> Iterator[str]:
         way = "slower" if min(steps) > 0 else "faster" if max(steps) < 0 else None
         if way is not None:
             yield (
-                f"Drift: at {_nodes(list(long))} every repeat was {way} than the one before, so "
-                "the machine or the data changed while the sweep ran. Find the cause, then rerun "
-                "the sweep with sweep.order shuffled, which keeps drift out of the ratios."
+                f"Drift: at {_nodes(list(long))}, every repeat was {way} than the one before, "
+                "so the machine or the data changed during the sweep. Find the cause, then "
+                "rerun the sweep with sweep.order shuffled, which keeps drift out of the ratios."
             )
 
 
@@ -156,10 +157,10 @@ def find_confounded(order: Sequence[int]) -> Iterator[str]:
     counts = set(order)
     if len(counts) > 1 and blocks == len(counts) < len(order):
         yield (
-            "Order and time can't be told apart: the runs of each node count were made in a row, "
-            "so a machine that got slower or faster meanwhile looks like a slower or faster node "
-            "count. Intervals are then too narrow (docs/statistics.md). Make one pass over all "
-            "node counts per repeat, shuffled (sweep.order)."
+            "Order and node count are confounded: the runs of each node count were made in a "
+            "row, so a machine that slowed down or sped up meanwhile looks like a slower or "
+            "faster node count. Intervals are then too narrow (docs/statistics.md). Make one "
+            "pass over all node counts per repeat, shuffled (sweep.order)."
         )
 
 

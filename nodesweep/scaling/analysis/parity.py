@@ -74,7 +74,7 @@ def judge_parity(
             verdict="different", reason=_why_none(values, len(values) if runs is None else runs)
         )
     if metric is None:
-        return Parity(verdict="unknown", reason="no run gave a final metric")
+        return Parity(verdict="unknown", reason="no run reported a final metric")
     if base is not None and (base.name, base.goal) != (metric.name, metric.goal):
         return Parity(
             verdict="different",
@@ -98,7 +98,7 @@ def judge_parity(
     same_repeats = (
         ""
         if not pairs or len(pairs) == max(len(values), len(base_values))
-        else (f" in the {len(pairs)} repeats that both have")
+        else (f" over the {len(pairs)} repeats that both have")
     )
     reason = (
         f"{format_value(reached)} against the baseline's {format_value(expected)}{same_repeats},"
@@ -133,8 +133,8 @@ def target_for(
 
 def _why_none(values: Sequence[float], runs: int) -> str:
     if len(values) < runs:
-        return f"{runs - len(values)} of {runs} runs gave no final metric"
-    return "its runs gave different final metrics"
+        return f"{runs - len(values)} of {runs} runs reported no final metric"
+    return "its runs reported different final metrics"
 
 
 def _described(metric: FinalMetric) -> str:

@@ -19,10 +19,10 @@ class Price(Part):
     )
     purchase_option: str = Field(default="on-demand", description="How the nodes are bought.")
     region: str | None = Field(default=None, description="AWS region the price applies to.")
-    source: str | None = Field(default=None, description="Where the price was read.")
+    source: str | None = Field(default=None, description="Source that the price was read from.")
     date: str | None = Field(default=None, description="ISO date the price was read.")
     reason: str | None = Field(
-        default=None, description="Why the price is unknown; null where it is known."
+        default=None, description="Reason that the price is unknown; null if it is known."
     )
 
 

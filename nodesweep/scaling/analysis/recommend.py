@@ -76,7 +76,7 @@ def recommend(
     if measured[0].is_unknown:
         return _none_for_starved(measured, goals, "all are compared with the baseline")
     if any(count.is_unknown for count in measured) and _is_alone(measured):
-        return _none_for_starved(measured, goals, "the rest has nothing to compare with")
+        return _none_for_starved(measured, goals, "no other count is left to compare with")
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
         return _unless_contended(answer, measured)
@@ -213,8 +213,8 @@ def _efficiency_reason(
     if chosen.doubling_ratio is None:
         notes = [
             (
-                f"half of {chosen.nodes} has no train time to compare with,"
-                " so its doubling ratio was not judged"
+                f"the doubling ratio was not judged, since half of {chosen.nodes} nodes has no "
+                "train time to compare with"
             ),
             *notes,
         ]
@@ -288,7 +288,7 @@ def _unless_next_starved(
             rejected=tuple(sorted([this, *answer.rejected], key=lambda choice: choice.nodes)),
             reason=_why_none(
                 measured,
-                f"whether more than {nodes_text(chosen)} pay off is unknown without them",
+                f"without them it is unknown whether more than {nodes_text(chosen)} pay off",
                 *passes,
             ),
         )
@@ -306,7 +306,7 @@ def _unless_contended(answer: Recommendation, measured: Sequence[MeasuredCount])
         of = nodes_text(nodes[0]) if len(nodes) == 1 else f"any of {join_words(nodes)} nodes"
         question = f"whether {of} can be recommended"
     open_ = [
-        f"at {nodes_text(each.nodes)}, {' and '.join(each.problems) or 'the cost may be the least'}"
+        f"at {nodes_text(each.nodes)}, {' and '.join(each.problems) or 'it may be the cheapest'}"
         for each in answer.judged
         if each.nodes in nodes and (answer.chosen is None or each.nodes != answer.chosen.nodes)
     ]

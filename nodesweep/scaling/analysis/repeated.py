@@ -22,14 +22,14 @@ from nodesweep.scaling.formats import format_percent, format_speedup, join_words
 from nodesweep.scaling.outcome.attainment import CONNECTED
 from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 
-REPEATED = "the work was repeated there, not divided"
+REPEATED = "the work was repeated there instead of divided"
 _LEAST_TIME_SHARE = 0.9
 """Least T(N)/T(N0): a program that divides a fifth of its work over two nodes is at the limit."""
 _CPU_MARGIN = 0.2
 """Allowed relative difference between the CPU seconds of N nodes and N/N0 times those of N0."""
 _CPU = "cpu_percent"
 _REMEDY = (
-    "have each rank process its own share of the work (by RANK and WORLD_SIZE, or with the "
+    "have each rank process only its share of the work (by RANK and WORLD_SIZE, or with the "
     "launcher that the program is written for) and print world_size=N"
 )
 
@@ -103,7 +103,7 @@ def recommend_none_for_repeated(
     return recommend_none(
         measured,
         goals,
-        lambda count: REPEATED if count.nodes in at else "no divided work to compare with",
+        lambda count: REPEATED if count.nodes in at else "there is no divided work to compare with",
         _reason(repeated, measured[0].nodes),
     )
 
@@ -114,12 +114,12 @@ def _reason(repeated: Sequence[Repeated], base_nodes: int) -> str:
     times = join_words(format_percent(each.time_share) for each in repeated)
     cpu = join_words(format_speedup(each.cpu_ratio) for each in repeated)
     was = "was repeated" if is_seen else "seems to have been repeated"
-    why = f"took {times} of the time of {nodes_text(base_nodes)} and {cpu} its CPU seconds"
+    why = f"took {times} of the time and {cpu} the CPU seconds of {nodes_text(base_nodes)}"
     if is_seen:
         why += ", and their programs never connected to one another"
     return sentence(
-        f"No recommendation, since the work {was}, not divided: {at} nodes {why}, and no run"
-        " confirmed its world size",
+        f"No recommendation, since the work {was} instead of divided: {at} nodes {why}, and no "
+        "run confirmed its world size",
         _REMEDY,
     )
 

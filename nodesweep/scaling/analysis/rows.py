@@ -20,26 +20,32 @@ class SummaryRow(Part):
 
     nodes: int = Field(description="N, nodes per job.")
     n: int = Field(description="Used runs: those behind the statistics.")
-    n_failed: int = Field(description="Attempts that failed or were stopped; counted but left out.")
-    n_spot: int = Field(description="Completed runs on spot capacity; counted but left out.")
+    n_failed: int = Field(
+        description=(
+            "Attempts that failed or were stopped; counted but excluded from the statistics."
+        )
+    )
+    n_spot: int = Field(
+        description=("Completed runs on spot capacity; counted but excluded from the statistics.")
+    )
     n_projected: int = Field(
         default=0,
         exclude_if=lambda number: number == 0,
-        description="Used runs that ended early and whose time is projected; absent if none.",
+        description="Used runs that ended early, so their time is projected; absent if none.",
     )
     projection_error_seconds: float | None = Field(
         default=None,
         exclude_if=lambda error: error is None,
         description=(
-            "The largest error of their projected times, half of a 95 % interval; absent if none "
+            "The largest error of their projected times, half of a 95% interval; absent if none "
             "is projected or any error is unknown."
         ),
     )
     world_size: int | None = Field(
-        description="Processes over all nodes; null where no run confirmed it."
+        description="Processes over all nodes; null if no run confirmed it."
     )
     global_batch_size: int | None = Field(
-        description="Samples per optimiser step over all processes."
+        description="Samples per optimizer step over all processes."
     )
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate at this node count.")
@@ -48,8 +54,8 @@ class SummaryRow(Part):
     )
     accelerator_efficiency: float | None = Field(
         description=(
-            "T of one process / (world size x T(N));"
-            " null where one process on one node was not measured."
+            "T of one process / (world size x T(N)); null if one process on one node was not "
+            "measured."
         )
     )
     steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
@@ -104,4 +110,4 @@ class Baseline(Part):
 
     nodes: int = Field(description="N0, the smallest node count with a used run.")
     train_seconds: float = Field(description="T(N0).")
-    relative: bool = Field(description="True where N0 is not 1 or not the smallest planned count.")
+    relative: bool = Field(description="True if N0 is not 1 or not the smallest planned count.")

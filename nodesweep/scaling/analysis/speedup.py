@@ -221,8 +221,9 @@ def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
         )
         if len(found) > 1:
             raise MixedOutcomesError(
-                f"{field}: the outcomes come from {len(found)} {described} ({', '.join(found)}); "
-                "a speedup compares like with like, so report each separately"
+                f"{field}: the outcomes come from {len(found)} {described} "
+                f"({', '.join(found)}); a speedup compares like with like, so report each one "
+                "separately"
             )
 
 

@@ -50,9 +50,9 @@ class Verdict(Part):
 
     criterion: Criterion = Field(
         description=(
-            "efficiency, doubling_ratio: at least the limit; faster: than every smaller count; "
-            "deadline, budget: at most the limit; comparable: present only if its time is not a "
-            "time to train of the baseline's model, or not a measurement."
+            "efficiency, doubling_ratio: at least the limit; faster: faster than every smaller "
+            "count; deadline, budget: at most the limit; comparable: present only if its time "
+            "is not a time to train the baseline's model, or not a measurement."
         )
     )
     answer: Answer = Field(
@@ -64,7 +64,7 @@ class Verdict(Part):
     )
     value: float | None = Field(description="The value that was judged; null: unknown.")
     limit: float | None = Field(
-        description="The limit it was compared with; null: it has no number."
+        description="The limit it was compared with; null: the limit is not a number."
     )
     interval: Interval | None = Field(
         description="The interval it was judged by; null: by the value itself."
@@ -72,11 +72,11 @@ class Verdict(Part):
     next_run: float | None = Field(
         default=None,
         description=(
-            "For deadline and budget: the upper 95 % prediction bound of the next run that it was "
+            "For deadline and budget: the upper 95% prediction bound of the next run that it was "
             "judged by; null: by the median itself."
         ),
     )
-    reason: str | None = Field(description="Why it does not pass; null if it passes.")
+    reason: str | None = Field(description="Reason that it does not pass; null if it passes.")
     more_runs: tuple[MoreRuns, ...] = Field(
         default=(),
         description=(
@@ -366,8 +366,8 @@ def _at_least(
         reason = f"{what} {shown} is {just(shown, least)}below {least}"
     else:
         reason = (
-            f"{what} {shown} ({format_percent(interval.level)}: {write(low)}–{write(high)}) may"
-            f" reach {least} or miss it"
+            f"{what} {shown} ({format_percent(interval.level)}: {write(low)}–{write(high)}) may "
+            f"or may not reach {least}"
         )
         needed = runs_needed(value, low, high, limit, sides)
     return Verdict(

@@ -96,9 +96,9 @@ def spared(
     if kept := set(made) - set(progress.points):
         yield (
             f"{counted(len(kept), 'run')} from an earlier attempt, at "
-            f"{join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that the "
-            "design no longer requests: included in the times and the cost, without deciding "
-            "anything."
+            f"{join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that "
+            "the design no longer requests: included in the times and the cost, but not used "
+            "for decisions."
         )
     open_ = [each.nodes for each in progress.answers if each.answer == "undecided"]
     most_of = {nodes: repeat for nodes, repeat in sorted(progress.points)}
@@ -107,15 +107,15 @@ def spared(
     lost = [nodes for nodes in open_ if is_over and nodes not in undecided]
     if lost:
         yield (
-            "Undecided, since the last runs made to decide gave no time: "
+            "Undecided, since the last runs that should have decided gave no time: "
             f"{join_words(map(nodes_text, lost))}. Fix how the program reports its time, then "
             "continue with --resume."
         )
     if undecided:
         yield (
             f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each: "
-            f"{join_words(map(nodes_text, undecided))}. Raise it and continue with --resume if "
-            "the answer is worth more runs."
+            f"{join_words(map(nodes_text, undecided))}. If the answer is worth more runs, raise "
+            "it and continue with --resume."
         )
     if progress.next_points:
         yield (
@@ -160,7 +160,7 @@ def _why(judged: Judged) -> str | None:
     return {
         "pass": None,
         "fail": f"{value} misses {limit}",
-        "undecided": f"{value} may reach {limit} or miss it",
+        "undecided": f"{value} may or may not reach {limit}",
         "on_the_limit": f"{value} is within {format_percent(ZONE)} of {limit}",
     }[judged.answer]
 

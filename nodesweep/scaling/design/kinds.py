@@ -7,7 +7,7 @@ from typing import Literal
 from nodesweep.configs.models import BenchmarkConfig
 
 JobKind = Literal["run", "probe", "check"]
-"""A whole run; in a probe sweep a partial one, or the whole one that validates the projection."""
+"""A full run; in a probe sweep, a partial run or the full run that validates the projection."""
 
 
 def check_repeat(config: BenchmarkConfig) -> int:

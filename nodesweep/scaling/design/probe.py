@@ -33,19 +33,19 @@ _ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 class Check(Part):
     """A whole run at the recommended node count, compared with its projection."""
 
-    nodes: int = Field(description="Where it ran.")
+    nodes: int = Field(description="Node count that it ran on.")
     job_name: str = Field(description="Its training job.")
     projected_seconds: float = Field(description="Mean of the times projected there.")
     error_seconds: float | None = Field(
         description=(
-            "Error of the projection for a whole run, half of a 95 % interval: the largest error "
+            "Error of the projection for a full run, half of a 95% interval: the largest error "
             "of those projections or, for three or more, the prediction interval from their "
             "spread, whichever is wider; null: unknown."
         )
     )
-    probes: int = Field(description="How many were projected there.")
-    measured_seconds: float = Field(description="Time of the whole run.")
-    difference: float = Field(description="Measured over projected, less 1.")
+    probes: int = Field(description="Number of projected times there.")
+    measured_seconds: float = Field(description="Time of the full run.")
+    difference: float = Field(description="Measured over projected time, minus 1.")
     is_within_error: bool | None = Field(description="null: the error is unknown.")
 
     @property
@@ -60,9 +60,9 @@ class Check(Part):
     def text_of(self, place: str) -> str:
         """Return the comparison in words, with another name for the place: 8 x ml.g5.xlarge."""
         error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
-        share = f"{abs(self.difference) * 100:.1f} %"
+        share = f"{abs(self.difference) * 100:.1f}%"
         than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
-        where = {True: ", within that error", False: ", outside that error", None: ""}
+        where = {True: ", within this error", False: ", outside this error", None: ""}
         return (
             f"{place} took {format_seconds(self.measured_seconds)}, {than} the"
             f" {format_seconds(self.projected_seconds)}{error} projected"
@@ -98,7 +98,7 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
     recommendation = recommend(rows, config.report.recommendation)
     if recommendation is None:
         nodes = max(row.nodes for row in timed)
-        return nodes, f"one whole job on {nodes_text(nodes)} validates the projection"
+        return nodes, f"one full run on {nodes_text(nodes)} validates the projection"
     if recommendation.chosen is None:
         return None, "no node count is recommended, so none is validated"
     nodes = recommendation.chosen.nodes
@@ -110,7 +110,7 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
             f"the recommendation, {nodes_text(nodes)}, is already measured, since its probes ran "
             f"all their steps ({known})"
         )
-    why = f"that recommends {nodes_text(nodes)}, and one whole job there validates it"
+    why = f"this recommends {nodes_text(nodes)}, and one full run there validates it"
     return nodes, f"projected: {known}; {why}"
 
 
@@ -197,29 +197,29 @@ def projected_notes(
     if not any(row.n_projected for row in rows):
         if any(row.n for row in rows):
             yield (
-                "Probe design: no job ended itself early, so every time here is measured, at the "
-                "cost of whole runs. A short program runs all its steps before their time is "
+                "Probe design: no job ended itself early, so every time here is measured, at "
+                "the cost of full runs. A short program runs all its steps before their time is "
                 "known; your training script has to ask the clock after each step "
                 "(docs/probe.md)."
             )
         return
     errors = [
-        f"{share:.1%} at {nodes_text(row.nodes)}".replace("%", " %")
+        f"{share:.1%} at {nodes_text(row.nodes)}"
         for row in rows
         if (share := _error_share(row)) is not None
     ]
-    known = f" (95 % error within a run: {join_words(errors)})" if errors else ""
+    known = f" (95% error within a run: {join_words(errors)})" if errors else ""
     yield (
-        f"Projected: the probes ended early. T{known}, everything derived from it and the cost of "
-        "a run are projected for a whole run; the cost of the sweep is measured. The quality of "
-        "the trained model is not assessed."
+        f"Projected: the probes ended early. T{known}, everything derived from it, and the cost "
+        "of a run are projected to a full run; the cost of the sweep is measured. The quality "
+        "of the trained model is not assessed."
     )
     if check is not None:
-        yield f"Validation run: a whole run on {_check_text(check)}."
+        yield f"Validation run: a full run on {_check_text(check)}."
     else:
         checked = " at the node count to be validated" if others else ""
         why = _why_unchecked(config, progress)
-        yield f"No whole run has validated the projection{checked}: {why}."
+        yield f"No full run has validated the projection{checked}: {why}."
     for other in others:
         yield (
             "Validation run at another node count, made before the recommendation changed: "
@@ -255,20 +255,20 @@ def unrequested_partial_notes(
     whole = [each for each in parts if kind_of_job(config, each.repeat) != "probe"]
     if whole:
         yield (
-            f"Not whole: jobs that should have run all their steps ran {_parts_text(whole)}, and "
+            f"Partial runs: jobs that should have run all their steps ran {_parts_text(whole)}; "
             "the time of the rest is projected. Look for a step limit left in the program, its "
-            "hyperparameters or its image; use design: probe to measure partial runs and validate "
-            "them."
+            "hyperparameters or its image; use design: probe to measure partial runs and "
+            "validate them."
         )
     untold = [
         each for each in parts if each not in whole and each.metric("probe", "ended") == "complete"
     ]
     if untold:
         yield (
-            f"Ended early for no known reason: probes ran {_parts_text(untold)}, although nothing "
-            "had asked them to end. The projection covers all the steps that the program reports "
-            "for a whole run; if a whole run has no more than these, the program counts its steps "
-            "wrong."
+            f"Ended early for no known reason: probes ran {_parts_text(untold)}, although "
+            "nothing had asked them to end. The projection covers all the steps that the "
+            "program reports for a full run; if a full run has no more than these, the program "
+            "miscounts its steps."
         )
 
 

@@ -449,7 +449,11 @@ def _exp(number: float) -> float:
 
 
 def _why_more(look: _Look, counts: Sequence[int]) -> str:
-    why = "one run of each shows no spread" if look.compared is None else look.answer_in_full().text
+    why = (
+        ("a single run of each shows no spread")
+        if look.compared is None
+        else look.answer_in_full().text
+    )
     return f"{why}; {_one_more(counts)}"
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from nodesweep.scaling.outcome.outcome import PlatformKind
 
-_NOT_HELD = "if the link is slower there, neither number nor interval holds (docs/fits.md)"
+_NOT_HELD = (
+    "if the network is slower there, neither the number nor the interval holds (docs/fits.md)"
+)
 
 
 def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
@@ -22,7 +24,7 @@ def assumption(kind: PlatformKind, instance_type: str | None, largest: int, node
     if kind == "emulated":
         return (
             f"Emulated nodes share one machine: this assumes that it has room for {nodes} of "
-            "them, and says nothing about a network between instances."
+            "them and says nothing about a network between instances."
         )
     return (
         f"At most {largest} nodes of {_network(instance_type)} were measured. This assumes that "
@@ -46,7 +48,7 @@ def _rate(instance: InstanceType) -> str:
     if instance.network_gbit_per_second is None:
         return "network rate unknown"
     most = "up to " if instance.network_burst else ""
-    return f"{most}{instance.network_gbit_per_second:g} Gbit/s a node"
+    return f"{most}{instance.network_gbit_per_second:g} Gbit/s per node"
 
 
 def _adapter(instance: InstanceType) -> str:

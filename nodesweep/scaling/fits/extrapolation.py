@@ -42,7 +42,7 @@ MAX_MORE_RUNS = 50
 LACK_OF_FIT_LEVEL = 0.01
 """Significance level of the F test that rejects a law."""
 _MAX_EXPONENT = 200.0  # cap of an exponent; anything larger is unsupported anyway
-_WHAT_WOULD = "what would support it"
+_WHAT_WOULD = "a prediction needs"
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def extrapolate(
         return _not_supported(
             nodes,
             "the runs of each node count took exactly the same time, so the noise of a run is "
-            f"unknown; {_WHAT_WOULD}: unrounded times of separate runs",
+            f"unknown; {_WHAT_WOULD} unrounded times of separate runs",
         )
     beyond = predict_by_law(ranked, sample, steps_ratio, noise, nodes)
     known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.rejected]
@@ -183,16 +183,16 @@ def extrapolate(
         rejected = join_words(fit.law for fit in ranked if fit.identifiable.value)
         return _not_supported(
             nodes,
-            f"the measured times do not follow {rejected} within the noise of their runs"
-            f" (F test, 1 %); {_WHAT_WOULD}: runs at {nodes_text(nodes)} themselves",
+            f"the measured times do not follow {rejected} within the noise of their runs (F "
+            f"test, 1%); {_WHAT_WOULD} runs on {nodes_text(nodes)}",
         )
     best = known[0]
     excess = margin_of_error(interval, beyond.seconds[best]) / math.log1p(MAX_MARGIN_OF_ERROR)
     if excess > 1:
         return _not_supported(
             nodes,
-            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} uncertain "
-            f"by more than {format_percent(MAX_MARGIN_OF_ERROR)}; {_WHAT_WOULD}: "
+            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} "
+            f"uncertain by more than {format_percent(MAX_MARGIN_OF_ERROR)}; {_WHAT_WOULD} "
             f"{_what_would(nodes, excess, runs)}",
         )
     return Extrapolation(
@@ -221,8 +221,8 @@ def _why_not_asked(
 ) -> str | None:
     """Return the reason why no law can make a prediction, or None."""
     more_counts = (
-        f"{_WHAT_WOULD}: further node counts, each with {MIN_REPEATS} runs or more, or runs at"
-        f" {nodes_text(nodes)} themselves"
+        f"{_WHAT_WOULD} further node counts, each with {MIN_REPEATS} runs or more, or runs on "
+        f"{nodes_text(nodes)}"
     )
     if not ranked:
         return f"no law could be fitted; {more_counts}"
@@ -233,8 +233,8 @@ def _why_not_asked(
         return f"only {ranked[0].law} could be fitted, so no other law confirms it; {more_counts}"
     if nodes not in steps_ratio and any(fit.law == "ring" for fit in ranked):
         return (
-            f"ring gives no prediction: the number of optimiser steps at {nodes_text(nodes)} is "
-            f"unknown; {_WHAT_WOULD}: a batch policy"
+            f"ring gives no prediction: the number of optimizer steps at {nodes_text(nodes)} is "
+            f"unknown; {_WHAT_WOULD} a batch policy"
         )
     return None
 
@@ -248,12 +248,10 @@ def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> s
     """
     least = min(len(at) for at in runs)
     more = math.ceil(least * excess**2) - least
-    there = f"runs at {nodes_text(nodes)} themselves"
+    there = f"runs on {nodes_text(nodes)}"
     if more > MAX_MORE_RUNS:
         return there
-    return (
-        f"about {counted(more, 'more run')} of each node count that scatter as these do, or {there}"
-    )
+    return f"about {counted(more, 'more run')} per node count that vary as these do, or {there}"
 
 
 def _reason(
@@ -265,8 +263,8 @@ def _reason(
     each = str(least) if least == most else f"{least} to {most}"
     return (
         f"by {law}; the interval covers what {join_words(left)} "
-        f"leave{'s' if len(left) == 1 else ''} open with {each} runs of each node count, which "
-        f"scatter by {noise.deviation * 100:.2g} %"
+        f"leave{'s' if len(left) == 1 else ''} open with {each} runs per node count, which vary "
+        f"by {noise.deviation * 100:.2g}%"
     )
 
 

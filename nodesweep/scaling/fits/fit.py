@@ -84,7 +84,7 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
     seen: set[int] = set()
     for nodes, seconds in points:
         if nodes < 1:
-            raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1")
+            raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1 up")
         if nodes in seen:
             raise ValueError(
                 f"points: {nodes} nodes appear twice; give one point per node count, the median"
@@ -122,14 +122,14 @@ def _fit_or_reason(
 def _measured_ratios(sample: Sample, steps_ratio: Mapping[int, float] | None) -> Floats | str:
     """Return r(N) at the measured N, or the reason why the ring law cannot be fitted."""
     if steps_ratio is None:
-        return "the number of optimiser steps is unknown"
+        return "the number of optimizer steps is unknown"
     missing = [int(nodes) for nodes in sample.nodes if int(nodes) not in steps_ratio]
     if missing:
-        return f"the number of optimiser steps is unknown at {join_words(missing)} nodes"
+        return f"the number of optimizer steps is unknown at {join_words(missing)} nodes"
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
     if np.ptp(ratios) <= ROUNDING * ratios.max():
         return (
-            "the number of optimiser steps is the same at every N, which makes this amdahl's curve"
+            "the number of optimizer steps is the same at every N, which makes this amdahl's curve"
             " (sigma = c·r/t1)"
         )
     return ratios

@@ -101,7 +101,7 @@ LAWS = (
         equation="N·T(N) = t1·(1 + alpha·(N − 1) + beta·N·(N − 1))",
         symbols=(
             _T1,
-            Symbol("alpha", None, "contention: cost of sharing, per further node"),
+            Symbol("alpha", None, "contention: cost of sharing, per additional node"),
             Symbol("beta", None, "coherency: cost of keeping each pair of nodes consistent"),
         ),
         columns=lambda n, r: (np.ones_like(n), n - 1, n * (n - 1)),
@@ -116,13 +116,13 @@ LAWS = (
     ),
     LawSpec(
         law="ring",
-        equation="N·T(N) = t_compute + c·r(N)·(N − 1), r(N) = optimiser steps at N / at N0",
+        equation="N·T(N) = t_compute + c·r(N)·(N − 1), r(N) = optimizer steps at N / at N0",
         symbols=(
             Symbol(
                 "t_compute",
                 "s",
-                "train time on one node, where nothing is exchanged",
-                "train time per sample on one node, where nothing is exchanged",
+                "train time on one node, which exchanges nothing",
+                "train time per sample on one node, which exchanges nothing",
             ),
             Symbol(
                 "c",

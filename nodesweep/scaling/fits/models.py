@@ -30,27 +30,29 @@ class Parameter(Part):
     value: float = Field(description="Least-squares estimate.")
     interval: Interval | None = Field(
         description=(
-            "95 % interval from the fit's covariance and Student's t, cut off at the parameter's"
+            "95% interval from the fit's covariance and Student's t, cut off at the parameter's"
             " bounds; null: there is none, see `no_interval`."
         )
     )
-    no_interval: str | None = Field(description="Why there is no interval; null if there is one.")
+    no_interval: str | None = Field(
+        description=("Reason that there is no interval; null if there is one.")
+    )
     unit: str | None = Field(
         description=(
-            "Unit of the value; null: a pure number. Seconds are of a run, or per sample if"
-            " `meaning` says so."
+            "Unit of the value; null: a pure number. Seconds are per run, or per sample if "
+            "`meaning` says so."
         )
     )
     on_bound: bool = Field(
-        description="True: the data pull it beyond its bound, where the fit stopped it."
+        description="True if the data pull it past its bound, where the fit stopped it."
     )
-    meaning: str = Field(description="Its meaning.")
+    meaning: str = Field(description="Meaning of the parameter.")
 
 
 class LawFit(Part):
     """One law fitted to node-time N x T(N)."""
 
-    law: Law = Field(description="Which law.")
+    law: Law = Field(description="The law.")
     equation: str = Field(
         description="The law in its parameters, as node-time N·T(N) in node-seconds."
     )
@@ -70,8 +72,9 @@ class LawFit(Part):
     )
     peak_nodes: float | None = Field(
         description=(
-            "N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it more nodes are slower. Null"
-            " where beta's interval does not exclude 0, and for the other laws, which have no peak."
+            "N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it, more nodes are slower. "
+            "Null if beta's interval does not exclude 0, and for the other laws, which have no "
+            "peak."
         )
     )
 
@@ -86,7 +89,7 @@ class LawFit(Part):
             ValueError: `nodes` is below 1, or `ring` has no steps_ratio.
         """
         if nodes < 1:
-            raise ValueError(f"nodes is {nodes}; a law holds from 1 node on")
+            raise ValueError(f"nodes is {nodes}; a law needs at least 1 node")
         value = {parameter.name: parameter.value for parameter in self.parameters}
         others = nodes - 1
         if self.law == "amdahl":
@@ -116,7 +119,7 @@ class Extrapolation(Part):
     supported: Verdict = Field(
         description=(
             "Decision whether the runs support a prediction there; if not, the reason says what "
-            "would."
+            "is needed."
         )
     )
     law: Law | None = Field(
@@ -131,16 +134,15 @@ class Extrapolation(Part):
     interval: Interval | None = Field(
         default=None,
         description=(
-            "95 % interval of the median there: everything that the noise of the runs leaves open "
-            "in the laws that they do not reject. It does not account for a change beyond the "
-            "measured node counts. Null if not supported."
+            "95% interval of the median there: all values that the noise of the runs leaves "
+            "open under the laws that the runs do not reject. It does not account for a change "
+            "beyond the measured node counts. Null if not supported."
         ),
     )
     assumes: str | None = Field(
         default=None,
         description=(
-            "What the prediction assumes about nodes that were not measured, in words; null if "
-            "not supported."
+            "The prediction's assumption about nodes that were not measured; null if not supported."
         ),
     )
     by_law: Mapping[Law, float] = Field(
@@ -148,8 +150,9 @@ class Extrapolation(Part):
     )
     leave_one_out_seconds: tuple[float, float] | None = Field(
         description=(
-            "Least and most that the best identifiable law predicts when any one point is left "
-            "out (of more than 100 points, any of 100 evenly spaced ones); null if not supported."
+            "Minimum and maximum that the best identifiable law predicts when any one point is "
+            "left out (of more than 100 points, any of 100 evenly spaced ones); null if not "
+            "supported."
         )
     )
 

@@ -78,7 +78,7 @@ def lost_to_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
             lost[Arm(name, nodes)] = (
                 "out of memory"
                 if nodes in lacking
-                else f"already out of memory on {largest} nodes, so not run"
+                else f"not run, since {largest} nodes already ran out of memory"
             )
     return lost
 

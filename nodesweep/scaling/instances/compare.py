@@ -36,7 +36,7 @@ Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of the combinations that each type's own limits recommend",
+    "cheapest_efficient": "of the combinations that the types' own limits recommend",
 }
 
 _NONE: Mapping[Question, str] = {
@@ -150,7 +150,7 @@ def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -
         value=own.value,
         limit=None,
         interval=None,
-        reason=f"its model is not comparable with that of {first}: {parity.reason}",
+        reason=f"its trained model is not comparable with that of {first}: {parity.reason}",
     )
 
 

@@ -24,7 +24,7 @@ from nodesweep.scaling.t_distribution import t_quantile
 ERROR = 0.05
 """The largest share of sweeps in which an arm that belongs on the front may be dropped."""
 FIRST_LOOK = 2
-"""The first pass after which arms are dropped: one run each shows no spread."""
+"""The first pass after which arms are dropped, since one run each shows no spread."""
 
 
 class Sample(NamedTuple):

@@ -23,17 +23,19 @@ class ArmRow(Part):
     n: int = Field(description="Used runs.")
     n_failed: int = Field(description="Attempts that failed or were stopped.")
     n_projected: int = Field(description="Used runs whose time is projected from a probe.")
-    train_seconds: float | None = Field(description="Median train time; null: none is known.")
-    train_interval: Interval | None = Field(description="95 % interval of it.")
+    train_seconds: float | None = Field(description="Median train time; null: unknown.")
+    train_interval: Interval | None = Field(description="95% interval of it.")
     total_usd: float | None = Field(
         description="Median cost of a run, warm pool included; null: unknown."
     )
-    total_usd_interval: Interval | None = Field(description="95 % interval of it.")
+    total_usd_interval: Interval | None = Field(description="95% interval of it.")
     usd_per_hour: float | None = Field(description="Price of a node; null: unknown.")
-    speedup: float | None = Field(description="Over the smallest measured count of its own type.")
-    efficiency: float | None = Field(description="Within its own type.")
+    speedup: float | None = Field(
+        description=("Speedup over the smallest measured count of its own type.")
+    )
+    efficiency: float | None = Field(description="Efficiency within its own type.")
     world_size: int | None = Field(description="Processes over all nodes, as planned.")
-    global_batch_size: int | None = Field(description="Samples per optimiser step, as planned.")
+    global_batch_size: int | None = Field(description="Samples per optimizer step, as planned.")
     per_replica_batch_size: int | None = Field(
         description="Samples per process and (micro-)step, as planned."
     )
@@ -45,11 +47,11 @@ class ArmRow(Part):
         )
     )
     reason: str | None = Field(
-        description="Why it does not pass, why it has no time, or why no further probe was made."
+        description="Reason that it does not pass, has no time, or got no further probe."
     )
     on_front: bool | None = Field(
         description=(
-            "True if no other arm beats it on both train time and cost; null: one is unknown."
+            "True if no other arm beats it on both train time and cost; null: either is unknown."
         )
     )
     beaten_for_sure: bool = Field(
@@ -67,24 +69,26 @@ class ArmChoice(Part):
             "cheapest_efficient: of the counts that each type's own recommendation names."
         )
     )
-    instance_type: str | None = Field(description="null: no arm answers it.")
+    instance_type: str | None = Field(description="The chosen arm; null: none.")
     nodes: int | None
     by: Literal["cost", "time"] = Field(
-        description="The value it minimises; time if no cost is known."
+        description="The value it minimizes; time if no cost is known."
     )
-    reason: str = Field(description="One sentence: why this one, or why none.")
+    reason: str = Field(description="One sentence: why this arm was chosen, or why none was.")
 
 
 class InstanceComparison(Part):
     """All arms of the sweep, and the answers."""
 
     instance_types: tuple[str, ...] = Field(description="In the config's order.")
-    main: str = Field(description="The type that the rest of this report is about.")
-    arms: tuple[ArmRow, ...] = Field(description="By type in that order, counts ascending.")
+    main: str = Field(description="The type that the rest of this report describes.")
+    arms: tuple[ArmRow, ...] = Field(
+        description=("Ordered by type as in the config, then by ascending node count.")
+    )
     answers: tuple[ArmChoice, ...] = Field(description="The first is the recommendation.")
     prices: Mapping[str, Price] = Field(description="By instance type.")
-    points_asked: int = Field(description="Points that the design requested.")
-    points_done: int = Field(description="Those of them with a completed run.")
+    points_asked: int = Field(description="Number of points that the design requested.")
+    points_done: int = Field(description="Number of those points with a completed run.")
 
     @property
     def front(self) -> list[ArmRow]:

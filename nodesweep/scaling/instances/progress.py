@@ -55,7 +55,7 @@ class SweepProgress:
         reason = self.reason
         if self.check is not None and self.check.instance_type != instance_type:
             arm = Arm(self.check.instance_type, self.check.nodes)
-            reason = f"the sweep's one whole run is that of {arm.text}"
+            reason = f"the sweep's only full run is the one of {arm.text}"
         return Progress(asked, left, (), reason)
 
 
@@ -201,5 +201,5 @@ def _check(
         return None, "no instance type is recommended, so none is validated"
     arm = Arm(choice.instance_type, choice.nodes)
     return Key(*arm, check_repeat(config)), (
-        f"{choice.reason.removesuffix('.')}; one whole job on {arm.text} validates it"
+        f"{choice.reason.removesuffix('.')}; one full run on {arm.text} validates it"
     )

@@ -84,7 +84,7 @@ def analyse_sweep(
         for name, own in outcomes_by_type(config, outcomes).items()
     }
     if not reports:
-        raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
+        raise ValueError(f"sweep {sweep_id}: nothing to report, since no job was accepted")
     return _together(config, plan, outcomes, prices, reports), reports
 
 
@@ -195,7 +195,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
     if any(arm.n_projected for arm in comparison.arms):
         check = own.check
         text += "; projected from probes, " + (
-            f"validated by a whole run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
+            f"validated by a full run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
             if check is not None
             else "not validated"
         )
@@ -265,7 +265,7 @@ def _caveats(
         yield f"Memory rules out {arms}; a smaller batch per process may fit."
     by_end = sorted(outcomes, key=lambda outcome: outcome.created_at or "")
     for reason in types_given_up(config, by_end).values():
-        yield f"{reason[0].upper()}{reason[1:]}, so nothing more was tried there."
+        yield f"{reason[0].upper()}{reason[1:]}, so no further probes were made there."
     if absent := [name for name in config.instance_types if name not in reports]:
         yield f"No job ran on {join_words(absent)}."
     clocks = {report.train_clock for report in reports.values() if report.train_clock}

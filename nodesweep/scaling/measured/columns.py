@@ -133,7 +133,7 @@ def header_problems(names: Sequence[str]) -> list[str]:
         if name not in COLUMNS
     ]
     problems += [
-        f"column {name!r} stands {names.count(name)} times"
+        f"column {name!r} appears {names.count(name)} times"
         for name in dict.fromkeys(names)
         if name in COLUMNS and names.count(name) > 1
     ]
@@ -141,9 +141,9 @@ def header_problems(names: Sequence[str]) -> list[str]:
         problems.append("no column 'nodes', the number of nodes of each run")
     times = [name for name in TIME_COLUMNS if name in names]
     if not times:
-        problems.append(f"no column of times; give one of {', '.join(TIME_COLUMNS)}")
+        problems.append(f"no time column; give one of {', '.join(TIME_COLUMNS)}")
     if len(times) > 1:
-        problems.append(f"columns {' and '.join(times)} both stand there; give one of them")
+        problems.append(f"columns {' and '.join(times)} are both present; give only one of them")
     return problems
 
 
@@ -156,8 +156,8 @@ def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
     def read_comma(cell: str) -> Any:
         if "." in cell:
             raise BadCell(
-                f"a dot is ambiguous beside the decimal comma of line {comma_line}; "
-                "use one decimal mark in the whole table and no thousands separators"
+                f"a dot is ambiguous, since line {comma_line} has a decimal comma; use one "
+                "decimal mark in the whole table and no thousands separators"
             )
         return read(cell.replace(",", ".", 1))
 

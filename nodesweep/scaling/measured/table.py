@@ -126,8 +126,8 @@ def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
     for line, row in rows[lines != first_lines].iterrows():
         yield (
             line,
-            f"nodes {row['nodes']}, repeat {row['repeat']} stands in line {first_lines[line]}"
-            " already; number the repeats, or leave the column out",
+            f"nodes {row['nodes']}, repeat {row['repeat']} is already in line "
+            f"{first_lines[line]}; number the repeats, or leave the column out",
         )
     sized = rows[rows["world_size"].notna()]
     for line, row in sized[sized["world_size"] < sized["nodes"]].iterrows():
@@ -186,7 +186,10 @@ def _table_problems(rows: DataFrame) -> list[str]:
             f"nodes: {len(counts):,} different node counts; a table has at most {MAX_NODE_COUNTS:,}"
         ]
     problems = [
-        f"{column}: {len(found)} different {described} ({_listed(found)}); give each its own table"
+        (
+            f"{column}: {len(found)} different {described} ({_listed(found)}); use a separate "
+            "table for each"
+        )
         for column, described in _MUST_AGREE.items()
         if len(found := rows[column].dropna().unique()) > 1
     ]
@@ -214,23 +217,23 @@ def _batch_problems(rows: DataFrame) -> Iterator[str]:
         for nodes, values in rows.groupby("nodes")[column]:
             if len(found := values.dropna().unique()) > 1:
                 yield (
-                    f"{column}: different ones ({_listed(found)}) at nodes={nodes};"
-                    " repeats must be alike"
+                    f"{column}: different values ({_listed(found)}) at nodes={nodes}; all "
+                    "repeats must have the same"
                 )
     batched = rows[rows["global_batch_size"].notna()]
     fixed = batched[batched["batch_policy"] == "fixed_global"]
     if len(found := fixed["global_batch_size"].unique()) > 1:
         yield (
-            f"global_batch_size: different ones ({_listed(found)}),"
-            " but batch_policy is fixed_global"
+            f"global_batch_size: different values ({_listed(found)}), but batch_policy is "
+            "fixed_global"
         )
     per_process = batched[
         (batched["batch_policy"] == "fixed_per_replica") & batched["world_size"].notna()
     ]
     if len(found := (per_process["global_batch_size"] / per_process["world_size"]).unique()) > 1:
         yield (
-            f"global_batch_size: different ones per process ({_listed(found)}), but batch_policy is"
-            " fixed_per_replica"
+            f"global_batch_size: different values per process ({_listed(found)}), but "
+            "batch_policy is fixed_per_replica"
         )
 
 

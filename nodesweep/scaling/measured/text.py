@@ -33,7 +33,7 @@ class MeasuredTableError(ValueError):
         lines = [*problems[:MAX_PROBLEMS_SHOWN]]
         if len(problems) > MAX_PROBLEMS_SHOWN:
             lines.append(f"… and {len(problems) - MAX_PROBLEMS_SHOWN} more")
-        super().__init__("\n  ".join(["the table of measured times can't be used:", *lines]))
+        super().__init__("\n  ".join(["invalid table of measured times:", *lines]))
 
 
 class Cells(NamedTuple):
@@ -64,7 +64,7 @@ def refuse_other_files(head: bytes) -> None:
         raise MeasuredTableError("this is UTF-16 text; save the table as CSV in UTF-8")
     if b"\0" in head:
         raise MeasuredTableError(
-            "this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8"
+            "this is not UTF-8 text (it has NUL bytes); save the table as CSV in UTF-8"
         )
     first_line = _first_line(head.decode("utf-8-sig", errors="replace"))
     if first_line is None and len(head) < HEAD_BYTES:
@@ -73,13 +73,13 @@ def refuse_other_files(head: bytes) -> None:
         )
     if len(head) >= HEAD_BYTES and (first_line is None or not first_line.endswith(("\r", "\n"))):
         raise MeasuredTableError(
-            f"no first line within {HEAD_BYTES - 1:,} bytes; this is not a CSV table"
+            f"the first line is longer than {HEAD_BYTES - 1:,} bytes; this is not a CSV table"
         )
     names = _names(next(csv.reader([first_line or ""], delimiter=_separator(first_line or ""))))
     if not any(name in COLUMNS for name in names):
         raise MeasuredTableError(
-            f"the first line, {reprlib.repr(first_line)}, names no column of ours:"
-            f" {', '.join(COLUMNS)}"
+            f"the first line, {reprlib.repr(first_line)}, names no known column; known: "
+            f"{', '.join(COLUMNS)}"
         )
 
 
@@ -95,7 +95,7 @@ def read_cells(table: bytes, origin: str) -> Cells:
     """
     if len(table) > MAX_TABLE_BYTES:
         raise MeasuredTableError(
-            f"the table is larger than {MAX_TABLE_BYTES // 2**20} MiB, the most that is read"
+            f"the table is larger than the maximum of {MAX_TABLE_BYTES // 2**20} MiB"
         )
     refuse_other_files(table[:HEAD_BYTES])
     text = _decoded(table)
@@ -105,9 +105,9 @@ def read_cells(table: bytes, origin: str) -> Cells:
     rows = list(islice(records, MAX_ROWS))
     if beyond := sum(1 for _ in records):
         raise MeasuredTableError(
-            f"{origin} has {MAX_ROWS + beyond:,} rows, at most {MAX_ROWS:,} are read: give fewer"
-            " repeats of each node count, or split the table by node counts and keep the rows of"
-            " the smallest count in every part"
+            f"{origin} has {MAX_ROWS + beyond:,} rows; at most {MAX_ROWS:,} are allowed. Give "
+            "fewer repeats of each node count, or split the table by node count and keep the "
+            "rows of the smallest count in every part"
         )
     width = len(header.cells)
     even = [row for row in rows if len(row.cells) == width]
@@ -162,8 +162,8 @@ def _records(text: str, separator: str) -> Iterator[_Record]:
             taken.clear()
     except csv.Error as error:
         raise MeasuredTableError(
-            f"the row that starts in line {line + 1} is no CSV row,"
-            f" is a quote not closed? ({error})"
+            f"the row that starts in line {line + 1} is not a valid CSV row; is a quote not "
+            f"closed? ({error})"
         ) from None
 
 

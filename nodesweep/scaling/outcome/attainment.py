@@ -33,7 +33,7 @@ It counts the samples of each node in which the node's program had such a connec
 jobs and AWS report none.
 """
 MOST_EFFICIENCY_ERROR = 0.05
-"""The most that CPU contention may shift an efficiency.
+"""The largest shift of an efficiency that CPU contention may cause.
 
 A larger shift could carry an efficiency over a limit that it misses.
 """
@@ -116,10 +116,10 @@ def format_attained(share: float | None) -> str:
         return format_percent(None)
     tenths = math.floor(round(share * 1000, 6))
     if tenths // 10 == math.floor(LEAST_ATTAINED * 100):
-        return f"{tenths / 10:.1f} %"
+        return f"{tenths / 10:.1f}%"
     return format_percent(tenths // 10 / 100)
 
 
 def format_least_attained() -> str:
     """Return LEAST_ATTAINED in percent, rounded up to one decimal: that much is enough."""
-    return f"{math.ceil(LEAST_ATTAINED * 1000) / 10:.1f} %"
+    return f"{math.ceil(LEAST_ATTAINED * 1000) / 10:.1f}%"

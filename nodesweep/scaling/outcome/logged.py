@@ -93,14 +93,14 @@ class CutNumber(NamedTuple):
         if self.regex is None:
             said, remedy = "", f"Print {self.name}=1234.5, without separators and units."
         else:
-            said = f" by its definition {self.regex!r} (training.metric_definitions)"
+            said = f" by its metric definition {self.regex!r} (training.metric_definitions)"
             remedy = (
-                "Make the group take the whole number, e.g. ([-+0-9.eE]+), and name what follows"
-                " it; print numbers without separators."
+                "Make the group match the whole number, e.g. ([-+0-9.eE]+), and match what "
+                "follows it; print numbers without separators."
             )
         return (
-            f"{self.name} is not read from “{self.line}”: {self.word!r} would be read in part"
-            f"{said}. {remedy}"
+            f"{self.name} is not read from “{self.line}”: only part of {self.word!r} would be "
+            f"read{said}. {remedy}"
         )
 
 
@@ -259,9 +259,9 @@ def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -
     asked = "1 process was" if planned == 1 else f"{planned} processes were"
     return (
         f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, but the "
-        f"program ran with {told}. Its time is not that of the planned job: have the program join "
-        "the process group of its launcher (training.distribution), or plan for the number that "
-        "it starts (training.distribution.processes_per_node)"
+        f"program ran with {told}. Its time is not that of the planned job: have the program "
+        "join the process group of its launcher (training.distribution), or plan for the number "
+        "of processes that it starts (training.distribution.processes_per_node)"
     )
 
 

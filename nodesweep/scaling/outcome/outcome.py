@@ -90,16 +90,17 @@ class Clocks(Part):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     submit_to_end_seconds: float | None = Field(
-        default=None, description="Job accepted to terminal status: the time a person waits."
+        default=None, description="From job accepted to terminal status: the time a person waits."
     )
     billable_seconds: float | None = Field(
-        default=None, description="Billed wall time, not multiplied by nodes: cost."
+        default=None, description="Billed wall time, not multiplied by nodes; it decides the cost."
     )
     train_seconds: float | None = Field(
-        default=None, description="The training itself, on the clock that `train_clock` names."
+        default=None,
+        description=("Time of the training itself, on the clock that `train_clock` names."),
     )
     steady_step_seconds: float | None = Field(
-        default=None, description="Median step time in the steady window: throughput."
+        default=None, description="Median step time in the steady window."
     )
 
 
@@ -440,8 +441,8 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
     if description.get("SecondaryStatus") == "MaxRuntimeExceeded":
         limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
         return (
-            f"MaxRuntimeExceeded: the job ran into its limit of {limit} s"
-            " (training.max_runtime_seconds)"
+            f"MaxRuntimeExceeded: the job reached its limit of {limit} s "
+            "(training.max_runtime_seconds)"
         )
     return "stopped on request" if status == "Stopped" else None
 

@@ -67,8 +67,7 @@ _SIGNAL_ADVICE = {
         "fewer data-loader processes or a larger instance type"
     ),
     "SIGSEGV": (
-        "native code crashed: check that the packages"
-        " that you install fit the image's torch and CUDA"
+        "native code crashed: check that the packages you install match the image's torch and CUDA"
     ),
     "SIGBUS": (
         "a memory-mapped file or the shared memory of the data loader's processes ran out:"
@@ -93,11 +92,11 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"operator torchvision::\w+ does not exist"),
         (
-            "this torchvision was compiled for a different torch than the image's: each release "
-            "of torchvision goes with one of torch (0.28 with 2.13), and with a torch without "
-            "CUDA it must be the wheel from https://download.pytorch.org/whl/cpu. If that can't "
-            "be reached, copy examples/lightning_cli/torchvision_on_cpu.py next to the script and "
-            "import it before torchvision"
+            "this torchvision was compiled for a different torch than the image's: each "
+            "torchvision release matches one torch release (0.28 matches 2.13), and a torch "
+            "without CUDA needs the wheel from https://download.pytorch.org/whl/cpu. If that "
+            "can't be reached, copy examples/lightning_cli/torchvision_on_cpu.py next to the "
+            "script and import it before torchvision"
         ),
     ),
     (
@@ -115,9 +114,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"unable to launch the specified application|working directory: /"),
         (
-            "mpirun starts programs of the image and of training.source_dir, which is "
-            "/opt/ml/code in a job; a script there is called as ./NAME and must be executable, or "
-            "is passed to python"
+            "mpirun starts programs from the image and from training.source_dir, which is "
+            "/opt/ml/code in a job; start a script there as ./NAME, which must be executable, "
+            "or pass it to python"
         ),
     ),
     (
@@ -179,15 +178,15 @@ class ProgramError(Part):
 
     said: str = Field(
         description=(
-            "The last error that the program itself wrote, or how its process ended; if neither "
-            "is known, the error that its launcher reported."
+            "The last error that the program itself wrote, or the way its process ended; if "
+            "neither is known, the error that its launcher reported."
         )
     )
     where: str | None = Field(
-        default=None, description="File and line in the user's own code; null: unknown."
+        default=None, description="File and line in your code; null: unknown."
     )
     advice: str | None = Field(
-        default=None, description="What to do about an error of this kind; null: no general advice."
+        default=None, description="Remedy for an error of this kind; null: no general advice."
     )
 
     @property
@@ -323,7 +322,7 @@ def _advice(said: str) -> str | None:
         package = found["name"].partition(".")[0]
         return (
             f"add {package} to requirements.txt in training.source_dir, or to the image; if "
-            f"{package} is a module of your own, its file must be in training.source_dir"
+            f"{package} is your own module, its file must be in training.source_dir"
         )
     if re.search(
         r"out of memory|OutOfMemory|MemoryError|can't allocate memory|not enough memory|bad_alloc",

@@ -34,14 +34,14 @@ class ProjectedPart(Part):
     """The items of one kind that a probe left out."""
 
     name: PartName = Field(description="steps, checkpoints or validations.")
-    left_out: int = Field(description="How many of them the probe did not run.")
+    left_out: int = Field(description="Number of them that the probe did not run.")
     seconds_each: float | None = Field(
-        description="Mean of those that it ran; null: it ran none, so they are not counted."
+        description="Mean time of those that it ran; null: it ran none, so they are not counted."
     )
     error_seconds: float | None = Field(
         description=(
-            "Half of the 95 % interval of all of them together; for a part that was timed only "
-            "once, a quarter of its time, by assumption; null: unknown."
+            "Half of the 95% interval of all of them together; for a part timed only once, by "
+            "assumption a quarter of its time; null: unknown."
         )
     )
 
@@ -58,10 +58,10 @@ class Projection(Part):
     between runs is not included.
     """
 
-    train_seconds: float = Field(description="The training of a whole run, projected.")
-    error_seconds: float | None = Field(description="Its error; null: unknown.")
+    train_seconds: float = Field(description="Projected train time of a full run.")
+    error_seconds: float | None = Field(description="Error of the projection; null: unknown.")
     extra_seconds: float = Field(
-        description="How much longer a whole run takes than the probe, validations included."
+        description="Additional time of a full run compared with the probe, validations included."
     )
     ended: Literal["precise", "max_steps"] | None = Field(
         description=(
@@ -69,10 +69,10 @@ class Projection(Part):
             "first; null: not reported by the program."
         )
     )
-    steps: int = Field(description="Optimiser steps that the probe ran.")
-    planned_steps: int = Field(description="Optimiser steps of a whole run.")
-    measured_seconds: float = Field(description="The probe's own training, measured.")
-    parts: tuple[ProjectedPart, ...] = Field(description="What the probe left out.")
+    steps: int = Field(description="Optimizer steps that the probe ran.")
+    planned_steps: int = Field(description="Optimizer steps of a full run.")
+    measured_seconds: float = Field(description="Measured train time of the probe itself.")
+    parts: tuple[ProjectedPart, ...] = Field(description="The parts that the probe did not run.")
 
 
 def steps_of(
@@ -177,15 +177,15 @@ def why_unprojected(
     made, planned = _told_steps(metrics, logged)
     if planned is None and made is not None and str(made) == most_steps:
         return (
-            f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and does not "
-            "report how many a whole run has; have it print planned_steps=…"
+            f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and does "
+            "not report how many a full run has; have it print planned_steps=…"
         )
     if made is None or planned is None:
-        lacking = {"how many steps it ran": made, "how many steps a whole run has": planned}
+        lacking = {"how many steps it ran": made, "how many steps a full run has": planned}
         unsaid = " and ".join(what for what, number in lacking.items() if number is None)
         return (
-            f"the program does not report {unsaid}, so a partial run can't be told from a whole "
-            "one; have it print steps=…; planned_steps=…;"
+            f"the program does not report {unsaid}, so a partial run cannot be distinguished "
+            "from a full one; have it print steps=…; planned_steps=…;"
         )
     if made < planned:
         return (
@@ -196,14 +196,14 @@ def why_unprojected(
         return None
     if made > planned:
         return (
-            f"the program reports that it ran {made} steps, and that a whole run has {planned}; "
+            f"the program reports that it ran {made} steps, but that a full run has {planned}; "
             "have it count both the same way"
         )
     if str(made) == most_steps:
         return (
-            f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and reports "
-            "that a whole run has no more; if that is true, raise max_steps above it, otherwise "
-            "have it print the planned_steps=… of a whole run"
+            f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and "
+            "reports that a full run has no more; if that is true, raise max_steps above it, "
+            "otherwise have it print the planned_steps=… of a full run"
         )
     return None
 

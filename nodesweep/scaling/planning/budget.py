@@ -54,15 +54,15 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     else:
         further = further[: sweep.max_retries]
         attempts = (
-            f"1 attempt each and {sweep.max_retries} further ones of {sum(further)} nodes together"
+            f"1 attempt each and {sweep.max_retries} retries on {sum(further)} nodes in total"
         )
     billed_hours = _billed_seconds(config) / _SECONDS_PER_HOUR
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours, {STOPPING_SECONDS} s to stop{pools} per job "
-        f"included, download and upload time excluded, x {attempts}, x "
+        f"{sum(jobs) * billed_hours:.1f} node-hours, including {STOPPING_SECONDS} s to "
+        f"stop{pools} per job, excluding download and upload time, x {attempts}, x "
         f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, "
         f"{price.date})"
     )
@@ -95,8 +95,8 @@ def cost_bound_of_types(
         jobs.append(max(job_usd))
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
     text = (
-        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, download and upload time "
-        f"excluded, and {len(further)} further attempts, the most expensive, at "
+        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and "
+        f"upload time, and the {len(further)} most expensive retries, at "
         + ", ".join(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
     )
     return sum(jobs) + sum(further), text
@@ -159,8 +159,8 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: the whole sweep may make {most} further attempts, and {made} "
-            "were made; raise it and continue with --resume"
+            f"sweep.max_retries: the whole sweep may make {most} retries, and {made} were made; "
+            "raise it and continue with --resume"
         )
 
     def bound_problem(self, job_name: str) -> str | None:

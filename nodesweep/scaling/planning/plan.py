@@ -72,7 +72,7 @@ class SweepPlan:
     usd_per_hour: float | None
     by_type: Mapping[str, SweepPlan] = field(default_factory=dict)
     spent_usd: float = 0.0
-    """The cost of the sweep before its first job: the validation of its dataset."""
+    """Cost of the sweep before its first job: the validation of its dataset."""
 
     @property
     def letter_by_type(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 SPREAD = 0.1
-"""Assumed, not measured, error of a measured time as a share, either way.
+"""Assumed (not measured) relative error of a measured time, in either direction.
 
 Repeats of a job on the local platform differ by less if nothing else runs there.
 """

@@ -41,15 +41,15 @@ def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
     if asked is None:
         return EngineChoice("pandas", "dataset.validation is not set")
     if asked.engine != "auto":
-        return EngineChoice(asked.engine, "dataset.validation.engine names it")
+        return EngineChoice(asked.engine, "as set by dataset.validation.engine")
     if not section.is_table:
-        return EngineChoice("pandas", f"format {section.format} is not read")
+        return EngineChoice("pandas", f"format {section.format} is not checked")
     if not section.is_remote:
         return EngineChoice("pandas", "the data are on this machine; Spark reads from S3")
     size, least = _gigabytes(size_bytes), _gigabytes(asked.spark_from_bytes)
     if size_bytes < asked.spark_from_bytes:
-        return EngineChoice("pandas", f"{size} is less than the {least} from which Spark pays off")
-    return EngineChoice("spark", f"{size} is at least the {least} from which Spark pays off")
+        return EngineChoice("pandas", f"{size} is less than the {least} that make Spark worthwhile")
+    return EngineChoice("spark", f"{size} is at least the {least} that make Spark worthwhile")
 
 
 def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
@@ -57,8 +57,8 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
     if section.validation is not None or size_bytes < SPARK_FROM_BYTES:
         return None
     return (
-        f"dataset.source: {_gigabytes(size_bytes)} is read through this machine for validation; "
-        "dataset.validation: {engine: auto} has a Spark job validate them in place"
+        f"dataset.source: {_gigabytes(size_bytes)} is downloaded to this machine for "
+        "validation; with dataset.validation: {engine: auto}, a Spark job validates it in place"
     )
 
 
@@ -70,8 +70,8 @@ def describe_engine(section: DatasetConfig) -> str | None:
     job = f"Spark on {_cluster_text(asked)}"
     if asked.engine == "auto" and section.may_use_spark:
         return (
-            f"by size: {job} from {_gigabytes(asked.spark_from_bytes)} on, else the machine that"
-            " runs the flow"
+            f"by size: {job} from {_gigabytes(asked.spark_from_bytes)}, otherwise the machine "
+            "that runs the flow"
         )
     choice = choose_engine(section, 0)
     where = job if choice.engine == "spark" else "the machine that runs the flow"
@@ -184,8 +184,8 @@ def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | Non
     usd = attempt_bound_usd(config, price)
     assert usd is not None
     text = (
-        f"the dataset's validation on {_cluster_text(asked)}, {STOPPING_SECONDS} s to stop"
-        f" included, x {attempts} attempt{'s' if attempts > 1 else ''} x {price.usd_per_hour} USD/h"
+        f"the dataset's validation on {_cluster_text(asked)}, including {STOPPING_SECONDS} s to "
+        f"stop, x {attempts} attempt{'s' if attempts > 1 else ''} x {price.usd_per_hour} USD/h"
     )
     return attempts * usd, text
 
@@ -203,7 +203,9 @@ def with_validation(
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
     if price is None:
-        return bound, f"{reason}; validation on Spark is not included: a run looks up its price"
+        return bound, (
+            f"{reason}; validation on Spark is not included, since a run looks up its price"
+        )
     if bound is None:
         return jobs
     usd, how = validation_bound(config, price)
@@ -227,9 +229,9 @@ def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Pri
     if budget is None or bound is None or spent_usd + bound <= budget * (1 + _ROUNDING):
         return None
     return (
-        f"sweep.budget_usd: {budget:.2f} USD; the validation of the dataset has cost"
-        f" {spent_usd:.2f} so far, and a further Processing job can cost {bound:.2f} more; raise"
-        " it, or lower dataset.validation.max_runtime_seconds or instance_count"
+        f"sweep.budget_usd: {budget:.2f} USD; the validation of the dataset has cost "
+        f"{spent_usd:.2f} so far, and another Processing job can cost {bound:.2f} more; raise "
+        "it, or lower dataset.validation.max_runtime_seconds or instance_count"
     )
 
 

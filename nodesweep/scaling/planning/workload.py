@@ -50,9 +50,9 @@ def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int 
 def unsized_reason(config: BenchmarkConfig) -> str:
     """Return the reason why a job whose number of steps is unknown is not started."""
     return (
-        "not run: training.baseline_seconds has the first run on "
-        f"{nodes_text(min(config.sweep.node_counts))} determine the number of steps of every job, "
-        "and it did not complete; --resume retries it"
+        "not run: with training.baseline_seconds, the first run on "
+        f"{nodes_text(min(config.sweep.node_counts))} determines the number of steps of every "
+        "job, and it did not complete; --resume retries it"
     )
 
 
@@ -81,8 +81,8 @@ def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome])
     steps, place = sized_steps(config, outcomes), nodes_text(run.nodes)
     if steps is None:
         yield (
-            f"Not sized: {asked}, and the program's run on {place} reported no number of steps, "
-            "so every job did as much as the program does by default (docs/own-code.md)."
+            f"Not sized: {asked}, but the program's run on {place} reported no number of steps, "
+            "so every job did the program's default amount of work (docs/own-code.md)."
         )
         return
     seconds = run.metric_number("train_seconds")

@@ -98,7 +98,7 @@ def analyse(
         MixedOutcomesError: The outcomes do not compare.
     """
     if not outcomes:
-        raise ValueError(f"sweep {sweep_id}: no outcome to report, not one job was accepted")
+        raise ValueError(f"sweep {sweep_id}: nothing to report, since no job was accepted")
     rules = config.report if config is not None else rules or ReportConfig()
     if progress is None and config is not None:
         progress = progress_of(config, outcomes)

@@ -72,14 +72,15 @@ def _platform(evidence: Evidence) -> Iterator[str]:
         unknown = ["on which clock"]
         unknown += ["under which batch policy"] if conditions.batch_policy is None else []
         unknown += ["on which machines"] if conditions.instance_type is None else []
-        yield f"Times as given: {join_words(unknown)} they were measured is not known here."
+        yield f"Times as given: it is unknown {join_words(unknown)} they were measured."
 
 
 def _policy(evidence: Evidence) -> Iterator[str]:
     if evidence.planned and evidence.report.conditions.batch_policy is None:
         yield (
-            "No batch policy: training.batch is not given, so the program chose its batch at every"
-            " node count, and what the speedup says of equal work is the program's to know."
+            "No batch policy: training.batch is not set, so the program chose its batch at "
+            "every node count, and only the program knows whether the speedup compares equal "
+            "work."
         )
 
 
@@ -89,15 +90,15 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
     isolation = evidence.report.platform.isolation or ""
     if NOT_ISOLATED in isolation:
         yield (
-            "Nodes not isolated: all of them shared the cores of one machine without a quota, so"
-            " few nodes may have had the processors of many;"
-            " the speedup says little about separate machines."
+            "Nodes not isolated: all of them shared the cores of one machine without a quota, "
+            "so a few nodes may have used the processors of many; the speedup says little about "
+            "separate machines."
         )
     if DUTY_CYCLE in isolation:
         yield (
-            "Nodes held by a duty cycle: no control group could be written, so the platform stopped"
-            " and continued each node's processes by their CPU time. Their steps vary more than"
-            " under the kernel's quota."
+            "Nodes limited by a duty cycle: no control group could be written, so the platform "
+            "paused and resumed each node's processes according to their CPU time. Their steps "
+            "vary more than under the kernel's quota."
         )
     loose = [
         point.nodes
@@ -109,8 +110,8 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
     ]
     if loose:
         yield (
-            f"CPU quota not in force when training started, at {_nodes(loose)}:"
-            " those times are too short."
+            f"CPU quota not in force when training started at {_nodes(loose)}: those times are "
+            "too short."
         )
 
 
@@ -126,18 +127,20 @@ def _contended(evidence: Evidence) -> Iterator[str]:
             f"{format_attained(share)} at {nodes_text(nodes)}" for nodes, share in least.items()
         )
         left_out = sum(not point.used for point in contended)
-        subject = f"{counted(left_out, 'job')} left out; times" if left_out else "Times"
+        subject = f"{counted(left_out, 'job')} excluded; times" if left_out else "Times"
         yield (
-            "Contended: this machine did other work alongside the nodes, and the most affected one"
-            f" got {got} of the CPU it asked for (threshold {format_least_attained()})."
-            f" {subject} there are too long. A count without other runs is judged by both ends of"
-            " what it would have taken alone: that share of its time, and the whole of it."
+            "Contended: this machine did other work alongside the nodes, and the most affected "
+            f"node got {got} of the CPU it requested (threshold {format_least_attained()}). "
+            f"{subject} there are too long. A node count without other runs is judged by both "
+            "bounds of the time it would have taken on an idle machine: that share of its time, "
+            "and all of it."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
     if unknown:
         yield (
-            f"Not known at {_nodes(unknown)}: whether the nodes got the CPU that their quota"
-            " promised. The kernel does not count it here, or the run was too short for it."
+            f"Unknown at {_nodes(unknown)}: whether the nodes got the CPU that their quota "
+            "promised. The kernel does not report it here, or the run was too short to measure "
+            "it."
         )
 
 
@@ -196,19 +199,21 @@ def _failures(evidence: Evidence) -> Iterator[str]:
         counts = join_words(f"{row.n_failed} at {nodes_text(row.nodes)}" for row in failed)
         count = sum(row.n_failed for row in failed)
         jobs = counted(len(evidence.report.points), "job")
-        yield f"{count} of {jobs} did not complete ({counts}); counted and left out."
+        yield (
+            f"{count} of {jobs} did not complete ({counts}); counted, but excluded from the times."
+        )
     launched = [point for point in evidence.report.points if point.launch_path_only]
     if launched:
         yield (
-            f"Launch path only at {_nodes([point.nodes for point in launched])}:"
-            f" {launched[0].launch_path_only}; such a time is no measurement and is left out."
+            f"Launch path only at {_nodes([point.nodes for point in launched])}: "
+            f"{launched[0].launch_path_only}; such a time is not a measurement and is excluded."
         )
     if untimed := evidence.untimed:
         source = SOURCES.get(evidence.report.train_clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
         yield (
-            f"{counted(len(untimed), 'job')} completed without a readable train time{lacking} at"
-            f" {_nodes(untimed)}; left out."
+            f"{counted(len(untimed), 'job')} completed without a readable train time{lacking} "
+            f"at {_nodes(untimed)}; excluded."
         )
     run = (
         {(point.nodes, point.repeat) for point in evidence.report.points}
@@ -232,19 +237,19 @@ def _clock(evidence: Evidence) -> Iterator[str]:
     )
     if clock == "logged" and without < len(used):
         yield (
-            f"Train times are those of the program's log: {without} of {counted(len(used), 'job')} "
-            "wrote no metrics.json, and two sources are never mixed."
+            f"Train times are those of the program's log: {without} of "
+            f"{counted(len(used), 'job')} wrote no metrics.json, and sources are never mixed."
         )
     if not is_phase(clock):
         return
     own = [point for point in used if point.train_clock in OWN_CLOCKS]
     who = f"{len(used) - len(own)} of {counted(len(used), 'job')}" if own else "the program"
-    mixed = ", and two sources are never mixed" if own else ""
+    mixed = ", and sources are never mixed" if own else ""
     taken = start_up_text(used, clock)
     yield (
-        f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no"
-        f" metrics.json and logged no train_seconds=…{mixed}. So there is no speedup and no"
-        " recommendation; docs/own-code.md has the one line that a program needs."
+        f"Train times are {PHASE_HOLDS[clock]}{f' ({taken})' if taken else ''}: {who} wrote no "
+        f"metrics.json and logged no train_seconds=…{mixed}. So there is no speedup and no "
+        "recommendation; see docs/own-code.md for the one line that your program needs."
     )
 
 
@@ -256,10 +261,10 @@ def _world(evidence: Evidence) -> Iterator[str]:
             f"{number:g}" for number in sorted({point.planned["world_size"] for point in unknown})
         )
         yield (
-            f"World size not confirmed at {_nodes([point.nodes for point in unknown])}: neither"
-            f" metrics.json nor the log says how many processes worked together ({asked} were"
-            " planned), and nodes that never exchanged anything look the same. Have the program"
-            " print world_size=N; or write world.world_size."
+            f"World size unconfirmed at {_nodes([point.nodes for point in unknown])}: neither "
+            f"metrics.json nor the log reports how many processes worked together ({asked} were "
+            "planned), and nodes that never communicated look the same. Have the program print "
+            "world_size=N; or write world.world_size."
         )
 
 
@@ -276,8 +281,8 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
         yield f"Relative speedup: the baseline is {nodes_text(baseline.nodes)}, since {why}."
     if len(measured) == 1:
         yield (
-            f"One point only ({nodes_text(measured[0])}): there is no speedup, efficiency or"
-            " doubling ratio."
+            f"Only one point ({nodes_text(measured[0])}), so there is no speedup, efficiency or "
+            "doubling ratio."
         )
 
 
@@ -287,24 +292,26 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
     for count in range(1, 1 if is_pooled else MIN_REPEATS):
         if at := [row.nodes for row in evidence.report.summary if row.n == count]:
             yield (
-                f"n = {count} at {_nodes(at)}: no interval from repeats,"
-                " so noise from run to run is unknown."
+                f"n = {count} at {_nodes(at)}: no interval from repeats, so run-to-run noise is "
+                "unknown."
             )
     if few := [
         row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS
     ]:
         counts = join_words(sorted({row.n for row in few}))
         paired = evidence.report.ratio_intervals == "paired"
-        ratio = "95, paired by repeat" if paired else "90 where runs are independent"
+        ratio = "95, paired by repeat" if paired else "90 if runs are independent"
         yield (
-            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs an interval is"
-            " not what 95 % promises. At n = 3 that of a time holds the truth in 75 of 100 sweeps,"
-            f" that of a speedup in about {ratio}; the level stands beside each."
+            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs, an "
+            "interval does not reach 95% coverage. At n = 3, the interval of a time contains "
+            f"the true value in 75 of 100 sweeps, that of a speedup in about {ratio}; the level "
+            "is shown next to each interval."
         )
     if spot := [row.nodes for row in evidence.report.summary for _ in range(row.n_spot)]:
         jobs = counted(len(spot), "job")
         yield (
-            f"{jobs} on spot capacity, at {_nodes(spot)}: left out of the times, kept in the cost."
+            f"{jobs} on spot capacity at {_nodes(spot)}: excluded from the times, included "
+            "in the cost."
         )
 
 
@@ -336,9 +343,9 @@ def _interruptions(evidence: Evidence) -> Iterator[str]:
         f", at most {format_seconds(sum(lost))} of {counted(len(lost), 'job')}" if lost else ""
     )
     yield (
-        f"{counted(count, 'interruption')} of {counted(len(interrupted), 'job')}, at"
-        f" {_nodes([p.nodes for p in interrupted])}: the train clock leaves the time lost by them"
-        f" out{lost_text}; submit to end and the cost have it."
+        f"{counted(count, 'interruption')} of {counted(len(interrupted), 'job')} at "
+        f"{_nodes([p.nodes for p in interrupted])}: the train clock excludes the time lost to "
+        f"them{lost_text}; submit to end and the cost include it."
     )
 
 
@@ -357,23 +364,23 @@ def _shape(evidence: Evidence) -> Iterator[str]:
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
     if superlinear := [row.nodes for row in flagged if not row.superlinear_by_noise]:
         yield (
-            f"Superlinear at {_nodes(superlinear)}: efficiency above 100 %. It usually means a slow"
-            " baseline (cold cache, memory pressure, a batch too large for one node), seldom a"
-            " real gain; repeat the baseline first."
+            f"Superlinear at {_nodes(superlinear)}: efficiency above 100%. It usually means a "
+            "slow baseline (cold cache, memory pressure, a batch too large for one node), "
+            "rarely a real gain; repeat the baseline first."
         )
     if noisy := [row.nodes for row in flagged if row.superlinear_by_noise]:
         at = _nodes(noisy)
         yield (
-            f"Superlinear at {at} by no more than the runs vary:"
-            " the interval of the efficiency holds 100 %."
+            f"Superlinear at {at}, but within the noise of the runs: the interval of the "
+            "efficiency contains 100%."
         )
     repeated = {each.nodes for each in find_repeated(evidence.report.summary, evidence.used)}
     slower = [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]
     if retrograde := [nodes for nodes in slower if nodes not in repeated]:
         yield (
-            f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means that"
-            " exchanging gradients costs more than the smaller share of work saves,"
-            " or that one node is slow."
+            f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means "
+            "that exchanging gradients costs more than dividing the work saves, or that one "
+            "node is slow."
         )
 
 
@@ -394,16 +401,16 @@ def _work(evidence: Evidence) -> Iterator[str]:
     ]
     if unchecked:
         yield (
-            f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to"
-            " compare, so a time there may not be a time-to-train."
+            f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to "
+            "compare, so the time there may not be a time-to-train."
         )
     yield from _samples(evidence)
     if filled := [
         nodes for nodes, samples in evidence.sampled if _filler_share(samples) > FILLER_LIMIT
     ]:
         yield (
-            f"More than {format_percent(FILLER_LIMIT)} of the samples were padded or dropped, at"
-            f" {_nodes(filled)}."
+            f"More than {format_percent(FILLER_LIMIT)} of the samples were padding or dropped "
+            f"at {_nodes(filled)}."
         )
 
 
@@ -429,7 +436,7 @@ def _samples(evidence: Evidence) -> Iterator[str]:
         if (samples.processed or 0) < (1 - WORK_LIMIT) * (samples.requested or 0)
     ]
     if fewer:
-        yield f"Fewer samples were processed than the run was asked for, at {_nodes(fewer)}."
+        yield f"Fewer samples than requested were processed at {_nodes(fewer)}."
 
 
 def _as_asked(evidence: Evidence) -> Iterator[str]:
@@ -444,21 +451,21 @@ def _as_asked(evidence: Evidence) -> Iterator[str]:
         if other:
             first = other[0]
             yield (
-                f"Not as asked: the {words} that the program reported at"
-                f" {_nodes([p.nodes for p in other])} is not the one it was given"
-                f" ({format_value(getattr(first, name), 6)} instead of"
-                f" {format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the report"
-                " shows the program's."
+                f"Not as requested: the {words} that the program reported at "
+                f"{_nodes([p.nodes for p in other])} differs from the one it was given "
+                f"({format_value(getattr(first, name), 6)} instead of "
+                f"{format_value(first.planned[name], 6)} at {nodes_text(first.nodes)}); the "
+                "report shows the program's value."
             )
     if "+" in (launcher := evidence.report.conditions.launcher or ""):
         yield (
-            f"Several launchers in one curve ({launcher.replace('+', ', ')}): their fixed start and"
-            " end times differ."
+            f"Several launchers in one curve ({launcher.replace('+', ', ')}): their fixed "
+            "start-up and shutdown times differ."
         )
     if evidence.report.conditions.start == "mixed":
         yield (
-            "Some jobs started cold and some from a warm pool: start-up times and submit-to-end"
-            " times don't compare."
+            "Some jobs started cold and some from a warm pool: start-up and submit-to-end times "
+            "are not comparable."
         )
 
 
@@ -467,8 +474,8 @@ def _measurement(evidence: Evidence) -> Iterator[str]:
         point.nodes for point in evidence.used if point.steady and point.steady.short_window
     ]:
         yield (
-            f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}:"
-            " step times there are rough."
+            f"Short steady window (under 100 steps and 60 s) at {_nodes(short)}: step times "
+            "there are approximate."
         )
     waiting = [
         row for row in evidence.report.summary if (row.data_wait_share or 0.0) > DATA_WAIT_LIMIT
@@ -478,8 +485,8 @@ def _measurement(evidence: Evidence) -> Iterator[str]:
             f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting
         )
         yield (
-            f"Share of the train time spent waiting for data: {shares}; a loader-bound job scales"
-            " with its loaders."
+            f"Share of the train time spent waiting for data: {shares}; a loader-bound job "
+            "scales with its data loaders."
         )
 
 
@@ -489,14 +496,13 @@ def _price(evidence: Evidence) -> Iterator[str]:
     unknown = [row.nodes for row in measured if row.costs.run_usd is None]
     if len(unknown) < len(measured):
         if unknown:
-            yield f"Cost unknown at {_nodes(unknown)}: it is in no comparison of costs."
+            yield f"Cost unknown at {_nodes(unknown)}: not included in cost comparisons."
     elif price.usd_per_hour is None:
         yield f"Cost unknown: no price for {price.instance_type or 'the nodes'} ({price.reason})."
     elif measured:
         rate = format_value(price.usd_per_hour)
         yield (
-            "Cost unknown: no billable time was read"
-            f" (the price would be {rate} USD per node-hour)."
+            f"Cost unknown: no billable time was reported (the price is {rate} USD per node-hour)."
         )
     costs = evidence.report.costs
     if (
@@ -509,7 +515,7 @@ def _price(evidence: Evidence) -> Iterator[str]:
             - date.fromisoformat(price.date)
         ).days
         if age > PRICE_AGE_LIMIT_DAYS:
-            yield f"The price is of {price.date}; look up today's before spending by it."
+            yield f"The price is from {price.date}; check the current price before you rely on it."
 
 
 _ASKED = {

@@ -28,9 +28,9 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
     if any(share < LOW_USE for share in at.values()):
         told = join_words(f"{format_percent(at[nodes])} at {nodes_text(nodes)}" for nodes in at)
         yield (
-            f"The nodes used {told} of their CPU while they were measured. For the rest they"
-            " waited: for data, for one another, for a lock or in a sleep. Look there first for"
-            " what limits the speed; more or faster processors change little of it."
+            f"The nodes used {told} of their CPU during the measurement. The rest of the time "
+            "they waited: for data, for each other, for a lock or in a sleep. Look there first "
+            "for the bottleneck; more or faster processors would change little."
         )
 
 

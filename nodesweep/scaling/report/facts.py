@@ -27,19 +27,21 @@ RULE_TEXTS: Mapping[Rule, str] = {
     "deadline": "the cheapest node count that meets the deadline",
 }
 BASIS_TEXTS: Mapping[Basis, str] = {
-    "interval": "the whole of each interval: one with a limit inside it is undecided",
-    "sequential": ("the one-sided bounds of the sequential design, wrong in at most 5 % of sweeps"),
-    "point": "point estimates, where fewer than 3 runs have no interval",
+    "interval": "the whole interval: if a limit lies inside it, the count is undecided",
+    "sequential": (
+        "the one-sided bounds of the sequential design, error rate at most 5% per sweep"
+    ),
+    "point": "point estimates, since fewer than 3 runs give no interval",
 }
 _CLOCK_TEXTS: Mapping[TrainClock, str] = {
     "projected": (
-        "projected: a whole run as probes foretell it, which end once their step time is known"
+        "projected: a full run, projected from probes that end once their step time is known"
     ),
-    "program": "program: by metrics.json, which the training program writes",
-    "logged": "logged: by the program's log, train_seconds of its slowest rank",
+    "program": "program: from metrics.json, which the training program writes",
+    "logged": "logged: from the program's log, train_seconds of the slowest rank",
     **{clock: f"{clock}: {text}" for clock, text in PHASE_HOLDS.items()},
     "measured": "measured: as given",
-    "throughput": "throughput: seconds per sample of a given rate",
+    "throughput": "throughput: seconds per sample from a given rate",
 }
 
 
@@ -49,7 +51,7 @@ def _cpu_speed(report: ScalingReport) -> Iterator[str]:
     speeds = [speed for point in used if (speed := cpu_speed(point)) is not None]
     if not speeds:
         return
-    text = f"{format_cpu_speed(median(speeds))} of BLAKE2b in a CPU second"
+    text = f"{format_cpu_speed(median(speeds))} of BLAKE2b per CPU second"
     if len(speeds) > 1:
         text += f" ({format_cpu_speed(min(speeds))} to {format_cpu_speed(max(speeds))})"
     yield text
@@ -118,21 +120,25 @@ def costs_text(report: ScalingReport) -> str | None:
     validation = (
         ""
         if costs.validation_usd is None
-        else f"{format_usd(costs.validation_usd)} for the validation of its dataset on Spark"
+        else f"{format_usd(costs.validation_usd)} for validating its dataset on Spark"
     )
     if costs.spent_usd is None:
-        return f"The sweep cost {validation}; its jobs' cost is not known." if validation else None
+        return (
+            (f"The sweep cost {validation}; the cost of its jobs is unknown.")
+            if validation
+            else None
+        )
     text = (
         f"The whole sweep cost {format_usd(costs.spent_usd)},"
         f"{' measured,' if report.train_clock == 'projected' else ''}"
-        " attempts that did not complete included"
+        " including attempts that did not complete"
     )
     if costs.warm_pool_usd is not None:
         text += f", and {format_usd(costs.warm_pool_usd)} for warm pools"
     if validation:
         text += f", and {validation}"
     if costs.attempts_without_cost:
-        text += f"; the cost of {counted(costs.attempts_without_cost, 'job')} is not known"
+        text += f"; the cost of {counted(costs.attempts_without_cost, 'job')} is unknown"
     return f"{text}."
 
 

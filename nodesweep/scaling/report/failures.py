@@ -25,9 +25,9 @@ def failure_lines(report: ScalingReport) -> list[str]:
         for line in _cause_lines(points, report.instances is not None)
     ]
     if len(causes) > MAX_CAUSES_SHOWN:
-        lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} further causes are in the report.")
+        lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} more causes are in the report.")
     if any(point.log_tail for points in causes.values() for point in points):
-        lines.append(f"The whole log of every node: nodesweep logs {report.sweep_id}")
+        lines.append(f"The full log of every node: nodesweep logs {report.sweep_id}")
     return lines
 
 

@@ -35,7 +35,7 @@ class Field(NamedTuple):
     """A column of a frame."""
 
     path: str
-    """Where the value is in the row's model: attributes joined by dots."""
+    """Path of the value in the row's model: attributes joined by dots."""
     meaning: str
     dtype: str = "Float64"
 
@@ -46,7 +46,7 @@ def with_interval(name: str, path: str, meaning: str, interval: str) -> dict[str
         name: Field(path, meaning),
         f"{name}_low": Field(f"{interval}.low", "lower bound of its interval"),
         f"{name}_high": Field(f"{interval}.high", "upper bound of its interval"),
-        f"{name}_level": Field(f"{interval}.level", "level of its interval, 0.95 if runs suffice"),
+        f"{name}_level": Field(f"{interval}.level", "level of its interval, 0.95 with enough runs"),
     }
 
 
@@ -58,7 +58,7 @@ def _ratios(clock: str) -> dict[str, Field]:
     return {
         **_ratio(clock, "speedup", "S(N) = T(N0) / T(N)"),
         **_ratio(clock, "efficiency", "E(N) = S(N) N0 / N"),
-        **_ratio(clock, "doubling_ratio", "S(N) / S(N/2); 2 is perfect"),
+        **_ratio(clock, "doubling_ratio", "S(N) / S(N/2); 2 is ideal"),
         "karp_flatt": Field(
             f"{clock}karp_flatt", "serial fraction (1/S - 1/R) / (1 - 1/R), R = N/N0"
         ),
@@ -67,10 +67,10 @@ def _ratios(clock: str) -> dict[str, Field]:
 
 SUMMARY: Mapping[str, Field] = {
     "nodes": Field("nodes", "node count N", "Int64"),
-    "runs": Field("n", "runs that the statistics are made of", "Int64"),
+    "runs": Field("n", "runs behind the statistics", "Int64"),
     "failed_runs": Field("n_failed", "attempts that failed or were stopped", "Int64"),
     "world_size": Field(
-        "world_size", "processes over all nodes, as the runs confirmed them", "Int64"
+        "world_size", "processes over all nodes, as confirmed by the runs", "Int64"
     ),
     "global_batch_size": Field(
         "global_batch_size", "samples per optimizer step over all processes", "Int64"
@@ -105,19 +105,20 @@ SUMMARY: Mapping[str, Field] = {
     **with_interval(
         "total_usd",
         "costs.total_usd",
-        "median cost of a run, the warm pool kept after it included",
+        "median cost of a run, including the warm pool kept after it",
         "cost_spread.interval",
     ),
     "next_run_usd": Field(
-        "cost_spread.next_run_usd", "19 of 20 next runs cost less, the warm pool included"
+        "cost_spread.next_run_usd", "19 of 20 next runs cost less, including the warm pool"
     ),
     "usd_per_completed_run": Field(
-        "cost_spread.usd_per_completed_run", "cost of all attempts over the completed ones"
+        "cost_spread.usd_per_completed_run",
+        ("cost of all attempts divided by the number of completed ones"),
     ),
     "final_metric": Field("final_metric.value", "median validation metric at the end"),
     "target_seconds": Field("seconds_to_target", "median train time up to the target metric"),
     "flags": Field(
-        "flags", "what limits the row, comma separated; report.json lists the flags", "string"
+        "flags", "limitations of the row, comma-separated; report.json lists the flags", "string"
     ),
 }
 """Columns of `summary_frame`."""

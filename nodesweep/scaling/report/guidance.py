@@ -85,7 +85,7 @@ def out_of_memory_line(report: ScalingReport) -> str | None:
     steps = next(iter(found.values())).steps
     return (
         f"Out of memory at {join_words(map(nodes_text, counts))}; what to try, in this order: "
-        f"{', '.join(step.matter for step in steps)} (the report has the conditions)."
+        f"{', '.join(step.matter for step in steps)} (see the report for details)."
     )
 
 
@@ -100,8 +100,9 @@ def _finding(shortage: MemoryShortage) -> str:
     if shortage.memory == "main":
         return f"A node ran out of main memory: “{shortage.said}”."
     return (
-        f"A process was killed by SIGKILL: “{shortage.said}”. A node that runs out of main memory"
-        " ends processes so; the log does not say whether that was why."
+        f"A process was killed by SIGKILL: “{shortage.said}”. The kernel kills processes this "
+        "way when a node runs out of main memory; the log does not show whether that was the "
+        "cause."
     )
 
 
@@ -121,10 +122,10 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
         )
     if "16" not in str(hyperparameters.get("precision", "")):
         yield Advice(
-            "half precision", "Half precision (FP16), where the program computes in 32 bits", GUIDE
+            "half precision", "Half precision (FP16), if the program computes in 32 bits", GUIDE
         )
-    shorter = "Shorter input: a shorter sequence length in text, a lower resolution in images"
-    yield Advice("shorter input", shorter, GUIDE)
+    shorter = "Smaller inputs: a shorter sequence length for text, a lower resolution for images"
+    yield Advice("smaller inputs", shorter, GUIDE)
     if (
         kind != "smp_v2"
         and hyperparameters.get("strategy") not in _SHARDING
@@ -132,15 +133,15 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
     ):
         yield Advice(
             "sharding",
-            "Shard the model's states over the devices (FSDP, or sharded data parallelism of SMP: "
-            "training.distribution.kind smp_v2)",
+            "Shard the model's states over the devices (FSDP, or SMP's sharded data "
+            "parallelism: training.distribution.kind smp_v2)",
             GUIDE,
         )
     if kind not in ("smp_v1", "smp_v2"):
         condition = (
-            "The batch size was 1 already"
+            "The batch size was already 1"
             if batch == 1
-            else "Where a batch size of 1 does not fit either"
+            else "If a batch size of 1 does not fit either"
         )
         text = f"{condition}: model parallelism (training.distribution.kind smp_v1 or smp_v2)"
         yield Advice("model parallelism", text, GUIDE)
@@ -155,9 +156,9 @@ def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
     )
     yield Advice(
         "fewer data-loader processes or more main memory",
-        f"It is the node's main memory{size} that was short, not an accelerator's: fewer"
-        " data-loader processes, each of which comes to hold what the program's objects take, or a"
-        " type with more main memory",
+        f"The node's main memory{size} ran out, not an accelerator's: use fewer data-loader "
+        "processes, each of which eventually holds a copy of the program's objects, or a type "
+        "with more main memory",
         LOADER_DOC,
     )
 
@@ -172,10 +173,10 @@ def _larger_instance(report: ScalingReport) -> Iterator[Advice]:
     nodes, larger = found
     yield Advice(
         "a larger instance type",
-        f"Choose a larger instance type before more nodes: {nodes} nodes of"
-        f" {instance.instance_type} have the accelerators of one {larger.instance_type}; on a"
-        " single instance performance is better and costs are lower, depending on the libraries."
-        " Not measured here",
+        f"Choose a larger instance type before more nodes: {nodes} nodes of "
+        f"{instance.instance_type} have as many accelerators as one {larger.instance_type}; on "
+        "a single instance, performance is better and cost is lower, depending on the "
+        "libraries. Not measured here",
         GUIDE,
     )
 
@@ -203,12 +204,12 @@ def _smddp(report: ScalingReport) -> Iterator[Advice]:
         return
     yield Advice(
         "SMDDP",
-        "SMDDP may be worth a sweep (training.distribution.kind smddp): at"
-        f" {nodes_text(last.nodes)} efficiency is {format_percent(last.train.efficiency)}, below"
-        f" {format_percent(least)}, no run there waited for data, and"
-        f" {report.conditions.instance_type} has it. For larger clusters AWS gives 20 to 40 % more"
-        " throughput than PyTorch DDP or Horovod. Not measured here; it needs a container that"
-        " holds it (docs/distribution.md)",
+        "SMDDP may be worth a sweep (training.distribution.kind smddp): at "
+        f"{nodes_text(last.nodes)} efficiency is {format_percent(last.train.efficiency)}, below "
+        f"{format_percent(least)}, no run there waited for data, and "
+        f"{report.conditions.instance_type} supports it. For larger clusters, AWS reports 20 to "
+        "40% more throughput than with PyTorch DDP or Horovod. Not measured here; it needs a "
+        "container that includes it (docs/distribution.md)",
         BLOG,
     )
 

@@ -29,9 +29,9 @@ _QUALIFIERS: dict[PlatformKind, str] = {
     "simulated": "On simulated nodes",
     "measured": "",
 }
-_PHASE = ", which holds more than the training,"
-_PHASE_WITHOUT_START_UP = " without the start-up that the log shows"
-_SCALING = {"fixed_per_replica": ", throughput scaling under a batch that grows with the nodes"}
+_PHASE = ", which includes more than the training,"
+_PHASE_WITHOUT_START_UP = " minus the start-up shown in the log"
+_SCALING = {"fixed_per_replica": ", throughput scaling with a batch that grows with the nodes"}
 
 
 def write_headline(
@@ -70,10 +70,10 @@ def write_headline(
     )
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
-        sentence += f", checked by a whole run: {check.text}" if check else ", not checked"
+        sentence += f", validated by a full run: {check.text}" if check else ", not validated"
         if check is None and other_checks:
             also = join_words(each.text for each in other_checks)
-            sentence += f" there; whole runs elsewhere: {also}"
+            sentence += f" there; full runs elsewhere: {also}"
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
@@ -85,16 +85,16 @@ def write_headline(
     )
     if contended and not is_reason:
         sentence += (
-            "; contended: the nodes did not get the CPU they asked for at"
-            f" {join_words(map(nodes_text, contended))}"
+            "; contended: the nodes did not get the CPU they requested at "
+            f"{join_words(map(nodes_text, contended))}"
         )
     if is_reason and sweep_id is not None:
         sentence += (
-            f"; `nodesweep run CONFIG --resume {sweep_id}` repeats the contended runs, best while"
-            " nothing else runs on this machine"
+            f"; `nodesweep run CONFIG --resume {sweep_id}` repeats the contended runs, ideally "
+            "while nothing else runs on this machine"
         )
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
-        sentence += f"; world size not confirmed at {join_words(map(nodes_text, unconfirmed))}"
+        sentence += f"; world size unconfirmed at {join_words(map(nodes_text, unconfirmed))}"
     return sentence + "."
 
 
@@ -116,13 +116,13 @@ def _result(
             if row.n
         ]
         phase = _PHASE if clock == "training_phase" else _PHASE_WITHOUT_START_UP
-        why = "No recommendation: no program gave a train time of its own"
+        why = "No recommendation: no program reported a train time"
         return qualified(
             kind, f"{why}; the platform's Training phase{phase} took {join_words(times)}"
         )
     if recommendation is None:
         one = f"{nodes_text(baseline.nodes)} ({_time(baseline, clock)})"
-        return qualified(kind, f"One node count only, {one}: there is no speedup to show")
+        return qualified(kind, f"Only one node count, {one}, so there is no speedup to show")
     if recommendation.chosen is None:
         return qualified(kind, recommendation.reason.removesuffix("."))
     by_nodes = {row.nodes: row for row in rows}
@@ -152,10 +152,10 @@ def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     if not spot:
         return f"none of {counted(jobs, 'job')} completed with a train time"
     if spot == jobs - sum(row.n_failed for row in rows):
-        return "all completed runs were on spot capacity, which never makes the headline"
+        return "all completed runs were on spot capacity, which never counts for the headline"
     return (
-        f"none of {counted(jobs, 'job')} completed on demand with a train time, and spot runs never"
-        " make the headline"
+        f"none of {counted(jobs, 'job')} completed on demand with a train time, and spot runs "
+        "never count for the headline"
     )
 
 
@@ -185,7 +185,7 @@ def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
 def _compare(
     row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str
 ) -> str:
-    """Return "3.6x faster than 1 node at 46.2 s (95 %: 3.4x–3.8x), 9 % dearer"."""
+    """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% dearer"."""
     of = (
         f"the relative baseline of {nodes_text(base.nodes)}"
         if baseline.relative

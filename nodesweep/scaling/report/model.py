@@ -33,14 +33,14 @@ class PlatformFacts(Part):
 
     kind: PlatformKind = Field(
         description=(
-            "aws: real instances; emulated: real training on shares of one machine; "
-            "simulated: no training ran; measured: the times were given as a table."
+            "aws: real instances; emulated: real training on shares of one machine; simulated: "
+            "no training ran; measured: times from a table."
         )
     )
     isolation: str | None = Field(
-        description="How emulated nodes were kept apart; null on real instances."
+        description="Isolation of emulated nodes from each other; null on real instances."
     )
-    instance_type: str | None = Field(description="Instance type of every node; null: not known.")
+    instance_type: str | None = Field(description="Instance type of every node; null: unknown.")
 
 
 class Conditions(Part):
@@ -55,56 +55,56 @@ class Conditions(Part):
     image_uri: str | None = Field(description="Training image, by digest.")
     dataset_digest: str | None = Field(description="Content digest of the dataset.")
     launcher: str | None = Field(
-        description="plain, torchrun, mpi as the program reported it; several: joined by +."
+        description="plain, torchrun or mpi, as the program reported it; several are joined by +."
     )
     batch_policy: str | None = Field(description="fixed_global or fixed_per_replica.")
     learning_rate_rule: str | None = Field(description="none, linear or sqrt.")
     start: Start | None = Field(
         description="cold: new instances; warm: from a warm pool; mixed: both in one sweep."
     )
-    train_clock: TrainClock | None = Field(description="The clock that train times are on.")
+    train_clock: TrainClock | None = Field(description="Clock of the train times.")
 
 
 class SweepCosts(Part):
     """The cost of the whole sweep, failed attempts included."""
 
     spent_usd: float | None = Field(
-        description="Sum over the attempts whose cost is known; null: of none."
+        description="Sum over the attempts with a known cost; null: none."
     )
     warm_pool_usd: float | None = Field(
-        description="Warm pools kept after jobs, on top; null: none was reported."
+        description="Additional cost of warm pools kept after jobs; null: none was reported."
     )
     validation_usd: float | None = Field(
         default=None,
         exclude_if=lambda usd: usd is None,
         description=(
-            "The Spark job that validated the dataset, on top. Not there: none did, or its price"
-            " is not known."
+            "Additional cost of the Spark job that validated the dataset. Absent: there was "
+            "none, or its price is unknown."
         ),
     )
-    attempts_without_cost: int = Field(
-        description="Attempts whose billed time or price is not known."
-    )
+    attempts_without_cost: int = Field(description="Attempts with an unknown billed time or price.")
     attempts_with_given_cost: int = Field(
-        default=0, description="Attempts whose cost a table gave."
+        default=0, description="Attempts with a cost given by a table."
     )
 
 
 class SteadyWindow(Part):
     """The window that steady_step_seconds is the median of."""
 
-    steps: int | None = Field(description="Optimiser steps in the window.")
-    seconds: float | None = Field(description="Its length.")
-    short_window: bool | None = Field(description="True: under 100 steps and under 60 s.")
+    steps: int | None = Field(description="Optimizer steps in the window.")
+    seconds: float | None = Field(description="Length of the window.")
+    short_window: bool | None = Field(
+        description=("True if the window has under 100 steps and under 60 s.")
+    )
 
 
 class SampleCounts(Part):
     """Samples of the whole run over all processes."""
 
-    requested: int | None = Field(description="Samples the run was to process.")
-    processed: int | None = Field(description="Samples it did process.")
-    padded: int | None = Field(description="Samples seen twice to fill the last batch.")
-    dropped: int | None = Field(description="Samples left out for the same reason.")
+    requested: int | None = Field(description="Samples that the run was asked to process.")
+    processed: int | None = Field(description="Samples that it processed.")
+    padded: int | None = Field(description="Samples repeated to fill the last batch.")
+    dropped: int | None = Field(description="Samples dropped for the same reason.")
 
 
 class DeviceFacts(Part):
@@ -123,108 +123,108 @@ class Point(Part):
     """One attempt at one point, kept whether it completed or not."""
 
     nodes: int = Field(description="N, nodes of the job.")
-    repeat: int = Field(description="Which repeat of this node count, from 1.")
-    attempt: int = Field(description="Which attempt at this repeat, from 1.")
+    repeat: int = Field(description="Repeat of this node count, from 1.")
+    attempt: int = Field(description="Attempt at this repeat, from 1.")
     job_name: str = Field(
-        description="Training job, or the line of the table the numbers were given in."
+        description="Training job, or the line of the table that has the numbers."
     )
     kind: JobKind = Field(
         default="run",
         exclude_if=lambda kind: kind == "run",
         description=(
-            "Of a probe sweep. probe: it may end itself early; check: a whole run, compared with"
-            " what is projected at its count. Not there: a whole run of another design."
+            "In a probe sweep: probe: it may end itself early; check: the validation run, a "
+            "full run that is compared with the projection at its count. Absent: a full run of "
+            "another design."
         ),
     )
     status: str = Field(description="Completed, Failed or Stopped.")
     used: bool = Field(
-        description=(
-            "Whether the summary is made of it: completed, with a time on the summary's clock."
-        )
+        description=("True if the summary uses it: completed, with a time on the summary's clock.")
     )
-    reason: str | None = Field(description="Why it did not complete; null where it did.")
+    reason: str | None = Field(description="Reason that it did not complete; null if it did.")
     failed_host: str | None = Field(
         default=None,
         description=(
-            "Node that failed first, by the reason, else by the logs; null: none, or not known."
+            "Node that failed first, according to the reason, otherwise to the logs; null: "
+            "none or unknown."
         ),
     )
     log_tail: tuple[str, ...] = Field(
         description=(
-            "Last lines that the program of one that did not complete wrote, on the node that"
-            " failed first if that is known; the toolkit's and torchrun's own are left out."
+            "If it did not complete, the last lines that its program wrote, on the node that "
+            "failed first if known; lines of the toolkit and of torchrun are excluded."
         )
     )
     other_log_tail: tuple[str, ...] = Field(
-        default=(), description="Last lines of its other nodes."
+        default=(), description="If it did not complete, the last lines of the other nodes."
     )
     failed_rank: int | None = Field(
         default=None,
-        description="Rank that failed first, as torchrun names it; null: none, or not known.",
+        description="Rank that failed first, according to torchrun; null: none or unknown.",
     )
     program_error: ProgramError | None = Field(
-        default=None, description="null where no log tells of an error."
+        default=None, description="The error; null if no log reports one."
     )
-    created_at: str | None = Field(description="ISO time the platform accepted the job.")
+    created_at: str | None = Field(description="ISO time at which the platform accepted the job.")
     instance_type: str | None = Field(description="Instance type of its nodes.")
-    isolation: str | None = Field(description="How its emulated nodes were kept apart.")
+    isolation: str | None = Field(description="Isolation of its emulated nodes from each other.")
     clocks: Clocks
     train_clock: TrainClock | None = Field(
         description=(
-            "The best source known. program: metrics.json; logged: train_seconds of the program's"
-            " log; phase_from_start_line, phase_from_first_step, training_phase: the platform's"
-            " Training phase, from a line of the log on or whole; measured: as given; throughput:"
-            " seconds per sample of a given rate."
+            "The best known source. program: metrics.json; logged: train_seconds from the "
+            "program's log; phase_from_start_line, phase_from_first_step, training_phase: the "
+            "platform's Training phase, from a line of the log or in full; measured: as given; "
+            "throughput: seconds per sample from a given rate."
         )
     )
     train_seconds_by: Mapping[str, float] = Field(
         default={},
-        description=(
-            "The train time by every source of a job that is known; keys as in `train_clock`."
-        ),
+        description=("The train time by each known source; keys as in `train_clock`."),
     )
     logged: Mapping[str, float] = Field(
         default={},
         description=(
-            "What the program's log says, by name: train_seconds, final_metric and the like."
+            "Values from the program's log by name: train_seconds, final_metric and the like."
         ),
     )
-    spot: bool = Field(description="Ran on spot capacity; such runs never make the headline.")
+    spot: bool = Field(
+        description=("True if it ran on spot capacity; such runs never count for the headline.")
+    )
     interruptions: int | None = Field(
         default=None,
         description=(
-            "Times a spot job lost its nodes and went on from a checkpoint; null: not reported."
+            "Times that a spot job lost its nodes and resumed from a checkpoint; null: not "
+            "reported."
         ),
     )
     launch_path_only: str | None = Field(
-        description="Why its time is no measurement: a library that was not there."
+        description="Reason that its time is not a measurement: a missing library."
     )
     start: Literal["cold", "warm"] | None = Field(
-        description="On new instances, or from a warm pool; null: not known."
+        description="cold: on new instances; warm: from a warm pool; null: unknown."
     )
     launcher: str | None = Field(
-        description="What started the processes, as the program reported it."
+        description="Launcher of the processes, as the program reported it."
     )
-    output_uri: str | None = Field(description="Where the job's raw result, metrics.json, lies.")
+    output_uri: str | None = Field(description="Location of the job's raw result, metrics.json.")
     phases: Mapping[str, float] = Field(description="Seconds in each secondary status.")
     world_size: int | None = Field(
         description=(
-            "Processes over all nodes, as metrics.json or the log confirmed them;"
-            " null: not confirmed."
+            "Processes over all nodes, as confirmed by metrics.json or the log; null: unconfirmed."
         )
     )
     global_batch_size: int | None = Field(
-        description="Samples per optimiser step over all processes."
+        description="Samples per optimizer step over all processes."
     )
     per_replica_batch_size: int | None = Field(description="Samples per process and (micro-)step.")
     learning_rate: float | None = Field(description="Learning rate of this point.")
     planned: Mapping[str, float] = Field(
-        description="What the job was asked for, by the name of the fields above."
+        description="Values that the job was asked for, by the names of the fields above."
     )
     epochs: float | None = Field(description="Epochs trained.")
     final_metric: FinalMetric | None = Field(description="Validation metric at the end.")
     seconds_to_target: float | None = Field(
-        description="Train seconds until the target metric was reached."
+        description="Train time until the target metric was reached."
     )
     data_wait_share: float | None = Field(
         description="Share of train time spent waiting for data, 0 to 1."
@@ -234,28 +234,31 @@ class Point(Part):
     device: DeviceFacts | None
     utilisation: Mapping[str, float] = Field(
         description=(
-            "Mean CloudWatch utilisation over all nodes while the job ran, in percent: cpu_percent"
-            " (100 per core), memory_percent, gpu_percent (100 per GPU), gpu_memory_percent (100"
-            " per GPU), disk_percent. Empty: none. Of emulated nodes with a CPU quota also, while"
-            " they measured: attained_percent, what the node that got least used of the CPU it"
-            " asked for; quota_used_percent, CPU time of quota x time; throttled_percent, periods"
-            " that used up the quota; run_queue_delay_percent, time ready to run with quota left,"
-            " over all threads; cpu_speed_percent, of 1 GB of BLAKE2b hashed in a CPU second. Of"
-            " several emulated nodes also connected_percent, samples of a node in which its program"
-            " had a connection to another node."
+            "Mean CloudWatch utilization over all nodes while the job ran, in percent: "
+            "cpu_percent (100 per core), memory_percent, gpu_percent (100 per GPU), "
+            "gpu_memory_percent (100 per GPU), disk_percent. Empty: none. For emulated nodes "
+            "with a CPU quota also, during the measurement: attained_percent, share of the "
+            "requested CPU on the most affected node; quota_used_percent, CPU time over quota x "
+            "time; throttled_percent, periods that used up the quota; run_queue_delay_percent, "
+            "time ready to run with quota left, over all threads; cpu_speed_percent, 100 if a "
+            "CPU second hashed 1 GB (BLAKE2b). For several emulated nodes also "
+            "connected_percent, samples of a node in which its program had a connection to "
+            "another node."
         )
     )
     projection: Projection | None = Field(
         default=None,
         exclude_if=lambda projection: projection is None,
         description=(
-            "Of a job that ended itself early, the whole run that it foretells: its train time is"
-            " projected, its other clocks and its cost are measured. Not there: it was a whole run."
+            "For a job that ended itself early, the projected full run: its train time is "
+            "projected, its other clocks and its cost are measured. Absent: it was a full run."
         ),
     )
     costs: RunCosts
     cost_is_given: bool = Field(
-        description="The run's cost was given by a table, not computed from time and price."
+        description=(
+            "True if the run's cost was given by a table instead of computed from time and price."
+        )
     )
 
     def seconds_on(self, clock: TrainClock | None) -> float | None:
@@ -271,7 +274,7 @@ class ScalingReport(Part):
     """The meaning of one sweep's outcomes, or of one table of times."""
 
     schema_version: Literal[2] = Field(
-        default=SCHEMA_VERSION, description="Grows when a field changes its meaning."
+        default=SCHEMA_VERSION, description="Increases when a field changes its meaning."
     )
     sweep_id: str
     title: str = Field(description="Heading of the rendered report.")
@@ -279,72 +282,73 @@ class ScalingReport(Part):
     headline: str = Field(description="The result in one sentence.")
     platform: PlatformFacts
     policy: str | None = Field(
-        description="Batch policy: fixed_global or fixed_per_replica; null: not known."
+        description="Batch policy: fixed_global or fixed_per_replica; null: unknown."
     )
     policy_label: str = Field(
-        description="What the policy makes of the curve: strong or throughput scaling."
+        description="Kind of curve under the policy: strong or throughput scaling."
     )
-    train_clock: TrainClock | None = Field(
-        description="The one clock that every T and S in `summary` is on."
-    )
+    train_clock: TrainClock | None = Field(description="The clock of every T and S in `summary`.")
     ratio_intervals: Literal["paired", "bootstrap"] = Field(
         default="bootstrap",
         description=(
-            "How the intervals of S, E and D are made. paired: by repeat, since the plan shuffles"
-            " the node counts within each; bootstrap: of both sides by themselves."
+            "Method for the intervals of S, E and D. paired: by repeat, since the plan shuffles "
+            "the node counts within each repeat; bootstrap: both sides resampled independently."
         ),
     )
-    baseline: Baseline | None = Field(description="null where nothing completed.")
+    baseline: Baseline | None = Field(description="The baseline; null if nothing completed.")
     summary: tuple[SummaryRow, ...] = Field(description="One row per node count, ascending.")
     points: tuple[Point, ...] = Field(
-        description="Every attempt, in order of nodes, repeat and attempt."
+        description="Every attempt, ordered by nodes, repeat and attempt."
     )
     price: Price
     costs: SweepCosts
     conditions: Conditions
     pareto: tuple[int, ...] = Field(
-        description="Node counts that no other beats on both train time and run cost."
+        description="Node counts that no other count beats on both train time and run cost."
     )
     recommendation: Recommendation | None = Field(
         description=(
-            "null where fewer than two node counts completed,"
-            " or no program gave a train time of its own."
+            "The recommendation; null if fewer than two node counts completed, or no program "
+            "reported a train time."
         )
     )
     check: Check | None = Field(
         default=None,
         exclude_if=lambda check: check is None,
         description=(
-            "Of a probe sweep, the whole run at the count that is recommended; not there: none."
+            "In a probe sweep, the validation run at the recommended count; absent: none."
         ),
     )
     other_checks: tuple[Check, ...] = Field(
         default=(),
         exclude_if=lambda checks: not checks,
         description=(
-            "Whole runs that checked other counts, before the answer moved; not there: none."
+            "Validation runs at other counts, made before the recommendation changed; absent: none."
         ),
     )
     instances: InstanceComparison | None = Field(
         default=None,
         exclude_if=lambda comparison: comparison is None,
         description=(
-            "Of a sweep of several instance types, all of them side by side; the rest of the report"
-            " is about its `main` one, but for headline, caveats and costs. Not there: one type."
+            "In a sweep of several instance types, the comparison of all of them; the rest of "
+            "the report describes its `main` type, except for headline, caveats and costs. "
+            "Absent: one type."
         ),
     )
     other_points: tuple[Point, ...] = Field(
         default=(),
         exclude_if=lambda points: not points,
-        description="The attempts on the other instance types; not there: one type.",
+        description="The attempts on the other instance types; absent: one type.",
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
-    caveats: tuple[str, ...] = Field(description="What limits these numbers; only what applies.")
+    caveats: tuple[str, ...] = Field(
+        description=("Limitations of these numbers; only those that apply.")
+    )
     config: Mapping[str, Any] | None = Field(
-        description="The benchmark's config as it was resolved; null for a table."
+        description="The benchmark's resolved config; null for a table."
     )
     provenance: Mapping[str, Any] = Field(
-        description="Digests, versions, region and the like, as the run gave them."
+        description="Digests, versions, region and the like, as recorded by the run."
     )
 
     @field_validator("config")

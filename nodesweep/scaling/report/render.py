@@ -76,8 +76,8 @@ FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
 FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
-"""Columns that a page shows without a click, the weightiest first: `split_table`."""
-_UNIT_SPACE = re.compile(r"(?<=\d) (?=%|(?:ms|s|min|h)\b)")
+"""Columns that a page shows without a click, the most important first: `split_table`."""
+_UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
 
 
 def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str, bytes]:

@@ -11,27 +11,27 @@ from nodesweep.scaling.outcome.projection import Projection
 from nodesweep.scaling.report.model import Point, ScalingReport
 
 SOURCES: Mapping[TrainClock, str] = {
-    "projected": "probes, projected",
+    "projected": "probes (projected)",
     "program": "metrics.json",
     "logged": "the program's log",
-    "phase_from_start_line": "the Training phase from the start line on",
-    "phase_from_first_step": "the Training phase from the first step on",
+    "phase_from_start_line": "the Training phase from the start line",
+    "phase_from_first_step": "the Training phase from the first step",
     "training_phase": "the Training phase",
 }
 """Of a job's times; those of a table have none but the table."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_start_line": (
-        "the platform's Training phase from the program's line run_start_unix_seconds=… on: they "
-        "hold what follows the training, too"
+        "the platform's Training phase from the program's line run_start_unix_seconds=… on: "
+        "they also include what follows the training"
     ),
     "phase_from_first_step": (
-        "the platform's Training phase from the program's first line step=… on: they lack the "
-        "first step and hold what follows the training"
+        "the platform's Training phase from the program's first line step=… on: they exclude "
+        "the first step and include what follows the training"
     ),
     "training_phase": (
-        "the platform's whole Training phase, which holds starting the container, unpacking the"
-        " code, pip install of packages that are no part of the image, loading libraries and"
-        " waiting for the other nodes, too"
+        "the platform's full Training phase, which also includes starting the container, "
+        "unpacking the code, pip install of packages that are not in the image, loading "
+        "libraries and waiting for the other nodes"
     ),
 }
 """What the times of a phase are, after "Train times are"."""
@@ -40,16 +40,16 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
 def at_start_text(reason: str) -> str:
     """Return what it means that requirements.txt is no layer of the image."""
     return (
-        "requirements.txt in training.source_dir is installed by every node at every start of a"
-        f" job, which is billed, instead of once as a layer of the image: {reason}"
+        "every node installs requirements.txt from training.source_dir at the start of every "
+        f"job, which is billed, instead of once as a layer of the image: {reason}"
     )
 
 
 def changed_dataset_text(change: str) -> str:
     """Return what a change of the dataset means for the numbers."""
     return (
-        "The dataset changed in S3 while the sweep ran, so its jobs need not have trained on the"
-        f" same data: {change}."
+        "The dataset changed in S3 while the sweep ran, so its jobs may not have trained on the "
+        f"same data: {change}."
     )
 
 
@@ -81,7 +81,7 @@ def point_source(report: ScalingReport, point: Point) -> str:
     own = source_text(point.train_clock)
     if point.kind == "check":
         is_it = report.check is not None and report.check.job_name == point.job_name
-        which = "the check" if is_it else "a check of its own count"
+        which = "the validation run" if is_it else "the validation run of its node count"
         return f"{own} {format_seconds(point.clocks.train_seconds)}, {which}"
     if point.used and point.projection is not None:
         return _probe_text(point.projection)
@@ -96,7 +96,7 @@ def point_source(report: ScalingReport, point: Point) -> str:
 def _probe_text(projection: Projection) -> str:
     """Return "projected from 45 of 300 steps, ± 0.1 s"."""
     error = projection.error_seconds
-    known = "error not known" if error is None else f"± {format_seconds(error)}"
+    known = "error unknown" if error is None else f"± {format_seconds(error)}"
     return f"projected from {projection.steps} of {projection.planned_steps} steps, {known}"
 
 
@@ -114,7 +114,7 @@ def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
     each = [
         f"{_range(seconds)} at {nodes_text(nodes)}" for nodes, seconds in sorted(by_nodes.items())
     ]
-    return f"start-up is left out: {join_words(each)}"
+    return f"excluding start-up: {join_words(each)}"
 
 
 def is_phase(clock: TrainClock | None) -> bool:

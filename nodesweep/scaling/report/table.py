@@ -21,7 +21,7 @@ Format = Callable[[Any], str]
 TEXT_HEADINGS = frozenset(
     {
         *("status", "limits", "verdict", "T from", "job", "instance type", "sweep"),
-        *("law", "parameter", "95 % interval", "meaning", "clock"),
+        *("law", "parameter", "95% interval", "meaning", "clock"),
     }
 )
 """Headings of columns of words; all others hold numbers."""

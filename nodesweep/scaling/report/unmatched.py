@@ -22,11 +22,11 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
         name, regex = definition
         at = join_words(point_text(job.nodes, job.repeat) for job in without)
         line = nearest.get(definition)
-        like = "no line there is like it" if line is None else f"the line most like it is “{line}”"
+        like = "no line there is similar" if line is None else f"the most similar line is “{line}”"
         yield (
-            f"Metric {name} was never printed as its definition has it: {regex!r}"
-            f" (training.metric_definitions) found no number in the log of {at}; {like}. Make the"
-            " expression fit what the program prints, or have it print that."
+            f"Metric {name} was never printed in the form of its definition: {regex!r} "
+            f"(training.metric_definitions) found no number in the log of {at}; {like}. Make "
+            "the expression match what the program prints, or change what it prints."
         )
 
 
@@ -40,4 +40,4 @@ def find_cut(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
             first.setdefault((number.name, number.regex), number)
     for key, number in first.items():
         at = join_words(point_text(job.nodes, job.repeat) for job in jobs[key])
-        yield f"A number in the log of {at} does not count: {number.text}"
+        yield f"A number in the log of {at} was ignored: {number.text}"

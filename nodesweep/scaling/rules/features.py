@@ -24,8 +24,8 @@ def spot_waits_as_long_as_it_runs(facts: Facts) -> Iterator[str]:
     if spot is not None and spot.max_wait_seconds < runtime:
         yield (
             f"training.spot.max_wait_seconds: {spot.max_wait_seconds} is less than "
-            f"max_runtime_seconds {runtime}, and it covers waiting and running together; use "
-            f"{runtime} or more, or lower max_runtime_seconds"
+            f"max_runtime_seconds {runtime}, but it covers waiting plus running; use {runtime} "
+            "or more, or lower max_runtime_seconds"
         )
 
 
@@ -44,9 +44,9 @@ def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
     """Refuse a file system without a VPC, through which it is reached."""
     if facts.training.vpc is None:
         yield from (
-            f"training.extra_channels.{name}: {channel.type} {channel.id} is reached through a VPC "
-            "only; set training.vpc to the file system's subnet and a security group that lets "
-            "the nodes reach it"
+            f"training.extra_channels.{name}: {channel.type} {channel.id} is reachable only "
+            "through a VPC; set training.vpc to the file system's subnet and a security group "
+            "that lets the nodes reach it"
             for name, channel in facts.training.extra_channels.items()
             if isinstance(channel, FileSystemConfig)
         )
@@ -61,7 +61,8 @@ def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store:
         yield (
             f"training.volume_kms_key_id: {facts.instance.instance_type} trains on its own NVMe "
-            "disks, which its hardware encrypts and for which SageMaker takes no key; leave it out"
+            "disks, which are encrypted in hardware and for which SageMaker accepts no key; "
+            "leave it out"
         )
 
 
@@ -72,8 +73,8 @@ def channels_have_one_name(facts: Facts) -> list[str]:
     own = [dataset.channel] if dataset is not None and dataset.channel else []
     counts = Counter(name.upper() for name in (*own, *facts.training.extra_channels))
     return [
-        f"training.extra_channels: {count} channels (dataset.channel is one) become"
-        f" SM_CHANNEL_{name}; rename one"
+        f"training.extra_channels: {count} channels (including dataset.channel) become "
+        f"SM_CHANNEL_{name}; rename one"
         for name, count in counts.items()
         if count > 1
     ]
@@ -90,15 +91,15 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
         return []
     if dataset is None or not dataset.is_table:
         return [
-            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped training"
-            " program learns from tables; give a dataset of format parquet or csv, or bring your"
-            " own program by training.source_dir"
+            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped "
+            "training program learns from tables; give a dataset of format parquet or csv, or "
+            "bring your own program with training.source_dir"
         ]
     if dataset.input_mode != "Pipe":
         return []
     return [
-        "dataset.input_mode: Pipe streams the data, and the shipped training program reads files;"
-        " use FastFile, which starts as early, or File"
+        "dataset.input_mode: Pipe streams the data, but the shipped training program reads "
+        "files; use FastFile, which starts just as early, or File"
     ]
 
 
@@ -113,9 +114,9 @@ def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
             and spelled(name) in SHIPPED_AMOUNTS
         ):
             yield (
-                f"training.hyperparameters: {name} ({value}) sets how much the program does, and "
-                f"so does training.baseline_seconds ({training.baseline_seconds:g}); leave out "
-                "one of them, in the config and in what is set for the run"
+                f"training.hyperparameters: {name} ({value}) sets the amount of work, and so "
+                f"does training.baseline_seconds ({training.baseline_seconds:g}); leave out one "
+                "of them, both in the config and in the overrides of the run"
             )
 
 
@@ -131,13 +132,13 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
     if isinstance(chosen, SmpV1):
         return [
             "training.distribution.kind: the shipped training program does not support smp_v1; "
-            "bring your own by training.source_dir or image.uri, or use kind smp_v2"
+            "bring your own with training.source_dir or image.uri, or use kind smp_v2"
         ]
     degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
     return [
-        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training program "
-        "shards states and splits nothing else, and would fail on this argument; leave it out, or "
-        "bring your own program by training.source_dir"
+        f"training.distribution.{name}: {getattr(chosen, name)}, but the shipped training "
+        "program only shards states and would fail on this argument; leave it out, or bring "
+        "your own program with training.source_dir"
         for name in degrees
         if isinstance(chosen, SmpV2) and (getattr(chosen, name) or 1) > 1
     ]
@@ -161,8 +162,8 @@ def volume_key_is_checked(facts: Facts) -> Iterator[str]:
     """Hint that the volume key cannot be checked if the instance store is unknown."""
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store is None:
         yield (
-            f"training.volume_kms_key_id: whether {facts.instance.instance_type} trains on its "
-            "own disks is unknown; if so, SageMaker refuses the key"
+            f"training.volume_kms_key_id: it is unknown whether {facts.instance.instance_type} "
+            "trains on its own disks; if so, SageMaker refuses the key"
         )
 
 
@@ -182,8 +183,8 @@ def retries_are_in_one_clock(facts: Facts) -> list[str]:
     )
     return [
         f"training.retry_attempts: up to {attempts} retries happen inside one job, whose clocks "
-        f"then include every start, and {limit} all of them together; sweep.max_attempts starts a "
-        "new job with its own clocks"
+        f"then include every start, and {limit} all of them together; sweep.max_attempts starts "
+        "a new job with its own clocks"
     ]
 
 
@@ -199,19 +200,19 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
         return []
     if facts.config.sweep.most_repeats == 1:
         return [
-            "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, and"
-            " with one repeat each occurs once: nothing is reused, and every job's nodes are"
-            f" billed up to {keep} s longer; leave it out, or raise sweep.repeats"
+            "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, "
+            "and with one repeat each count occurs once: nothing is reused, and every job's "
+            f"nodes are billed up to {keep} s longer; leave it out, or raise sweep.repeats"
         ]
     between = _most_jobs_between([point.nodes for point in facts.plan.points])
     if between * runtime <= keep:
         return []
     jobs = "1 job runs" if between == 1 else f"{between} jobs run"
     return [
-        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up to "
-        f"{jobs} between two of them, each for up to {runtime} s, so a pool kept {keep} s may "
-        "expire unused, and its time is paid for nothing; a sweep of one node count always reuses "
-        "it"
+        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up "
+        f"to {jobs} between two of them, each for up to {runtime} s, so a pool kept {keep} s "
+        "may expire unused, and its time is billed for nothing; a sweep of one node count "
+        "always reuses it"
     ]
 
 
@@ -236,9 +237,9 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
     """
     if facts.training.encrypt_inter_container_traffic and facts.most_nodes != 1:
         yield (
-            "training.encrypt_inter_container_traffic: encryption takes time where nodes exchange "
-            "gradients, so the curve is that of encrypted training;"
-            " don't compare it with one without"
+            "training.encrypt_inter_container_traffic: encryption slows down gradient exchange, "
+            "so the curve is that of encrypted training; do not compare it with an unencrypted "
+            "one"
         )
 
 
@@ -253,15 +254,15 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
         return
     yield (
         "sweep.design: probe: a job ends early only if its program asks the clock after each "
-        "step, and costs as much as a whole run if it does not; docs/probe.md, 'Your training "
-        "script', has the three lines"
+        "step, and otherwise costs as much as a full run; see 'Your training script' in "
+        "docs/probe.md for the three lines"
     )
     if facts.files.mentions_planned_steps is False:
         yield (
-            f"sweep.design: probe: no .py file in training.source_dir {facts.training.source_dir} "
-            "has clock(steps=…) or planned_steps in it, and no metric definition has such a name; "
-            "a probe that does not report how many steps it ran, and of how many, gives no time "
-            "to train, and two of them end the sweep"
+            "sweep.design: probe: no .py file in training.source_dir "
+            f"{facts.training.source_dir} contains clock(steps=…) or planned_steps, and no "
+            "metric definition has such a name; a probe that does not report how many steps it "
+            "ran, and out of how many, gives no time to train, and two of them end the sweep"
         )
 
 
@@ -271,9 +272,9 @@ def steps_are_all(facts: Facts) -> Iterator[str]:
     for name, value in facts.training.hyperparameters.items():
         if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):
             yield (
-                f"training.hyperparameters.{name}: {value}: if that ends the training, T is the "
-                "time of that many steps at every node count, not of a whole run; leave it out if "
-                "it is left over from a trial, since sweep.design: probe measures part of a run "
+                f"training.hyperparameters.{name}: {value}: if this ends the training, T is the "
+                "time of that many steps at every node count, not of a full run; if it is left "
+                "over from a trial, remove it, since sweep.design: probe measures part of a run "
                 "and projects the rest"
             )
 
@@ -291,8 +292,9 @@ def own_program_reads_a_stream(facts: Facts) -> list[str]:
         if isinstance(channel, S3ChannelConfig)
     }
     return [
-        f"{section}.input_mode: Pipe gives the program /opt/ml/input/data/{name}_<epoch>, a stream"
-        " that is read once, and no files; FastFile starts as early and gives files"
+        f"{section}.input_mode: Pipe gives the program /opt/ml/input/data/{name}_<epoch>, a "
+        "stream that is read once, but no files; FastFile starts just as early and provides "
+        "files"
         for name, (section, mode) in modes.items()
         if mode == "Pipe"
     ]

@@ -49,9 +49,9 @@ def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
     if fitting is None or rule == fitting:
         return []
     return [
-        f"training.learning_rate.rule: {rule} with optimizer {optimiser}, while the global batch"
-        f" grows with the nodes; {fitting} is the rule for it, or the points may not reach the"
-        " baseline's metric"
+        f"training.learning_rate.rule: {rule} with optimizer {optimiser}, but the global batch "
+        f"grows with the nodes; use rule {fitting}, or the points may not reach the baseline's "
+        "metric"
     ]
 
 
@@ -69,10 +69,10 @@ def batch_normalisation_has_samples(facts: Facts) -> list[str]:
     if not 0 < sizes[most] < BATCH_NORM_SAMPLES:
         return []
     return [
-        f"training.batch.size: {batch.size} over the {most * facts.processes_per_node} ranks of"
-        f" {most} nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); batch"
-        f" normalisation loses accuracy below {BATCH_NORM_SAMPLES}; if the model has it, use"
-        " SyncBatchNorm or group normalisation, a larger batch, or fewer nodes"
+        f"training.batch.size: {batch.size} over the {most * facts.processes_per_node} ranks of "
+        f"{most} nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); "
+        f"batch normalization loses accuracy below {BATCH_NORM_SAMPLES}; if the model has it, "
+        "use SyncBatchNorm or group normalization, a larger batch, or fewer nodes"
     ]
 
 
@@ -89,8 +89,8 @@ def larger_instance_first(facts: Facts) -> list[str]:
     return [
         f"training.instance_type: {nodes} nodes of {facts.instance.instance_type} are "
         f"{nodes * (facts.instance.devices or 0)} accelerators, which one {row.instance_type} "
-        f"({row.devices}) provides without a network between them; choose the larger instance "
-        "before more instances"
+        f"({row.devices}) provides without a network between them; prefer the larger instance "
+        "to more instances"
     ]
 
 

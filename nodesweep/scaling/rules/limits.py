@@ -44,7 +44,7 @@ def environment_fits(facts: Facts) -> Iterator[str]:
             said = _too_long(
                 f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS
             )
-            yield f"{said}; put it into a file next to the program"
+            yield f"{said}; put it in a file next to the program"
 
 
 @refuses
@@ -53,7 +53,7 @@ def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
     for name in (ASKED_BY, MOST_STEPS):
         if name in facts.training.environment:
             yield (
-                f"training.environment: {name} makes every job end early, and the sweep sets it "
+                f"training.environment: {name} makes every job end early, but the sweep sets it "
                 "for those that should; leave it out, and set sweep.design: probe to measure "
                 "parts of runs"
             )
@@ -65,8 +65,9 @@ def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
     for name in (RUN_SECONDS, RUN_STEPS):
         if name in facts.training.environment:
             yield (
-                f"training.environment: {name} tells every job how much to do, and the sweep sets "
-                "it; leave it out, and set training.baseline_seconds to make a run take that long"
+                f"training.environment: {name} sets the amount of work of every job, but the "
+                "sweep sets it itself; leave it out, and set training.baseline_seconds to "
+                "choose how long a run takes"
             )
 
 
@@ -75,7 +76,7 @@ def metric_definitions_fit(facts: Facts) -> Iterator[str]:
     """Refuse metrics with an empty name, or with a name or expression that is too long."""
     for name, regex in facts.training.metric_definitions.items():
         if not name:
-            yield "training.metric_definitions: a metric has an empty name; name it"
+            yield "training.metric_definitions: a metric has an empty name; give it a name"
         if len(name) > MAX_METRIC_NAME_CHARS:
             yield _too_long(
                 f"training.metric_definitions: the name {_shown(name)}", name, MAX_METRIC_NAME_CHARS
@@ -100,8 +101,9 @@ def image_uri_fits(facts: Facts) -> list[str]:
     if len(image.repository) <= room:
         return []
     return [
-        f"image.repository: {len(image.repository)} characters make an image URI longer than"
-        f" SageMaker's {MAX_IMAGE_URI_CHARS} with registry and digest; use at most {room}"
+        f"image.repository: {len(image.repository)} characters, plus registry and digest, make "
+        f"an image URI longer than SageMaker's limit of {MAX_IMAGE_URI_CHARS}; use at most "
+        f"{room}"
     ]
 
 
@@ -114,8 +116,8 @@ def entry_point_fits(facts: Facts) -> Iterator[str]:
     path = PurePosixPath(entry_point)
     if path.is_absolute() or ".." in path.parts:
         yield (
-            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir;"
-            " name a file in it"
+            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; "
+            "name a file inside it"
         )
     if len(entry_point) > MAX_ENVIRONMENT_CHARS:
         yield _too_long("training.entry_point: the name", entry_point, MAX_ENVIRONMENT_CHARS)
@@ -159,14 +161,14 @@ def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]
         value, length = environment[name], lengths.get(variable)
         if length is None:
             problems.append(
-                f"training.environment.{name} is {value}, and {variable} is not set where the flow"
-                " runs; set it in the environment of the command or of the worker"
+                f"training.environment.{name} is {value}, but {variable} is not set where the "
+                "flow runs; set it in the environment of the command or of the worker"
             )
         elif length > MAX_ENVIRONMENT_CHARS:
             problems.append(
-                f"training.environment.{name} is {value}, and {variable} has {length} characters "
-                f"where the flow runs; SageMaker allows {MAX_ENVIRONMENT_CHARS}: have the job "
-                "fetch it, e.g. from Secrets Manager"
+                f"training.environment.{name} is {value}, but {variable} has {length} "
+                f"characters where the flow runs; SageMaker allows {MAX_ENVIRONMENT_CHARS}: "
+                "have the job fetch it, e.g. from Secrets Manager"
             )
     return problems
 

@@ -25,23 +25,22 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "distribution",
         (distribution.kind_fits,),
         refuses=(
-            "what the chosen kind can't do ([distribution.md](distribution.md) has each kind): a"
-            " library that is not on the instance type (SMDDP, SMP, NeuronCores), Trainium with"
-            " another kind; more processes per node than accelerators, or a launcher that starts"
-            " one per accelerator where the catalogue does not know how many there are; an AWS"
-            " container without the kind's library or version; no `.py` file under torchrun; an MCA"
-            " parameter given twice or set by the toolkit, quotes in mpirun's options, device RDMA"
-            " on an adapter without it; the hyperparameter `mp_parameters` outside SMP; partitions,"
-            " tensor, sharding, context or expert degrees that don't divide the processes,"
-            " micro-batches that don't divide the batch, several replicas without `ddp`"
+            "what the chosen kind does not support (see [distribution.md](distribution.md) for "
+            "each kind): a library that the instance type lacks (SMDDP, SMP, NeuronCores), "
+            "Trainium with another kind; more processes per node than accelerators, or a "
+            "launcher that starts one per accelerator if the catalogue does not know how many "
+            "there are; an AWS container without the kind's library or version; no `.py` file "
+            "under torchrun; an MCA parameter given twice or set by the toolkit, quotes in "
+            "mpirun's options, device RDMA on an adapter without it; the hyperparameter "
+            "`mp_parameters` outside SMP; partitions, tensor, sharding, context or expert "
+            "degrees that do not divide the processes, micro-batches that do not divide the "
+            "batch, several replicas without `ddp`"
         ),
-        remedy=(
-            "the problem names what is allowed: another instance type, kind, container or number"
-        ),
+        remedy=("another instance type, kind, container or number, as named in the message"),
         says=(
-            "EFA that nothing turns on; mpi4py that must be in the image; `parameter_server`, "
+            "EFA that nothing enables; mpi4py that must be in the image; `parameter_server`, "
             "which starts no server; SMDDP on p3; an image built on a container without the "
-            "kind's library; a kind whose library is on AWS only"
+            "kind's library; a kind whose library exists only on AWS"
         ),
     ),
     Rule(
@@ -52,10 +51,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             " later, K80 (p2) with 12 or later, A100, A10G, L4 and L40S before 11.0, H100 and H200"
             " before 11.8, Blackwell (p6, g7, g7e) before 12.8"
         ),
-        remedy="the container that the problem names, or another instance type",
+        remedy="the container named in the message, or another instance type",
         says=(
-            "the same where more is built on the container; a container whose name does not show "
-            "its CUDA version; GPUs that are unknown"
+            "the same if you build more on the container; a container whose name does not show "
+            "its CUDA version; unknown GPUs"
         ),
     ),
     Rule(
@@ -76,10 +75,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "smddp`, `backend: xla` or `strategy: smp` without a container that has the library"
         ),
         remedy=(
-            "a newer container or the one with the library, another strategy, or your training "
-            "script"
+            "a newer container or one with the library, another strategy, or your training script"
         ),
-        says="a kind whose library the shipped program is not set to use",
+        says="a kind whose library the shipped program is not configured to use",
     ),
     Rule(
         "device and adapter",
@@ -90,11 +88,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             rules.what_is_unknown,
         ),
         says=(
-            "a container for another device than the instance's, whose accelerators then stay "
-            "idle; a container that got SMDDP by a later patch; settings for EFA where there is "
-            "no adapter (NCCL falls back to TCP), those that the toolkit makes under `smddp` and "
-            "`pytorchddp` included; facts missing from the catalogue, and what is therefore not "
-            "checked"
+            "a container for a device other than the instance's, whose accelerators then stay "
+            "idle; a container that got SMDDP only in a later patch; settings for EFA without "
+            "an adapter (NCCL falls back to TCP), including those that the toolkit makes under "
+            "`smddp` and `pytorchddp`; facts missing from the catalogue, and what is therefore "
+            "not checked"
         ),
     ),
     Rule(
@@ -108,7 +106,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "`training.spot.max_wait_seconds` less than `max_runtime_seconds`; spot with"
             " `keep_alive_seconds`"
         ),
-        remedy="wait at least as long as a job may run; leave out one of the two",
+        remedy="a wait at least as long as a job may run; leave out one of the two",
         says="spot without `training.checkpoints`",
     ),
     Rule(
@@ -124,8 +122,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "volume key",
         (features.volume_key_has_a_volume, features.volume_key_is_checked),
         refuses="`training.volume_kms_key_id` on an instance that trains on its own NVMe disks",
-        remedy="leave it out: their hardware encrypts them",
-        says="the same where it is unknown whether the type has such disks",
+        remedy="leave it out: the disks are encrypted in hardware",
+        says="the same if it is unknown whether the type has such disks",
     ),
     Rule(
         "channels",
@@ -142,12 +140,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.shipped_program_splits_no_model,
         ),
         refuses=(
-            "no table to learn from, or Pipe mode; `epochs` or `max-steps` together with "
-            "`training.baseline_seconds`; `smp_v1`, or a tensor, context or expert degree above 1"
+            "no table to train on, or Pipe mode; `epochs` or `max-steps` together with "
+            "`training.baseline_seconds`; `smp_v1`, or a tensor, context or expert degree above "
+            "1"
         ),
         remedy=(
-            "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two amounts; "
-            "or your training script through `training.source_dir`"
+            "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two "
+            "amounts; or your training script with `training.source_dir`"
         ),
     ),
     Rule(
@@ -160,11 +159,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         refuses=(
             "an invalid name, or a name or value of more than 512 characters; "
             "`NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every "
-            "job early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set how much "
-            "every job does"
+            "job early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set the amount "
+            "of work of every job"
         ),
         remedy=(
-            "put a long value into a file next to the program; set `sweep.design: probe`, or "
+            "put a long value in a file next to the program; set `sweep.design: probe`, or "
             "`training.baseline_seconds`"
         ),
     ),
@@ -180,7 +179,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         refuses=(
             "`image.repository` makes a URI of more than 255 characters with registry and digest"
         ),
-        remedy="a shorter name; the problem says how long it may be",
+        remedy="a shorter name; the message has the limit",
     ),
     Rule(
         "entry point",
@@ -191,9 +190,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         refuses=(
             "`training.entry_point` leads out of `training.source_dir`, is not a file in it, or "
-            "is in a hidden folder, a cache, the reports or the dataset, which are not sent; its "
-            "name has more than 512 characters, or characters other than ASCII letters, digits "
-            "and `. _ + -`, which the toolkit does not start"
+            "is in a hidden folder, a cache, the reports or the dataset, which are not "
+            "uploaded; its name has more than 512 characters, or characters other than ASCII "
+            "letters, digits and `. _ + -`, which the toolkit cannot start"
         ),
         remedy="name a file in it; rename the file",
     ),
@@ -201,10 +200,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "setup.py",
         (program.package_is_started, program.package_is_installed),
         refuses=(
-            "`setup.py` at the top of `training.source_dir` under torchrun, with which the "
-            "toolkit starts no package, or with an entry point in a subfolder"
+            "`setup.py` at the top level of `training.source_dir` under torchrun, with which "
+            "the toolkit cannot start a package, or with an entry point in a subfolder"
         ),
-        remedy="move it out, or name a folder without one; packages go into `requirements.txt`",
+        remedy="move it out, or name a folder without one; list packages in `requirements.txt`",
         says="the same under other launchers: each job then begins with `pip install .`",
     ),
     Rule(
@@ -218,8 +217,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         says=(
             "retries inside one job; a warm pool that nothing reuses; your training script in a "
-            "probe sweep, and if it does not report how many steps it ran; a step limit among the "
-            "hyperparameters; encryption between nodes"
+            "probe sweep, also if it does not report how many steps it ran; a step limit among "
+            "the hyperparameters; encryption between nodes"
         ),
     ),
     Rule(
@@ -230,15 +229,15 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             learning.larger_instance_first,
         ),
         says=(
-            "a rate rule that does not go with the optimiser; few samples per replica for batch "
-            "normalisation; a larger instance before more of them"
+            "a rate rule that does not suit the optimizer; few samples per replica for batch "
+            "normalization; a larger instance instead of more of them"
         ),
     ),
     Rule(
         "batch",
         (plan.batch_divides,),
-        refuses="a `fixed_global` size that does not divide by world size × accumulation",
-        remedy="one of the two sizes that the problem names, or other node counts",
+        refuses="a `fixed_global` size that is not divisible by world size × accumulation",
+        remedy="one of the two sizes named in the message, or other node counts",
     ),
     Rule(
         "program",
@@ -247,24 +246,26 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "no hyperparameter contains the batch size, the accumulation or the learning rate "
             "that the report prints"
         ),
-        remedy="pass `{per_replica_batch_size}` and the like under the names your program reads",
+        remedy=(
+            "pass `{per_replica_batch_size}` and the like under the names that your program reads"
+        ),
     ),
     Rule(
         "hyperparameters",
         (plan.hyperparameters_fit,),
         refuses=(
-            "more than 100 of them with the toolkit's own, a name longer than 256 characters, "
-            "a value longer than 2,500 as JSON"
+            "more than 100 of them including the toolkit's own, a name longer than 256 "
+            "characters, a value longer than 2,500 as JSON"
         ),
-        remedy="put long values into a file next to the program",
+        remedy="put long values in a file next to the program",
     ),
     Rule(
         "budget",
         (plan.budget_holds_the_bound,),
         refuses=(
-            "nodes × attempts × (`max_runtime_seconds` + 120 s to stop + `keep_alive_seconds`) ×"
-            " price over all jobs is more than `sweep.budget_usd`, or has no price; a run that is"
-            " refused for it sends the event `nodesweep.budget`"
+            "nodes × attempts × (`max_runtime_seconds` + 120 s to stop + `keep_alive_seconds`) "
+            "× price over all jobs is more than `sweep.budget_usd`, or there is no price; a run "
+            "refused for this emits the event `nodesweep.budget`"
         ),
         remedy=(
             "raise it, or lower the limits, attempts, repeats or node counts; without a price, "
@@ -275,8 +276,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "mpi4py",
         (requirements.mpi4py_is_installed,),
         refuses=(
-            "a kind that mpirun starts, and mpi4py in no `requirements*.txt` and not in the "
-            "Dockerfile, whose base is not an image in ECR"
+            "a kind that mpirun starts, but neither a `requirements*.txt` nor the Dockerfile "
+            "lists mpi4py, and the base is not an image in ECR"
         ),
         remedy="add mpi4py to `requirements.txt`",
     ),
@@ -285,11 +286,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (requirements.own_code_is_unpacked,),
         refuses=(
             "`training.source_dir` together with a Dockerfile that copies files to "
-            "`/opt/ml/code`, where the toolkit would then not unpack it"
+            "`/opt/ml/code`, so the toolkit would not unpack it there"
         ),
         remedy=(
-            "leave out one of the two; a Dockerfile copies its program elsewhere, as"
-            " `infra/image/Dockerfile` does"
+            "leave out one of the two, or copy the program elsewhere, as "
+            "`infra/image/Dockerfile` does"
         ),
     ),
     Rule(
@@ -299,34 +300,35 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
             "`training.source_dir`; AWS has no container for `image.framework`; in "
             "`training.source_dir`, `image.context` or a local `dataset.source`, a link that is "
-            "broken or leads out of the folder, or a folder that can't be read; next to tables, "
-            "files that look like more of them but are neither validated nor read; "
-            "`report.directory` is a file, a link to nowhere or can't be written (`plan` does not "
-            "check that, since a run may be started elsewhere)"
+            "broken or leads out of the folder, or an unreadable folder; next to tables, files "
+            "that look like tables but are neither validated nor read; `report.directory` is a "
+            "file, a broken link or not writable (`plan` does not check that, since a run may "
+            "be started elsewhere)"
         ),
         remedy=(
-            "correct the path; another version, or name the container by `image.base_image`; a "
-            "copy instead of the link; rename or move the file; make the folder, or name another "
-            "with `--output`"
+            "correct the path; use another version, or name the container with "
+            "`image.base_image`; replace the link with a copy; rename or move the file; create "
+            "the folder, or name another with `--output`"
         ),
         says=(
-            "files that are left out: of code and context those that may hold secrets (`.env`, "
-            "`.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a private key, "
-            "`service-account*.json`); of tables, anything that is not a table, and hidden files"
+            "files that are skipped: in code and context, those that may contain secrets "
+            "(`.env`, `.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a private key, "
+            "`service-account*.json`); next to tables, anything that is not a table, and hidden "
+            "files"
         ),
     ),
     Rule(
         "instance types",
         (plan.types_are_of_a_kind,),
-        refuses="`sweep.instance_types` has emulated nodes and real instances",
+        refuses="`sweep.instance_types` mixes emulated nodes and real instances",
         remedy="measure them in separate sweeps",
     ),
     Rule(
         "build arguments",
         (limits.build_arguments_are_no_secrets,),
         says=(
-            "a build argument that looks like a secret, by its name or by a password in its URL: an"
-            " image's history shows it"
+            "a build argument that looks like a secret, by its name or a password in its URL, "
+            "since it shows in the image's history"
         ),
     ),
     Rule(
@@ -334,8 +336,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (limits.variables_are_set,),
         refuses=(
             "a variable that `training.environment` refers to as `${NAME}` is not set where the "
-            "run is, or is longer than 512 characters; `plan` does not check that, since a run "
-            "may be started elsewhere"
+            "run takes place, or is longer than 512 characters; `plan` does not check that, "
+            "since a run may be started elsewhere"
         ),
         remedy="set it for the command or the worker; have the job fetch a longer value",
     ),
@@ -343,13 +345,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "request",
         (plan.requests_are_well_formed,),
         refuses=(
-            "a member of the CreateTrainingJob request of a wrong type, unknown, missing or below "
-            "its lower bound, by botocore's shapes, in a run by those of sagemaker-core too; they "
-            "do not give upper bounds, patterns and enumerations. It is checked only if nothing "
-            "else is wrong; a run does so after the rules that query the account, since "
-            "sagemaker-core is imported while they wait"
+            "a member of the CreateTrainingJob request that is unknown, missing, of a wrong "
+            "type or below its lower bound, according to botocore's shapes and, in a run, also "
+            "sagemaker-core's; these have no upper bounds, patterns or enumerations. It is "
+            "checked only if nothing else is wrong, in a run after the rules that query the "
+            "account, since sagemaker-core is imported while they wait"
         ),
-        remedy="the problem names the member; if no field of the config sets it, report it",
+        remedy="the message names the member; if no config field sets it, report a bug",
     ),
 )
 

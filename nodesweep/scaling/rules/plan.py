@@ -38,10 +38,11 @@ def batch_divides(facts: Facts) -> Iterator[str]:
         if batch.size % divisor:
             below, above = batch.size // divisor * divisor, -(-batch.size // divisor) * divisor
             yield (
-                f"training.batch.size: {batch.size} does not divide by {divisor} ({nodes} nodes x"
-                f" {processes} processes{split} x {batch.accumulate_grad_batches} accumulated"
-                f" batches); use {' or '.join(str(size) for size in (below, above) if size)}, or"
-                f" drop {nodes} nodes"
+                f"training.batch.size: {batch.size} is not divisible by {divisor} ({nodes} "
+                f"nodes x {processes} processes{split} x {batch.accumulate_grad_batches} "
+                "accumulated batches); use "
+                f"{' or '.join(str(size) for size in (below, above) if size)}, or drop "
+                f"{nodes} nodes"
             )
 
 
@@ -65,8 +66,8 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
         demands["{learning_rate}"] = f"the learning rate of rule {rate.rule}"
     used = " ".join(str(value) for value in facts.training.hyperparameters.values())
     return [
-        f"training.hyperparameters: no value contains {placeholders}, so the program would not be "
-        f"given {what}; pass it under the name your program reads"
+        f"training.hyperparameters: no value contains {placeholders}, so the program would not "
+        f"receive {what}; pass it under the name that your program reads"
         for placeholders, what in demands.items()
         if not any(placeholder in used for placeholder in placeholders.split(" or "))
     ]
@@ -108,14 +109,14 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
             if key.startswith("sagemaker_"):
                 field, remedy = "distribution", "shorten custom_mpi_options"
             else:
-                field, remedy = "hyperparameters", "put it into a file next to the program"
+                field, remedy = "hyperparameters", "put it in a file next to the program"
             problems.append(
                 f"training.{field}: {key!r} is {len(value)} characters as JSON; SageMaker allows "
                 f"{MAX_HYPERPARAMETER_CHARS}; {remedy}"
             )
     if len(encoded) > MAX_HYPERPARAMETERS:
         problems.append(
-            f"training.hyperparameters: {len(encoded)} of them with the toolkit's own; SageMaker "
+            f"training.hyperparameters: {len(encoded)} including the toolkit's own; SageMaker "
             f"allows {MAX_HYPERPARAMETERS}"
         )
     return problems

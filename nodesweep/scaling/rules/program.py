@@ -28,9 +28,9 @@ def name_is_one_that_starts(facts: Facts) -> Iterator[str]:
     if unsupported or begins_so:
         why = f"has {unsupported!r}" if unsupported else f"begins with {entry_point[0]!r}"
         yield (
-            f"training.entry_point: {entry_point!r} {why}, and the SageMaker toolkit starts only "
-            "names of ASCII letters, digits and . _ + - with / between folders, not starting with "
-            "+ or -; rename the file"
+            f"training.entry_point: {entry_point!r} {why}, but the SageMaker toolkit only "
+            "starts names of ASCII letters, digits and . _ + - with / between folders that do "
+            "not start with + or -; rename the file"
         )
     elif PurePosixPath(entry_point) == PurePosixPath("."):
         yield f"training.entry_point: {entry_point!r} is a folder; name the program's file"
@@ -49,9 +49,9 @@ def entry_point_is_sent(facts: Facts) -> Iterator[str]:
     ]
     if hidden:
         yield (
-            f"training.entry_point: {training.entry_point} is not sent, since hidden files and "
-            f"folders and {_CACHE} of training.source_dir are left out ({hidden[0]}); rename it, "
-            "or point training.source_dir at the folder itself"
+            f"training.entry_point: {training.entry_point} is not uploaded, since hidden files "
+            f"and folders and {_CACHE} in training.source_dir are skipped ({hidden[0]}); rename "
+            "it, or point training.source_dir at the folder itself"
         )
     elif facts.files.entry_point_problem is not None:
         yield facts.files.entry_point_problem
@@ -66,14 +66,14 @@ def package_is_started(facts: Facts) -> Iterator[str]:
     if not _is_package(facts):
         return
     kind, entry_point = facts.distribution.kind, facts.training.entry_point
-    where = f"training.source_dir: {facts.training.source_dir} has a {_PACKAGE} at its top"
+    where = f"training.source_dir: {facts.training.source_dir} has a {_PACKAGE} at its top level"
     remedy = (
-        f"move {_PACKAGE} out of it, or name a folder without one; what the program needs goes into"
-        " requirements.txt"
+        f"move {_PACKAGE} out of it, or name a folder without one; list what the program needs "
+        "in requirements.txt"
     )
     if distribution.option_of(facts.distribution).launcher == "torchrun":
         yield (
-            f"{where}, so the SageMaker toolkit treats it as a package, and it starts no package "
+            f"{where}, so the SageMaker toolkit treats it as a package, which it cannot start "
             f"with torchrun (training.distribution.kind: {kind}); {remedy}"
         )
     elif "/" in entry_point:
@@ -89,8 +89,8 @@ def package_is_installed(facts: Facts) -> Iterator[str]:
     launcher = distribution.option_of(facts.distribution).launcher
     if _is_package(facts) and launcher != "torchrun":
         yield (
-            f"training.source_dir: {_PACKAGE} at its top makes every job begin with `pip install "
-            ".`, and run its program as a module (python -m); without it neither happens"
+            f"training.source_dir: {_PACKAGE} at its top level makes every job begin with `pip "
+            "install .` and run its program as a module (python -m); without it, neither happens"
         )
 
 

@@ -69,11 +69,11 @@ def own_code_is_unpacked(facts: Facts) -> list[str]:
     )
     lines = [line for line in map(_code_line, texts) if line is not None]
     return [
-        f"training.source_dir: the Dockerfile in image.context {facts.config.image.build_context} "
-        f"copies files into {_CODE_FOLDER} ({line}), and the SageMaker toolkit unpacks source_dir "
-        "only where that folder is empty: the image's program would run. Leave out source_dir, or "
-        "keep that folder empty in the image: copy the program elsewhere, as "
-        "infra/image/Dockerfile does"
+        "training.source_dir: the Dockerfile in image.context "
+        f"{facts.config.image.build_context} copies files into {_CODE_FOLDER} ({line}), but the "
+        "SageMaker toolkit unpacks source_dir only if that folder is empty, so the image's "
+        "program would run. Leave out source_dir, or keep that folder empty in the image: copy "
+        "the program elsewhere, as infra/image/Dockerfile does"
         for line in lines
     ]
 

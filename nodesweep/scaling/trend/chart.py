@@ -17,13 +17,13 @@ from itertools import pairwise
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 
 LEARNING_SWEEPS = 5
-"""Sweeps that the level is learnt from, before any can alarm."""
+"""Sweeps that the level is learned from, before any can alarm."""
 HISTORY_SWEEPS = 30
 FALSE_ALARM_SHARE = 0.01
 """Share of histories of HISTORY_SWEEPS sweeps that may alarm falsely where the level and the
 variance are known exactly; as they are learnt, the measured share is larger.
 """
-# Standard errors by which the learnt level may be off (one-sided 95 %): k and h are made for a
+# Standard errors by which the learnt level may be off (one-sided 95%): k and h are made for a
 # level that is.
 _LEVEL_ERRORS = 1.645
 # Between a discrete sum and the continuous one of the approximation (Siegmund 1985).
@@ -48,9 +48,9 @@ class Judgement:
 
     sweep_id: str
     excess: float
-    """Sum of what the sweeps lie above the reference and the allowance; from 0 on."""
+    """Sum of the sweeps' excess over the reference plus the allowance; at least 0."""
     since: str | None
-    """The sweep that the sum began with; None where it is 0."""
+    """The sweep at which the sum began; None if it is 0."""
     reference: float
     sigma: float
     """Standard deviation of a sweep's median, between sweeps and within."""

@@ -50,20 +50,21 @@ class IncomparableError(ComparisonError):
         lines = "\n".join(f"  - {difference.text}" for difference in differences)
         allowed = " ".join(f"--allow {difference.field}" for difference in differences)
         super().__init__(
-            "the sweeps were measured under different conditions, so their times don't"
-            f" compare:\n{lines}\nWhere a difference is what you want to measure, accept it by name"
-            f" ({allowed}); --force compares whatever differs and labels the result"
+            "the sweeps were measured under different conditions, so their times are not "
+            f"comparable:\n{lines}\nIf a difference is what you want to measure, accept it by "
+            f"name ({allowed}); --force accepts all differences and labels the result"
         )
 
 
 class ConditionDifference(Part):
     """One condition that is not the same on both sides, or not known on one of them."""
 
-    field: str = Field(description="Name of the condition; training.* are fields of the config.")
-    a: str | None = Field(description="Its value in A; null: not known.")
-    b: str | None = Field(description="Its value in B; null: not known.")
+    field: str = Field(description="Name of the condition; training.* are config fields.")
+    a: str | None = Field(description="Its value in A; null: unknown.")
+    b: str | None = Field(description="Its value in B; null: unknown.")
     accepted: Literal["allowed", "forced"] | None = Field(
-        default=None, description="allowed: by name; forced: with all others; null: refused."
+        default=None,
+        description=("allowed: accepted by name; forced: accepted with all others; null: refused."),
     )
 
     @property
@@ -82,7 +83,7 @@ class ComparedSweep(Part):
     train_clock: TrainClock | None = Field(
         default=None,
         exclude_if=lambda clock: clock != "projected",
-        description="projected, where its times are; not there: they are measured.",
+        description="projected if its times are; absent: they are measured.",
     )
 
     @classmethod
@@ -104,18 +105,21 @@ class ComparedRow(Part):
         description="Interval of the ratio, with its level; null for fewer than 3 runs."
     )
     p_value: float | None = Field(
-        description="Two-sided Mann-Whitney test that neither sweep tends to be slower."
+        description=(
+            "Two-sided p-value of the Mann-Whitney test, with the null hypothesis that neither "
+            "sweep tends to be slower."
+        )
     )
     p_value_reason: str | None = Field(
-        description="Why there is no p-value; null where there is one."
+        description="Reason that there is no p-value; null if there is one."
     )
     a_speedup: float | None = Field(description="S(N) in A.")
     b_speedup: float | None = Field(description="S(N) in B.")
     a_total_usd: float | None = Field(
-        description="Median cost of a run and the warm pool kept after it in A."
+        description="Median cost of a run in A, including the warm pool kept after it."
     )
     b_total_usd: float | None = Field(
-        description="Median cost of a run and the warm pool kept after it in B."
+        description="Median cost of a run in B, including the warm pool kept after it."
     )
     cost_ratio: float | None = Field(description="Cost in B over cost in A.")
     a_final_metric: FinalMetric | None = Field(description="Median final metric in A.")
@@ -126,7 +130,7 @@ class ComparedRow(Part):
             " tolerance); no difference: between the two; not established: none of these."
         )
     )
-    reason: str = Field(description="What the verdict rests on.")
+    reason: str = Field(description="The numbers behind the verdict.")
 
 
 class Comparison(Part):
@@ -135,24 +139,30 @@ class Comparison(Part):
     schema_version: Literal[1] = 1
     a: ComparedSweep = Field(description="The reference, before.")
     b: ComparedSweep = Field(description="The candidate, after.")
-    tolerance: float = Field(description="Share by which B may be slower before it counts.")
+    tolerance: float = Field(
+        description=("Share by which B may be slower without counting as a regression.")
+    )
     label: str | None = Field(
-        description="Stands over every rendering of a forced comparison; null where not forced."
+        description="Label of a forced comparison, shown in every rendering; null if not forced."
     )
     rows: tuple[ComparedRow, ...] = Field(
         description="One row per node count that both sweeps have, ascending."
     )
     regressions: tuple[int, ...] = Field(description="Node counts with an established regression.")
     lost: tuple[int, ...] = Field(
-        description="Node counts where A has a used run and B has attempts, none of them used."
+        description="Node counts at which A has a used run, but none of B's attempts is used."
     )
-    only_in_a: tuple[int, ...] = Field(description="Node counts that B does not have.")
-    only_in_b: tuple[int, ...] = Field(description="Node counts that A does not have.")
+    only_in_a: tuple[int, ...] = Field(description="Node counts that only A has.")
+    only_in_b: tuple[int, ...] = Field(description="Node counts that only B has.")
     differences: tuple[ConditionDifference, ...] = Field(
         description="Conditions that differ and were allowed or forced."
     )
-    unknown_conditions: tuple[str, ...] = Field(description="Conditions not known on both sides.")
-    notes: tuple[str, ...] = Field(description="What limits the comparison; only what applies.")
+    unknown_conditions: tuple[str, ...] = Field(
+        description=("Conditions that are unknown for at least one sweep.")
+    )
+    notes: tuple[str, ...] = Field(
+        description=("Limitations of the comparison; only those that apply.")
+    )
 
 
 def compare(
@@ -178,15 +188,15 @@ def compare(
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ComparisonError(
-            f"tolerance: got {tolerance}; expected a share from 0 on, e.g. 0.05 for 5 %"
+            f"tolerance: got {tolerance}; expected a share of at least 0, e.g. 0.05 for 5%"
         )
     differences = _allowed(find_differences(a, b), allowed, force)
     in_a, in_b = ({row.nodes: row for row in report.summary} for report in (a, b))
     common = sorted(in_a.keys() & in_b.keys())
     if not common:
         raise ComparisonError(
-            f"no node count is in both sweeps: A has {join_words(in_a)}, B has {join_words(in_b)}; "
-            "measure them at the same node counts"
+            f"the sweeps have no node count in common: A has {join_words(in_a)}, B has "
+            f"{join_words(in_b)}; measure them at the same node counts"
         )
     of_a, of_b = a.train_seconds_by_nodes(), b.train_seconds_by_nodes()
     rows = tuple(
@@ -390,13 +400,13 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
         )
     low, high = 1 / (1 + tolerance), 1 + tolerance
     if interval.low > high:
-        return "regression", f"the interval lies above {high:.3g}"
+        return "regression", f"the interval is above {high:.3g}"
     if interval.high < low:
-        return "improvement", f"the interval lies below {low:.3g}"
+        return "improvement", f"the interval is below {low:.3g}"
     if low <= interval.low and interval.high <= high:
-        return "no difference", f"the interval lies within {low:.3g} to {high:.3g}"
+        return "no difference", f"the interval is within {low:.3g} to {high:.3g}"
     across = [f"{bound:.3g}" for bound in (low, high) if interval.low < bound < interval.high]
-    return "not established", f"the interval reaches across {join_words(across)}"
+    return "not established", f"the interval contains {join_words(across)}"
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
@@ -411,7 +421,7 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, 
     if smallest >= SIGNIFICANCE:
         return (
             None,
-            f"n = {n} and {m}: no outcome of the test could be below p = {min(1.0, smallest):.2g}",
+            f"with n = {n} and {m}, the test cannot give less than p = {min(1.0, smallest):.2g}",
         )
     from scipy.stats import PermutationMethod, mannwhitneyu
 
@@ -428,13 +438,13 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, 
 def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> tuple[str, ...]:
     notes = []
     if a.points == b.points:
-        notes.append("A and B hold the same runs: this is a sweep compared with itself.")
+        notes.append("A and B have the same runs: this compares a sweep with itself.")
     projected = [name for name, each in (("A", a), ("B", b)) if each.train_clock == "projected"]
     if len(projected) == 1:
         measured = "B" if projected == ["A"] else "A"
         notes.append(
-            f"T({projected[0]}) is projected from probes, T({measured}) is measured: what a probe"
-            " can't foretell (docs/probe.md) looks like a difference."
+            f"T({projected[0]}) is projected from probes, T({measured}) is measured: what a "
+            "probe cannot predict (docs/probe.md) looks like a difference."
         )
     few = [
         row.nodes
@@ -444,7 +454,7 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
     if few:
         notes.append(
             f"At {join_words(map(nodes_text, few))} a sweep has fewer than"
-            f" {CALIBRATED_FROM_REPEATS} runs: the interval covers {_levels(rows, few)}, not 95 %,"
+            f" {CALIBRATED_FROM_REPEATS} runs: the interval covers {_levels(rows, few)}, not 95%,"
             " so a verdict is wrong more often than 1 time in 20."
         )
     for name, report in (("A", a), ("B", b)):
@@ -454,22 +464,23 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
             notes.append(f"Throughput only at {at} in {name}: a time there is not a time-to-train.")
         if contended := [row.nodes for row in report.summary if "starved" in row.flags]:
             at = join_words(map(nodes_text, contended))
-            notes.append(f"Contended at {at} in {name}: a time there is no measurement.")
+            notes.append(f"Contended at {at} in {name}: a time there is not a measurement.")
     if any(row.verdict == "regression" for row in rows):
         notes.append(
-            "Two sweeps differ by what each has as a whole, too (its hosts, its hour), and runs of"
-            " one sweep do not show that: `nodesweep history` judges by the sweeps before."
+            "Two sweeps also differ in what all runs of a sweep share (hosts, time of day), "
+            "which the runs of one sweep cannot show: `nodesweep history` judges by earlier "
+            "sweeps."
         )
     if len(rows) > 1:
         notes.append(
-            f"Each of the {len(rows)} rows is a test of its own;"
-            " nothing is corrected for their number."
+            f"Each of the {len(rows)} rows is a separate test, without correction for multiple "
+            "testing."
         )
     return tuple(notes)
 
 
 def _levels(rows: Sequence[ComparedRow], counts: Sequence[int]) -> str:
-    """The levels of these counts' intervals: "90 % or 93 %"."""
+    """The levels of these counts' intervals: "90% or 93%"."""
     levels = {
         row.ratio_interval.level for row in rows if row.ratio_interval and row.nodes in counts
     }
@@ -481,4 +492,4 @@ def _ratio(numerator: float | None, denominator: float | None) -> float | None:
 
 
 def _shown(value: str | None) -> str:
-    return "not known" if value is None else value
+    return "unknown" if value is None else value

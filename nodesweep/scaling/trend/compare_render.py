@@ -63,7 +63,7 @@ def comparison_headline(comparison: Comparison) -> str:
         return f"{lost}."
     silent = [nodes_text(row.nodes) for row in comparison.rows if not row.ratio_interval]
     if len(silent) == len(comparison.rows):
-        return f"Cannot alarm: it takes {MIN_REPEATS} runs in A and in B."
+        return f"Cannot alarm: that takes {MIN_REPEATS} runs in both A and B."
     none = f"No regression established (tolerance {tolerance})."
     return f"{none} Cannot alarm at {join_words(silent)}." if silent else none
 
@@ -88,7 +88,9 @@ def _details(comparison: Comparison) -> list[str]:
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
-        lines.append(f"Not known on both sides: {join_words(comparison.unknown_conditions)}.")
+        lines.append(
+            f"Unknown for at least one sweep: {join_words(comparison.unknown_conditions)}."
+        )
     for name, counts in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if counts:
             lines.append(f"Only in {name}, not compared: {join_words(map(nodes_text, counts))}.")

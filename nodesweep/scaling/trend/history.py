@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 HISTORY_SCHEMA_VERSION = 1
-"""Grows when a column changes its name, type or meaning; every version is a table of its own."""
+"""Increases when a column changes its name, type or meaning; every version is a separate table."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _TIME = pa.timestamp("ms", tz="UTC")
@@ -72,38 +72,41 @@ def _number(name: str, meaning: str) -> Column:
 
 COLUMNS = (
     _text("sweep_id", "the sweep", nullable=False),
-    Column("started_at", _TIME, "timestamp", "its first job was accepted, UTC; null: not known"),
-    Column("generated_at", _TIME, "timestamp", "its report was made, UTC", nullable=False),
+    Column(
+        "started_at",
+        _TIME,
+        "timestamp",
+        ("time at which its first job was accepted, UTC; null: unknown"),
+    ),
+    Column("generated_at", _TIME, "timestamp", "time of its report, UTC", nullable=False),
     _text("platform_kind", "aws, emulated or simulated", nullable=False),
-    _text("isolation", "how emulated nodes were kept apart"),
+    _text("isolation", "isolation of emulated nodes from each other"),
     _text("instance_type", "instance type of every node"),
     _text("region", "AWS region"),
     _text("image_uri", "training image, by digest"),
     _text("dataset_digest", "content digest of the dataset"),
-    _text("launcher", "what started the processes"),
+    _text("launcher", "launcher of the processes"),
     _text("batch_policy", "fixed_global or fixed_per_replica"),
     _text("learning_rate_rule", "none, linear or sqrt"),
     _text("start", "cold, warm or mixed"),
-    _text("train_clock", "the clock that train_seconds and the speedup are on"),
+    _text("train_clock", "clock of train_seconds and the speedup"),
     _text(
         "conditions_digest",
         "same digest, same conditions; image and code may differ",
         nullable=False,
     ),
-    _number(
-        "price_usd_per_hour", "price of one node-hour that the costs are made of; null: unknown"
-    ),
-    _text("price_date", "ISO date the price was read"),
-    _text("price_source", "where the price was read"),
+    _number("price_usd_per_hour", "price of one node-hour behind the costs; null: unknown"),
+    _text("price_date", "ISO date of the price"),
+    _text("price_source", "source of the price"),
     _whole("nodes", "N, nodes of the job", nullable=False),
-    _whole("repeat", "which repeat of this node count, from 1", nullable=False),
-    _whole("attempt", "which attempt at this repeat, from 1", nullable=False),
+    _whole("repeat", "repeat of this node count, from 1", nullable=False),
+    _whole("attempt", "attempt at this repeat, from 1", nullable=False),
     _text("job_name", "training job", nullable=False),
-    Column("created_at", _TIME, "timestamp", "the platform accepted the job, UTC"),
+    Column("created_at", _TIME, "timestamp", "time at which the platform accepted the job, UTC"),
     _text("status", "Completed, Failed or Stopped", nullable=False),
-    Column("used", pa.bool_(), "boolean", "the speedup is made of it", nullable=False),
-    Column("spot", pa.bool_(), "boolean", "ran on spot capacity", nullable=False),
-    _text("reason", "why it did not complete"),
+    Column("used", pa.bool_(), "boolean", "true if the speedup uses it", nullable=False),
+    Column("spot", pa.bool_(), "boolean", "true if it ran on spot capacity", nullable=False),
+    _text("reason", "reason that it did not complete"),
     _number("submit_to_end_seconds", "job accepted to terminal status"),
     _number("billable_seconds", "billed wall time, not multiplied by nodes"),
     _number("train_seconds", "the training, on train_clock"),
@@ -114,12 +117,12 @@ COLUMNS = (
     _number("epoch_usd", "one epoch on the train clock"),
     _number("target_usd", "the run up to the target metric"),
     _whole("world_size", "processes over all nodes"),
-    _whole("global_batch_size", "samples per optimiser step over all processes"),
+    _whole("global_batch_size", "samples per optimizer step over all processes"),
     _whole("per_replica_batch_size", "samples per process and micro-step"),
     _number("learning_rate", "learning rate"),
     _text("final_metric_name", "validation metric"),
     _number("final_metric_value", "its value at the end"),
-    _whole("baseline_nodes", "N0 of the sweep; null where nothing completed"),
+    _whole("baseline_nodes", "N0 of the sweep; null if nothing completed"),
     _number("speedup", "S(N) of the sweep, the same on every row of its N"),
     _number("speedup_low", "lower bound of its interval; null for fewer than 3 runs"),
     _number("speedup_high", "upper bound"),
@@ -163,14 +166,14 @@ _RATIOS = tuple(
 TREND_COLUMNS = {
     "sweep_id": "the sweep",
     "nodes": "node count N",
-    "at": "start of the sweep, UTC; where unknown, date of its report",
+    "at": "start of the sweep, UTC; if unknown, date of its report",
     "n": "used runs",
-    "train_seconds": "their median train time",
-    "train_seconds_of_runs": "list of their train times",
+    "train_seconds": "median train time of the used runs",
+    "train_seconds_of_runs": "list of the train times of the used runs",
     **dict.fromkeys(_RATIOS, "as in the history"),
-    "total_usd": "median cost of a run, the warm pool kept after it included",
+    "total_usd": "median cost of a run, including the warm pool kept after it",
     "image_uri": "training image, by digest",
-    "throughput_only": "missed the baseline's final metric, so T is no time-to-train",
+    "throughput_only": "true if it missed the baseline's final metric, so T is not a time-to-train",
 }
 """Columns of a trend's points and their meaning; unknown is missing."""
 
@@ -233,7 +236,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         )
     if missing := [column.name for column in COLUMNS if column.name not in table.column_names]:
         raise HistoryError(
-            f"{origin}: damaged, no column {missing[0]}; make the sweep's report anew"
+            f"{origin}: damaged, no column {missing[0]}; recreate the sweep's report"
         )
     try:
         table = table.select([column.name for column in COLUMNS]).cast(
@@ -241,16 +244,16 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         )
     except (pa.ArrowException, ValueError, KeyError) as error:
         raise HistoryError(
-            f"{origin}: damaged, a column of another type ({str(error).splitlines()[0]});"
-            " make the sweep's report anew"
+            f"{origin}: damaged, a column of another type ({str(error).splitlines()[0]}); "
+            "recreate the sweep's report"
         ) from None
     frame = table.to_pandas().astype({column.name: _DTYPES[column.type] for column in COLUMNS})
     used = frame[frame["used"]]
     timed = used["train_seconds"].between(0, math.inf, inclusive="neither")
     if not (timed & used["baseline_nodes"].gt(0)).fillna(False).all():
         raise HistoryError(
-            f"{origin}: damaged, a used run without a time or a baseline;"
-            " make the sweep's report anew"
+            f"{origin}: damaged, a used run without a time or a baseline; recreate the sweep's "
+            "report"
         )
     return frame
 

@@ -101,7 +101,9 @@ def _below(trend: Trend) -> list[Any]:
     )
     lines = [f"N0 = {trend.baseline_nodes}, {shared}", *_image_changes(trend)]
     if trend.points["throughput_only"].any():
-        lines.append("* throughput only: not the baseline's final metric, so T is no time-to-train")
+        lines.append(
+            "* throughput only: missed the baseline's final metric, so T is not a time-to-train"
+        )
     return [Text(f"- {line}", style="dim") for line in lines]
 
 
@@ -157,7 +159,7 @@ def _draw_panel(axes: Axes, trend: Trend, title: str, column: str) -> None:
             axes.vlines(dates, low, high, color=f"C{index}", alpha=0.5)
     axes.set_title(title, fontsize=11)
     if trend.points[column].isna().all():
-        axes.text(0.5, 0.5, "not known", transform=axes.transAxes, ha="center")
+        axes.text(0.5, 0.5, "unknown", transform=axes.transAxes, ha="center")
         axes.set_axis_off()
         return
     locator = AutoDateLocator()

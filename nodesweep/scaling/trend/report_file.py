@@ -13,7 +13,7 @@ from nodesweep.scaling.report.model import SCHEMA_VERSION, ScalingReport
 from nodesweep.scaling.trend.compare import ComparisonError
 
 _ROUNDING = 1e-9
-_MAKE_ANEW = "make it anew with `nodesweep report SWEEP_ID` (of a table: --csv FILE)"
+_MAKE_ANEW = "recreate it with `nodesweep report SWEEP_ID` (for a table: --csv FILE)"
 
 
 class ReportUnreadable(ComparisonError):
@@ -33,16 +33,16 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version is None:
         raise ReportUnreadable(
-            f"{origin}: no {names.REPORT_JSON} of a sweep, it has no schema_version"
+            f"{origin}: not a {names.REPORT_JSON} of a sweep, since it has no schema_version"
         )
     if not isinstance(version, int):
         raise ReportUnreadable(
-            f"{origin}: damaged at schema_version: {version!r} is no whole number; {_MAKE_ANEW}"
+            f"{origin}: damaged at schema_version: {version!r} is not a whole number; {_MAKE_ANEW}"
         )
     if version != SCHEMA_VERSION:
         raise ReportUnreadable(
-            f"{origin}: report of schema version {version}, this nodesweep reads version"
-            f" {SCHEMA_VERSION}; {_MAKE_ANEW}"
+            f"{origin}: the report has schema version {version}, but this nodesweep reads "
+            f"version {SCHEMA_VERSION}; {_MAKE_ANEW}"
         )
     try:
         return _whole(ScalingReport.model_validate(raw), origin)
@@ -66,7 +66,7 @@ def _whole(report: ScalingReport, origin: str) -> ScalingReport:
         ReportUnreadable: A run or a time is missing.
     """
     if not report.summary:
-        raise ReportUnreadable(f"{origin}: damaged at summary: it has no row; {_MAKE_ANEW}")
+        raise ReportUnreadable(f"{origin}: damaged at summary: it has no rows; {_MAKE_ANEW}")
     for index, point in enumerate(report.points):
         if point.used and not (report.train_seconds(point) or 0) > 0:
             raise ReportUnreadable(
@@ -83,7 +83,7 @@ def _whole(report: ScalingReport, origin: str) -> ScalingReport:
             times and not isclose(row.train.seconds or 0, median(times), rel_tol=_ROUNDING)
         ):
             raise ReportUnreadable(
-                f"{origin}: damaged at summary.{index}: n and T({row.nodes}) are not those of its"
-                f" runs; {_MAKE_ANEW}"
+                f"{origin}: damaged at summary.{index}: n and T({row.nodes}) do not match its "
+                f"runs; {_MAKE_ANEW}"
             )
     return report

@@ -42,21 +42,23 @@ class CountVerdict(Part):
     )
     n: int = Field(description="Used runs of the latest sweep.")
     learnt: int = Field(description="Sweeps of 3 runs or more, from the reference on.")
-    ratio: float | None = Field(description="T(N) over the level of the reference sweeps.")
+    ratio: float | None = Field(description="T(N) divided by the level of the reference sweeps.")
     sigma: float | None = Field(
-        description="Standard deviation of T(N) from sweep to sweep, as a share of it."
+        description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
     )
-    since: str | None = Field(description="Sweep that what is too slow began with.")
-    reason: str = Field(description="What the verdict rests on.")
+    since: str | None = Field(description="Sweep in which the slowdown began.")
+    reason: str = Field(description="The numbers behind the verdict.")
 
 
 class TrendVerdict(Part):
     """The latest sweep of a trend against its first, or against a pinned one."""
 
     schema_version: Literal[1] = 1
-    sweep_id: str = Field(description="The sweep that is judged, the latest of the trend.")
-    reference: str = Field(description="First of the sweeps that the level is learnt from.")
-    pinned: bool = Field(description="Whether the reference was named, or is the trend's first.")
+    sweep_id: str = Field(description="The judged sweep, the latest of the trend.")
+    reference: str = Field(description="First of the sweeps that the level is learned from.")
+    pinned: bool = Field(
+        description=("True if the reference was given; false: it is the trend's first sweep.")
+    )
     tolerance: float = Field(description="Share by which a sweep may be slower.")
     counts: tuple[CountVerdict, ...] = Field(description="Node counts, ascending.")
 
@@ -74,8 +76,8 @@ class TrendVerdict(Part):
         )
         told = []
         if slower:
-            beyond = f"beyond {format_percent(self.tolerance)} and noise"
-            told.append(f"Slower at {join_words(slower)}: {beyond}.")
+            beyond = f"by more than {format_percent(self.tolerance)} and noise"
+            told.append(f"Slower at {join_words(slower)} {beyond}.")
         if lost:
             told.append(f"No run completed at {join_words(lost)}.")
         if silent:
@@ -110,7 +112,7 @@ def judge_trend(
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise HistoryError(
-            f"tolerance: got {tolerance}; expected a share from 0 on, e.g. 0.05 for 5 %"
+            f"tolerance: got {tolerance}; expected a share of at least 0, e.g. 0.05 for 5%"
         )
     sweeps = trend.sweeps
     if sweep is not None:
@@ -170,13 +172,13 @@ def _judge(
     verdict: Literal["slower", "lost", "no alarm", "cannot alarm"] = "cannot alarm"
     ratio = sigma = since = None
     if not n:
-        verdict, reason = "lost", "no run of it completed"
+        verdict, reason = "lost", "none of its runs completed"
     elif n < MIN_REPEATS:
-        reason = f"{counted(n, 'run')} in this sweep; it takes {MIN_REPEATS}"
+        reason = f"{counted(n, 'run')} in this sweep; an alarm takes {MIN_REPEATS}"
     elif judgement is None:
         reason = (
-            f"{len(levels)} of {LEARNING_SWEEPS} sweeps are learnt from; it can from sweep"
-            f" {LEARNING_SWEEPS + 1} on"
+            f"{len(levels)} of {LEARNING_SWEEPS} sweeps to learn from are there; alarms start "
+            f"with sweep {LEARNING_SWEEPS + 1}"
         )
     else:
         verdict = "slower" if judgement.alarms else "no alarm"
@@ -209,6 +211,6 @@ def _reason(judgement: Judgement, ratio: float) -> str:
     )
     since = f", since {judgement.since}" if judgement.since else ""
     return (
-        f"T is {ratio:.2f} of the reference; what lies beyond {allowance} adds up to {excess},"
-        f" limit {limit} (a sweep varies by {sigma}){since}"
+        f"T is {ratio:.2f} times the reference; the excess over {allowance} adds up to "
+        f"{excess}, limit {limit} (sweeps vary by {sigma}){since}"
     )

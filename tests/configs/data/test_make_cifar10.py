@@ -108,7 +108,7 @@ def test_a_pickle_with_code_runs_none_of_it(
     trap = tmp_path / "ran"
     batch = pickle.dumps({b"data": Evil(trap), b"labels": [1]}, protocol)
     message = refusal(with_batch(tmp_path / "a.tar.gz", batch))
-    assert message.startswith("data_batch_3 asks for ")
+    assert message.startswith("data_batch_3 refers to ")
     assert message == snapshot
     assert not trap.exists()
 
@@ -125,7 +125,7 @@ def test_a_pickle_with_code_runs_none_of_it(
 )
 def test_names_that_no_batch_needs_are_refused(tmp_path: Path, name: str) -> None:
     message = refusal(with_batch(tmp_path / "a.tar.gz", b"\x80\x02c" + name.encode() + b"\n."))
-    assert f"asks for {name.replace(chr(10), '.')}" in message
+    assert f"refers to {name.replace(chr(10), '.')}" in message
 
 
 @pytest.mark.parametrize(

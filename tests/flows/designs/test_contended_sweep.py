@@ -66,7 +66,7 @@ def test_a_run_that_is_contended_once_is_made_again(
     assert "contended" not in result.report.headline
     assert not any(row.flags for row in result.report.summary)
     told = [record.getMessage() for record in caplog.records]
-    assert any("80 %" in text for text in told)
+    assert any("80%" in text for text in told)
     assert any("attempt 2, " in text for text in told)
 
 

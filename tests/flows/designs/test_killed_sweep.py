@@ -22,7 +22,7 @@ from tests.flows.stages.test_end_signals import nodesweep_command
 from tests.infra.local.platform_client import wait_until
 
 SECONDS = 240.0
-# E(4) = 62 %, E(2) = 83 %: 4 nodes fail, and 2 are the answer.
+# E(4) = 62%, E(2) = 83%: 4 nodes fail, and 2 are the answer.
 MODEL = {"noise_sigma": 0.0, "serial_share": 0.2, "gradient_bytes": 1e6}
 SWEEPS: dict[str, tuple[dict[str, Any], list[tuple[int, int]]]] = {
     "sequential": (

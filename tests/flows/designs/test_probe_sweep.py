@@ -63,7 +63,7 @@ def test_a_crash_before_the_check_loses_nothing(
     say = logging.getLogger("nodesweep.sweep").info
 
     def crash(message: str, *arguments: Any, **options: Any) -> None:
-        if "and one whole job there" in message % arguments:
+        if "and one full run there" in message % arguments:
             raise MemoryError("crashed")
         say(message, *arguments, **options)
 

@@ -54,7 +54,7 @@ class Bucket:
     def alarm(
         self, day: int, slower: float = 1.0, reference: str | None = None, **changes: Any
     ) -> TrendVerdict | None:
-        """Tonight's sweep, judged with a tolerance of 5 %."""
+        """Tonight's sweep, judged with a tolerance of 5%."""
         report = self.night(day, slower, **changes)
         return alarm_on_regression(self.config, report, 0.05, reference)
 
@@ -110,7 +110,7 @@ def test_nights_that_are_learnt_from_say_that_they_cannot_alarm(bucket: Bucket) 
 
 def test_equal_night_raises_no_alarm_and_the_verdict_is_kept(bucket: Bucket) -> None:
     verdict = bucket.alarm(bucket.learn())
-    assert verdict is not None and verdict.headline == "No alarm (tolerance 5 %)."
+    assert verdict is not None and verdict.headline == "No alarm (tolerance 5%)."
     [(key, body)] = bucket.kept.items()
     assert key.endswith("/trend.json") and TrendVerdict.model_validate_json(body) == verdict
     assert "No alarm" in bucket.artifacts[0] and not bucket.events

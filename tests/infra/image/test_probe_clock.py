@@ -75,7 +75,7 @@ def test_too_few_steps_have_no_interval_and_equal_ones_no_width() -> None:
 
 @pytest.mark.parametrize(("alike", "least"), [(0.0, 0.9), (0.5, 0.8)])
 def test_what_a_probe_knows_holds_the_truth(alike: float, least: float) -> None:
-    """Of 200 probes at 2 % noise: how often the interval that ended them holds the true 1 s."""
+    """Of 200 probes at 2% noise: how often the interval that ended them holds the true 1 s."""
     generator, held, made = random.Random(7), 0, []
     for _ in range(200):
         times = steps_of(generator, 2010, 0.02, alike)

@@ -362,12 +362,12 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
         put_history(bucket, platform, [report_of(night)], "bench")
     learning = history()
     assert learning.exit_code == 0 and "Cannot alarm." in learning.output
-    assert "5 of 5 sweeps are learnt from; it can from sweep 6 on" in learning.output
+    assert "5 of 5 sweeps to learn from are there; alarms start with sweep 6" in learning.output
     for night in nights[5:]:
         put_history(bucket, platform, [report_of(night, slower=1.2)], "bench")
     slow = history()
     assert slow.exit_code == 1
-    assert "Slower at 2 nodes: beyond 5 % and noise." in slow.output
+    assert "Slower at 2 nodes by more than 5% and noise." in slow.output
     assert f"reference: {nights[0]} (the first of the trend)" in slow.output
     assert history("--tolerance", "0.3").exit_code == 0
     assert history("--nodes", "1").exit_code == 0
@@ -403,7 +403,7 @@ def test_commands_of_the_guide_run(
             command = command.replace(shown, used)
         done = nodesweep(*shlex.split(command, comments=True))
         assert done.exit_code == 0, done.output
-        assert "No alarm (tolerance 5 %)." in done.output
+        assert "No alarm (tolerance 5%)." in done.output
     assert (tmp_path / "reports" / "history-bench.svg").is_file()
 
 
@@ -414,7 +414,7 @@ def test_history_of_one_sweep_is_a_table_without_a_plot(
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert (
         result.exit_code,
-        "no plot: it needs two sweeps under the same conditions" in result.output,
+        "no plot: it takes two sweeps under the same conditions" in result.output,
     ) == (
         0,
         True,

@@ -117,7 +117,7 @@ def test_what_torchrun_cannot_start_is_started_as_it_is(folder: Path, name: str)
     (folder / name).write_text("#!/bin/sh\necho 'world_size=1; train_seconds=1;'\n")
     made = nodesweep("init", "--script", name)
     assert made.exit_code == 0, made.output
-    assert f"{name} is started as is, once on every node" in made.output
+    assert f"{name} is started unmodified, once per node" in made.output
     assert "MASTER_ADDR and MASTER_PORT" in made.output
     config = load_config(Path("nodesweep.yaml"))
     assert config.training.distribution.kind == "none"
@@ -133,8 +133,8 @@ def test_torchrun_refuses_a_shell_script_and_names_the_kind_that_starts_it(folde
     path.write_text(path.read_text().replace("entry_point: train.py", "entry_point: run.sh"))
     refused = nodesweep("plan", "nodesweep.yaml")
     assert refused.exit_code == 3
-    assert "training.entry_point: run.sh is no .py file" in refused.output
-    assert "by training.distribution: {kind: none}" in refused.output
+    assert "training.entry_point: run.sh is not a .py file" in refused.output
+    assert "with training.distribution: {kind: none}" in refused.output
 
 
 def test_suggested_commands_can_be_typed_where_the_name_has_blanks(folder: Path) -> None:

@@ -85,7 +85,7 @@ def test_plan_shows_points_and_cost_bound() -> None:
     assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
     # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
     assert (
-        "136.5 node-hours, 120 s to stop per job included" in output
+        "136.5 node-hours, including 120 s to stop per job" in output
         and "x 2 attempts each" in output
     )
     # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
@@ -311,7 +311,7 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
     ("url", "code", "message"),
     [
         ("abc", 2, "PREFECT_API_URL is not a URL"),
-        ("http://[::1", 2, "a PREFECT_ setting can't be used: Invalid IPv6 URL"),
+        ("http://[::1", 2, "invalid PREFECT_ setting: Invalid IPv6 URL"),
         # Nobody listens on the discard port.
         ("http://127.0.0.1:9/api", 1, "Prefect's API does not respond"),
     ],

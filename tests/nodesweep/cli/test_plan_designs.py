@@ -34,7 +34,10 @@ def test_both_designs_with_their_least_expected_and_most(make_config: Configs) -
     assert re.search(r"^full, 5 repeats +35\.4 +35\.4 +35\.4 ", text, re.MULTILINE)
     assert re.search(r"^sequential, up to 5 +12\.3 +12\.\d +35\.4 ", text, re.MULTILINE)
     before, after = text.split("full, 5 repeats")
-    assert "if the job took 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes (the\nreference's" in before
+    assert (
+        "for a job that takes 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes (the\nreference job"
+        in before
+    )
     assert "5,000 steps" in after
     assert "node-hours, and USD expected" in text
     # probes of 30, 106 and 2,000 of 5,000 steps, and a check of 1.65 to 1.8 node-hours
@@ -86,7 +89,7 @@ def test_a_design_that_would_be_refused_has_no_row_and_the_others_keep_theirs(
 
 
 def test_emulated_nodes_are_said_to_repeat_contended_runs(make_config: Configs) -> None:
-    said = "a run whose nodes are contended is repeated, at most 2 times"
+    said = "a run whose nodes were contended is repeated, at most 2 times"
     assert said in described(make_config(training={"instance_type": "ml.local.small"}))
     assert said not in described(make_config(training={"instance_type": "ml.m5.xlarge"}))
 

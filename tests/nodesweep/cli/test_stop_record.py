@@ -91,7 +91,7 @@ UNWELL: dict[str, tuple[Callable[[Path], AbstractContextManager[str]], dict[str,
     "garbage": (lambda _: nullcontext("no url"), {}, "PREFECT_API_URL"),
     "half a setting": (
         lambda _: nullcontext("http://127.0.0.1:9"), {"PREFECT_API_REQUEST_TIMEOUT": "soon"},
-        "a PREFECT_ setting can't be used: ",
+        "invalid PREFECT_ setting: ",
     ),
     "home is a file": (
         lambda folder: nullcontext("http://127.0.0.1:9"), {"PREFECT_HOME": "local.yaml"}, "",

@@ -59,7 +59,7 @@ def test_other_numbers():
         format_usd(0.0123),
         format_usd(1234.5),
     ) == (
-        "92 %",
+        "92%",
         "2.04",
         "$0.0123",
         "$1,234.50",
@@ -77,14 +77,13 @@ def test_interval_says_its_level_unless_it_is_95_percent():
     assert format_interval(None, format_seconds) == ""
     assert format_interval(Interval(low=45.9, high=46.8), format_seconds) == "[45.9 s, 46.8 s]"
     assert (
-        format_interval(Interval(low=1, high=2, level=0.75), format_speedup)
-        == "[1.0x, 2.0x] (75 %)"
+        format_interval(Interval(low=1, high=2, level=0.75), format_speedup) == "[1.0x, 2.0x] (75%)"
     )
     assert (
         format_interval(Interval(low=1, high=2, level=0.9375), format_speedup)
-        == "[1.0x, 2.0x] (93 %)"
+        == "[1.0x, 2.0x] (93%)"
     )
-    assert format_interval(Interval(low=1, high=2, level=0.9499), format_speedup).endswith("(94 %)")
+    assert format_interval(Interval(low=1, high=2, level=0.9499), format_speedup).endswith("(94%)")
 
 
 def test_markdown_has_no_meaning_in_an_escaped_text():

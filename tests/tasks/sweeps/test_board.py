@@ -154,7 +154,7 @@ def test_the_progress_says_what_the_terminal_does_of_cost_and_end(
     snapshot: SnapshotAssertion,
 ) -> None:
     """A job of one node took 100 s; one of two has run for 20 s, and takes 50 to 100 s, give or
-    take 10 %, by the geometric mean 71 s.
+    take 10%, by the geometric mean 71 s.
     """
     noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
     monkeypatch.setattr(nodesweep.tasks.sweeps.board, "utc_now", lambda: noon)

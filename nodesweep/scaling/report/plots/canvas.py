@@ -170,7 +170,7 @@ def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> No
         return
     levels = sorted({interval.level for _, interval in bars})
     ends = dict.fromkeys(f"{level * 100:.0f}" for level in (levels[0], levels[-1]))
-    label = f"{' to '.join(ends)} %"
+    label = f"{' to '.join(ends)}%"
     middles = [(interval.low + interval.high) / 2 for _, interval in bars]
     reach = [(interval.high - interval.low) / 2 for _, interval in bars]
     drawing.axes.errorbar(

@@ -126,17 +126,17 @@ def _caption(report: ScalingReport, in_usd: bool) -> str:
         ]
         if missing:
             front = f"{front.replace('count', 'count with a known cost')} {_not_drawn(missing)}"
-        pools = " The warm pool that it keeps is included." if report.costs.warm_pool_usd else ""
+        pools = " Warm pools are included." if report.costs.warm_pool_usd else ""
         return f"{front} The cost of a run is {cost_origin(report)}.{pools}"
-    reason = report.price.reason or "no billable time was read"
-    return f"{front} Costs are not known ({reason}), so node-time stands in for them."
+    reason = report.price.reason or "no billable time was reported"
+    return f"{front} Costs are unknown ({reason}), so node-time is shown instead."
 
 
 def _not_drawn(missing: Sequence[int]) -> str:
     if len(missing) > _MAX_NAMED:
-        return f"{len(missing)} node counts are not drawn: cost unknown."
+        return f"{len(missing)} node counts are not shown: cost unknown."
     verb = "is" if len(missing) == 1 else "are"
-    return f"{join_words([*missing[:-1], nodes_text(missing[-1])])} {verb} not drawn: cost unknown."
+    return f"{join_words([*missing[:-1], nodes_text(missing[-1])])} {verb} not shown: cost unknown."
 
 
 def _draw_front(drawing: Drawing, spends: Sequence[_Spend]) -> None:

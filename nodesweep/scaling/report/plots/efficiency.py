@@ -64,8 +64,8 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     draw_labels(drawing, _labels(reaches, (0.0, least, 1.0), _points_per_unit(drawing)))
     drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
     drawing.caption = (
-        "Share of the ideal speedup that was reached;"
-        f" at {format_percent(0.5)} the node-time is doubled."
+        f"Share of the ideal speedup that was reached; at {format_percent(0.5)}, the node-time "
+        "is doubled."
     )
     return drawing
 
@@ -121,7 +121,7 @@ def _set_efficiency_axis(drawing: Drawing, top: float) -> None:
 
     drawing.axes.set_ylim(0, top * 1.12)
     drawing.axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    drawing.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g} %"))
+    drawing.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * 100:g}%"))
 
 
 def _min_efficiency(report: ScalingReport) -> float:

@@ -63,11 +63,9 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
         _describe(row, stack) for row, stack in zip(rows, stacks, strict=True)
     )
     left_out = sum(bool(row.phases) for row in report.summary) - len(rows)
-    drawing.caption = (
-        "A job is waited for through all of its phases; the speedup is that of the training alone."
-    )
+    drawing.caption = "You wait for all phases of a job; the speedup is that of the training alone."
     if left_out:
-        drawing.caption += f" {left_out} node counts are not drawn."
+        drawing.caption += f" {left_out} node counts are not shown."
     return drawing
 
 

@@ -100,7 +100,7 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
     finish(drawing, "train time (log scale)", "run cost, USD", legend_columns=2)
     drawing.numbers = "; ".join(_describe(arm) for arm in known)
     drawing.caption = (
-        "Time-cost front: nothing else is both faster and cheaper. The numbers are node counts."
+        "Time-cost front: nothing else is both faster and cheaper. Numbers are node counts."
         + _not_drawn(comparison)
     )
     return drawing
@@ -138,7 +138,7 @@ def _describe(arm: ArmRow) -> str:
 
 def _not_drawn(comparison: InstanceComparison) -> str:
     unpriced = [name for name, price in comparison.prices.items() if price.usd_per_hour is None]
-    return f" Not drawn, without a price: {', '.join(unpriced)}." if unpriced else ""
+    return f" Not shown, since the price is unknown: {', '.join(unpriced)}." if unpriced else ""
 
 
 def _set_time_axis(drawing: Drawing, seconds: Sequence[float]) -> None:

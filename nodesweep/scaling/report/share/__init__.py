@@ -13,10 +13,10 @@ from typing import Any
 
 from nodesweep.scaling.report.model import Point, ScalingReport
 
-LEFT_OUT = "left out of the page to share"
+LEFT_OUT = "removed from this page"
 _NOTE = (
-    "This page is made to be shared: config, image, addresses and the output of runs that did not"
-    " complete are left out."
+    "This page is safe to share: it leaves out config, image, addresses and the output of runs "
+    "that did not complete."
 )
 _HIDDEN = (
     (re.compile(r"\barn:aws[a-z-]*:[^\s\"'<>,;)\]}]+"), "(arn)"),

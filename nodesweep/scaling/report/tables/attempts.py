@@ -54,16 +54,16 @@ _MEANINGS = {
     "attempt": "attempt",
     "status": "status",
     "train": "train clock",
-    "T from": "where the train time is from",
+    "T from": "source of the train time",
     "step": "steady clock",
     "billable": "billable clock",
     "submit to end": "waited",
-    **dict.fromkeys(_UTILISATION, "mean utilisation"),
-    "attained": "of the CPU asked for, the least",
-    "CPU speed": "BLAKE2b that a CPU second was worth",
+    **dict.fromkeys(_UTILISATION, "mean utilization"),
+    "attained": "lowest share of the requested CPU",
+    "CPU speed": "BLAKE2b hashed per CPU second",
     "cost": "cost of the run",
-    "job": "training job, or line of the table; below it, its raw result",
-    "log": "kept log",
+    "job": "training job, or line of the table; its raw result below",
+    "log": "stored log",
 }
 _Run = tuple[str, int, int, int]
 """(letter of its instance type, nodes, repeat, attempt)."""
@@ -183,8 +183,8 @@ def _attempt_status(report: ScalingReport, point: Point) -> str:
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
     notes = {
         "contended": is_disturbed(point),
-        "left out": left_out,
+        "excluded": left_out,
         "check": is_check,
-        "world size not confirmed": unknown,
+        "world size unconfirmed": unknown,
     }
     return ", ".join([*words, *(note for note, applies in notes.items() if applies)])

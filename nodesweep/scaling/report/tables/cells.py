@@ -48,7 +48,7 @@ def hidden_note(report: ScalingReport) -> str:
     """Return the sentence of a caption that counts hidden rows, after a blank; "" for none."""
     hidden = hidden_node_counts(report)
     return (
-        f" {hidden} of {len(report.summary)} node counts have no row here; report.json has all."
+        f" {hidden} of {len(report.summary)} node counts are not listed here; see report.json."
         if hidden
         else ""
     )

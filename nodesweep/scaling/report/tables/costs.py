@@ -37,10 +37,10 @@ _MEANINGS = {
     "on demand": "the same run on demand",
     "epoch": "T x N x price / epochs",
     "to target": "until the target metric",
-    "warm pool": "kept after the run, on top",
-    "total": "with its warm pool: what a choice is judged by",
-    "next run": "19 of 20 next runs cost less, warm pool included",
-    "per result": "all attempts over the completed ones, where some did not complete",
+    "warm pool": "kept after the run, additional",
+    "total": "including its warm pool: the cost that decides",
+    "next run": "19 of 20 next runs cost less, including the warm pool",
+    "per result": "all attempts divided by the completed ones, if some did not complete",
     "billable": "median billed time",
     "node-hours": "N x T",
 }
@@ -62,7 +62,7 @@ def costs_table(report: ScalingReport) -> Table | None:
         cells["node-hours"] = format_columns(
             hours.to_frame("hours"), {"hours": ("hours", lambda value: format_value(value, 3))}
         )["hours"]
-    whole = ", of a whole run as projected" if report.train_clock == "projected" else ""
+    whole = ", of a projected full run" if report.train_clock == "projected" else ""
     caption = (
         f"The run cost is {cost_origin(report)}."
         if report.price.usd_per_hour is None

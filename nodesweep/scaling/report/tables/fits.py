@@ -12,8 +12,8 @@ _MEANINGS = {
     "law": "its equation is below",
     "parameter": "its symbol",
     "value": "least-squares estimate",
-    "95 % interval": "or why there is none",
-    "meaning": "what it stands for",
+    "95% interval": "or the reason for none",
+    "meaning": "meaning",
 }
 
 
@@ -28,7 +28,7 @@ def fits_table(report: ScalingReport) -> Table | None:
             "law": law.law,
             "parameter": parameter.name,
             "value": _parameter_value(parameter, time_unit(report)),
-            "95 % interval": _parameter_interval(parameter),
+            "95% interval": _parameter_interval(parameter),
             "meaning": parameter.meaning,
         }
         for law in report.fits.laws
@@ -48,7 +48,7 @@ def fits_table(report: ScalingReport) -> Table | None:
 def law_verdict(law: LawFit) -> str:
     """Return a law's leave-one-out error, if it is identifiable, and its peak."""
     error = (
-        "unknown" if law.leave_one_out_error is None else f"{law.leave_one_out_error * 100:.2g} %"
+        "unknown" if law.leave_one_out_error is None else f"{law.leave_one_out_error * 100:.2g}%"
     )
     known = "identifiable" if law.identifiable.value else "not identifiable"
     parts = [f"leave-one-out error {error}", f"{known} ({law.identifiable.reason})"]
@@ -71,7 +71,7 @@ def extrapolation_text(report: ScalingReport) -> str:
         return f"Extrapolation{to}: not supported: {beyond.supported.reason}."
     seconds = f"{format_seconds(beyond.train_seconds)}{time_unit(report)}"
     interval = format_interval(beyond.interval, format_seconds)
-    said = f"T = {seconds}, 95 % interval {interval} ({beyond.supported.reason})"
+    said = f"T = {seconds}, 95% interval {interval} ({beyond.supported.reason})"
     return f"Extrapolation{to}: {said}. {beyond.assumes}"
 
 

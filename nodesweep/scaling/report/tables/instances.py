@@ -56,12 +56,12 @@ _COLUMNS: dict[str, tuple[str, Format]] = {
     "learning rate": ("learning_rate", format_value),
 }
 _MEANINGS = {
-    "instance type": "what a node is",
+    "instance type": "type of a node",
     "N": "nodes",
-    "T": "median train time; below it its interval, 95 % or as in brackets",
-    "cost": "median cost of a run; below it its interval",
-    "front": "● no other is both faster and cheaper; ○ one is",
-    "verdict": "against the limits that decide between types",
+    "T": "median train time; its interval below, 95% or the level in brackets",
+    "cost": "median cost of a run; its interval below",
+    "front": "● no other is both faster and cheaper; ○ another is",
+    "verdict": "compared with the limits that decide between types",
     "S": "speedup over its own type's smallest N",
     "E": "efficiency within its type",
     "n": "used runs",

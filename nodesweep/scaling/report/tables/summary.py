@@ -88,8 +88,8 @@ _MEANINGS = {
     "e": _KARP_FLATT_MEANING,
     "cost": "median cost of a run",
     "cost/epoch": "on the train clock",
-    "attained": "of the CPU that its nodes asked for, the least",
-    "limits": "the recommendation's: pass, fail, or undecided where the interval holds one",
+    "attained": "lowest share of the CPU that its nodes requested",
+    "limits": "the recommendation's limits: pass, fail, or undecided if the interval contains one",
     "status": "runs and flags",
     "world": "processes over all nodes",
     "E/process": "efficiency against one process",
@@ -100,11 +100,11 @@ _MEANINGS = {
     "start-up": "start, queue and download",
     "data wait": "share of train time",
     "to target": "time to the target metric",
-    "T from": "where the train time is from",
+    "T from": "source of the train time",
     _TIME_PER_SAMPLE: "median time per sample",
 }
 _CLOCK_MEANINGS = {
-    "clock": "never mixed with another",
+    "clock": "never mixed with another clock",
     "N": "nodes",
     "n": "runs",
     "T": "median time",
@@ -117,13 +117,13 @@ _CLOCKS = {
     "train": ("train", "the training itself: the headline"),
     "steady": ("steady", "seconds per sample in the steady window: the inner loop"),
     "billable": ("billable", "decides the cost; its ratio is not a speedup"),
-    "submit_to_end": ("submit to end", "what a person waits"),
+    "submit_to_end": ("submit to end", "the time a person waits"),
 }
 _FLAG_WORDS = {
     "superlinear": "superlinear",
     "retrograde": "retrograde",
     "throughput_only": "throughput only",
-    "world_size_unconfirmed": "world size not confirmed",
+    "world_size_unconfirmed": "world size unconfirmed",
     "starved": "contended",
 }
 
@@ -179,7 +179,7 @@ def no_result_text(report: ScalingReport) -> str:
     completed = [point for point in report.points if point.status == "Completed"]
     on_spot = [point for point in completed if point.spot]
     if on_spot and len(on_spot) == len(completed):
-        return "All completed runs were on spot capacity, which makes no headline"
+        return "All completed runs were on spot capacity, which does not count for the headline"
     return f"No run {'on demand ' if on_spot else ''}completed with a train time"
 
 
@@ -214,7 +214,7 @@ def clocks_table(report: ScalingReport) -> Table | None:
         titled("Four clocks", report),
         without_unknown(cells, [heading for heading in cells if heading != "e"]),
         _CLOCK_MEANINGS,
-        f"Each clock is compared with itself alone; they are never mixed.{hidden_note(report)}",
+        f"Each clock is compared only with itself; clocks are never mixed.{hidden_note(report)}",
     )
 
 
@@ -224,7 +224,7 @@ def row_status(row: SummaryRow) -> str:
         words = [f"failed ({row.n_failed})" if row.n_failed else "no result"]
     else:
         words = [f"{row.n_failed} failed" if row.n_failed else "ok"]
-    spot = [f"{row.n_spot} spot left out"] if row.n_spot else []
+    spot = [f"{row.n_spot} spot excluded"] if row.n_spot else []
     return ", ".join([*words, *spot, *(_FLAG_WORDS[flag] for flag in row.flags)])
 
 
@@ -277,7 +277,5 @@ def _interval_note(cells: DataFrame) -> str:
     intervals = [note for note in notes if note.startswith("[")]
     if not intervals:
         return ""
-    levels = (
-        "" if all(note.endswith("]") for note in intervals) else ", or of the level in brackets"
-    )
-    return f" [low, high]: 95 % interval from repeats{levels}."
+    levels = "" if all(note.endswith("]") for note in intervals) else ", or the level in brackets"
+    return f" [low, high]: 95% interval from repeats{levels}."

@@ -103,8 +103,8 @@ def cuda_is_known(facts: Facts) -> list[str]:
         return []
     if instance.accelerator is None:
         return [
-            f"training.instance_type: which GPUs {instance.instance_type} has is unknown, so it is"
-            f" not checked whether the CUDA of {image.uri} has code for them"
+            f"training.instance_type: the GPUs of {instance.instance_type} are unknown, so "
+            f"whether the CUDA of {image.uri} has code for them is not checked"
         ]
     gpu = GPUS.get(instance.accelerator)
     if image.cuda is not None or gpu is None:
@@ -126,9 +126,9 @@ def processor_runs_the_container(facts: Facts) -> Iterator[str]:
     """
     if facts.image is not None and facts.instance.architecture == "arm64":
         yield (
-            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and"
-            f" {facts.instance.instance_type} has Arm ones, on which it does not start; use an"
-            " image for arm64, or another instance type"
+            f"{facts.image.field}: {facts.image.uri} is for x86 processors, and "
+            f"{facts.instance.instance_type} has Arm ones, so it does not start there; use an "
+            "image for arm64, or another instance type"
         )
 
 
@@ -148,7 +148,7 @@ def smddp_came_later(facts: Facts) -> Iterator[str]:
     ):
         yield (
             f"{image.field}: the container of PyTorch {image.version_text} was released without "
-            "SMDDP, which later patches of it include; check that yours does (pip list, "
+            "SMDDP, which only later patches include; check that yours has it (pip list, "
             "smdistributed-dataparallel), or use 2.3.0"
         )
 
@@ -172,8 +172,8 @@ def device_is_used(facts: Facts) -> list[str]:
             " none; a CPU container is smaller and starts sooner"
         ]
     return [
-        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} of"
-        f" {instance.instance_type} stay idle, and are paid for; use the container for them"
+        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} of "
+        f"{instance.instance_type} stay idle but are paid for; use the container for them"
     ]
 
 

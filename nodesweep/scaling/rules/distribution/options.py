@@ -299,13 +299,13 @@ OPTIONS = (
         program_must=(
             "smp.init(), torch.cuda.set_device(smp.local_rank()): one process per GPU.",
             (
-                "Wrap model and optimiser (smp.DistributedModel, smp.DistributedOptimizer); step"
+                "Wrap model and optimizer (smp.DistributedModel, smp.DistributedOptimizer); step"
                 " inside @smp.step."
             ),
             "Read its share of the data according to smp.dp_rank() and smp.dp_size().",
         ),
         known_wrong=(
-            "Archived by AWS in favour of 2.x; needs CUDA 11.",
+            "Archived by AWS in favor of 2.x; needs CUDA 11.",
             (
                 "partitions × data-parallel degree must equal the number of processes; the SDK "
                 "checks neither that nor the processes against the GPUs."
@@ -387,7 +387,7 @@ OPTIONS = (
         runs_as="`mpirun -np N·P … python -m mpi4py train.py …` from the first node",
         instances="any but Trainium",
         image_family=_MPI_IMAGE,
-        program_must=(_MPI_RANKS, "Initialise torch.distributed with them, or use mpi4py itself."),
+        program_must=(_MPI_RANKS, "Initialize torch.distributed with them, or use mpi4py itself."),
         known_wrong=(
             _MPI_HOST,
             _MPI_MASTER,

@@ -44,9 +44,9 @@ def program_has_its_torch(facts: Facts) -> list[str]:
     if facts.training.hyperparameters.get("strategy") == "fsdp" and image.version < needs:
         where, first = " on CPUs" if image.device == "cpu" else "", ".".join(map(str, needs))
         return [
-            "training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which PyTorch "
-            f"has{where} from {first} on, and {image.uri} has {image.version_text}; use strategy "
-            f"ddp, or a container of {first} or later"
+            f"training.hyperparameters: strategy fsdp is FSDP 2 (fully_shard), which{where} "
+            f"needs PyTorch {first} or later, but {image.uri} has {image.version_text}; use "
+            f"strategy ddp, or a container of {first} or later"
         ]
     return []
 
@@ -65,9 +65,9 @@ def program_uses_the_library(facts: Facts) -> list[str]:
     if given == value:
         return []
     return [
-        f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program does "
-        f"not use the library of kind {facts.distribution.kind}, and the sweep measures PyTorch's "
-        f"own; set {option}: {value}"
+        f"training.hyperparameters: {option} is {given or 'not set'}, so the shipped program "
+        f"does not use the library of kind {facts.distribution.kind}, and the sweep measures "
+        f"PyTorch's instead; set {option}: {value}"
     ]
 
 

@@ -41,8 +41,9 @@ def only_on(types: tuple[str, ...], source: str) -> Judge[Facts]:
         instance_type = facts.instance.instance_type
         if not facts.instance.emulated and instance_type not in types:
             yield (
-                f"training.instance_type: {instance_type} has no {facts.distribution.kind};"
-                f" {source} names {', '.join(types)}; use one of them, or kind torch_distributed"
+                f"training.instance_type: {instance_type} does not support "
+                f"{facts.distribution.kind}; {source} has {', '.join(types)}; use one of them, "
+                "or kind torch_distributed"
             )
 
     return rule
@@ -59,8 +60,8 @@ def allgather_on(types: tuple[str, ...]) -> Judge[Facts]:
         instance_type = facts.instance.instance_type
         if with_smddp(facts) and not facts.instance.emulated and instance_type not in types:
             yield (
-                f"{_FIELD}.smddp: {instance_type} has no AllGather of SMDDP; AWS's list names "
-                f"{', '.join(types)}; use one of them, or leave smddp out"
+                f"{_FIELD}.smddp: {instance_type} does not support SMDDP's AllGather; AWS's "
+                f"list has {', '.join(types)}; use one of them, or leave smddp out"
             )
 
     return rule
@@ -106,9 +107,9 @@ def processes_fit(facts: Facts) -> Iterator[str]:
     devices = facts.instance.devices
     if devices and facts.processes_per_node > devices:
         yield (
-            f"{_FIELD}.processes_per_node: {facts.processes_per_node} is more than the {devices}"
-            f" accelerators the framework sees on {facts.instance.instance_type};"
-            f" use at most {devices}"
+            f"{_FIELD}.processes_per_node: {facts.processes_per_node} is more than the "
+            f"{devices} accelerators that the framework sees on {facts.instance.instance_type}; "
+            f"use at most {devices}"
         )
 
 
@@ -146,8 +147,8 @@ def mca_given_once(facts: Facts) -> Iterator[str]:
     taken = _SMDDP_MCA if facts.distribution.kind in ("smddp", "pytorchddp") else _RUNNER_MCA
     counts = Counter(_mca_names(facts.custom_mpi_options))
     yield from (
-        f"{_FIELD}.custom_mpi_options: MCA parameter {name} is set by the SageMaker toolkit"
-        " already, and mpirun refuses one that is listed twice; leave it out"
+        f"{_FIELD}.custom_mpi_options: MCA parameter {name} is already set by the SageMaker "
+        "toolkit, and mpirun refuses a parameter that is listed twice; leave it out"
         for name in counts
         if name in taken
     )
@@ -204,9 +205,10 @@ def python_program(facts: Facts) -> Iterator[str]:
     """Refuse anything but a Python file under torchrun; the toolkit would do so on the nodes."""
     if not facts.training.entry_point.endswith(".py"):
         yield (
-            f"training.entry_point: {facts.training.entry_point} is not a .py file, and torchrun "
-            "starts nothing else; name a Python file, or have it started as it is, once on every "
-            "node, by training.distribution: {kind: none} (docs/shell-and-binaries.md)"
+            f"training.entry_point: {facts.training.entry_point} is not a .py file, and "
+            "torchrun starts nothing else; name a Python file, or have it started unmodified, "
+            "once per node, with training.distribution: {kind: none} "
+            "(docs/shell-and-binaries.md)"
         )
 
 
@@ -215,8 +217,8 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
     """Refuse `mp_parameters`, with which the toolkit enables model parallelism in any kind."""
     if "mp_parameters" in facts.training.hyperparameters:
         yield (
-            "training.hyperparameters: 'mp_parameters' turns on model parallelism, which can't be "
-            "combined with another distribution; use kind smp_v1 or smp_v2 (kind is "
+            "training.hyperparameters: 'mp_parameters' turns on model parallelism, which cannot "
+            "be combined with another distribution; use kind smp_v1 or smp_v2 (kind is "
             f"{facts.distribution.kind})"
         )
 
@@ -244,15 +246,15 @@ def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
             )
         elif world // parts % sharded:
             yield (
-                f"{_FIELD}.sharded_data_parallel_degree: {sharded} does not divide the"
-                f" {world // parts} replicas that {text} leave of {world} processes; use a divisor"
+                f"{_FIELD}.sharded_data_parallel_degree: {sharded} does not divide the "
+                f"{world // parts} replicas ({world} processes over {text}); use a divisor"
             )
     if max(world for _, world in _worlds(facts)) > config.partitions and not (
         config.ddp or config.horovod
     ):
         yield (
-            f"{_FIELD}.ddp: more processes than partitions are several replicas of the model, whose"
-            " gradients are not averaged without it; set ddp: true"
+            f"{_FIELD}.ddp: more processes than partitions means several replicas of the model, "
+            "whose gradients are not averaged without it; set ddp: true"
         )
 
 
@@ -299,8 +301,8 @@ def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
         )
     if shard and context > shard:
         yield (
-            f"{_FIELD}.context_parallel_degree: {context} is more"
-            f" than hybrid_shard_degree {shard}; at most that"
+            f"{_FIELD}.context_parallel_degree: {context} is more than hybrid_shard_degree, "
+            f"{shard}; use at most {shard}"
         )
 
 
@@ -345,7 +347,7 @@ def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
         if image is not None and image.extended and not fits(image):
             yield (
                 f"image: {image.uri} lacks what kind {facts.distribution.kind} needs: {needs}; "
-                "make sure that the image built on it has it"
+                "make sure that the image built on it adds them"
             )
 
     return rule
@@ -361,10 +363,10 @@ def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
     def rule(facts: Facts) -> Iterator[str]:
         if facts.image is not None and not fits(facts.image):
             yield (
-                f"image: {facts.image.uri} has no SMDDP, so no smddprun sets RANK, WORLD_SIZE and "
-                f"LOCAL_RANK under kind {facts.distribution.kind}, and the SDK v2 refuses such a "
-                "version; the program must take them from Open MPI (OMPI_COMM_WORLD_RANK, _SIZE "
-                "and _LOCAL_RANK), as the shipped one does"
+                f"image: {facts.image.uri} has no SMDDP, so no smddprun sets RANK, WORLD_SIZE "
+                f"and LOCAL_RANK under kind {facts.distribution.kind}, and SDK v2 refuses such "
+                "a version; the program must take them from Open MPI (OMPI_COMM_WORLD_RANK, "
+                "_SIZE and _LOCAL_RANK), as the shipped one does"
             )
 
     return rule
@@ -418,8 +420,8 @@ def efa_is_used(facts: Facts) -> list[str]:
         return []
     text = ", ".join(f'{name}: "{value}"' for name, value in settings.items())
     return [
-        f"training.environment: {facts.instance.instance_type} has an Elastic Fabric Adapter that"
-        f" nothing turns on under kind {facts.distribution.kind}; add {{{text}}}"
+        f"training.environment: {facts.instance.instance_type} has an Elastic Fabric Adapter "
+        f"that nothing enables under kind {facts.distribution.kind}; add {{{text}}}"
     ]
 
 
@@ -458,13 +460,13 @@ def what_is_unknown(facts: Facts) -> Iterator[str]:
     instance, given = facts.instance, getattr(facts.distribution, "processes_per_node", None)
     if instance.devices is None and given is not None:
         yield (
-            f"{_FIELD}.processes_per_node: how many devices the framework sees on "
+            f"{_FIELD}.processes_per_node: the number of devices that the framework sees on "
             f"{instance.instance_type} is unknown, so {given} is not checked against it"
         )
     if instance.efa is None:
         yield (
-            f"training.instance_type: whether {instance.instance_type} has an Elastic Fabric "
-            "Adapter is unknown, so none is turned on, and settings for it are not checked"
+            f"training.instance_type: it is unknown whether {instance.instance_type} has an "
+            "Elastic Fabric Adapter, so none is enabled, and settings for it are not checked"
         )
 
 
@@ -473,9 +475,9 @@ def launch_path_only(facts: Facts) -> Iterator[str]:
     """Hint that emulated nodes lack AWS's libraries."""
     if facts.instance.emulated:
         yield (
-            f"{_FIELD}.kind: the library of {facts.distribution.kind} is on AWS only; "
+            f"{_FIELD}.kind: the library of {facts.distribution.kind} exists only on AWS; "
             f"{facts.instance.instance_type} rehearses the launch, and its times do not measure "
-            "it"
+            "the library"
         )
 
 
@@ -493,6 +495,6 @@ def p3_is_slow_with_smddp(facts: Facts) -> Iterator[str]:
     """Hint at p3.16xlarge, which AWS no longer lists for SMDDP although the SDK does."""
     if facts.instance.family in ("p3", "p3dn"):
         yield (
-            "training.instance_type: SMDDP is no longer optimised for"
-            f" {facts.instance.instance_type} (AWS developer guide); expect NCCL's speed"
+            "training.instance_type: SMDDP is no longer optimized for "
+            f"{facts.instance.instance_type} (AWS developer guide); expect NCCL's speed"
         )

@@ -173,7 +173,7 @@ def test_a_python_and_packages_that_do_not_fit(
     assert doctor.check_python(local()).state == doctor.check_packages(local()).state == "ok"
     monkeypatch.setattr("sys.version_info", (3, 13, 1))
     assert doctor.check_python(local()) == Finding(
-        "missing", "3.13.1; 3.11 is needed", "install nodesweep with Python 3.11"
+        "missing", "3.13.1; 3.11 is required", "install nodesweep with Python 3.11"
     )
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "moto" else name)
     assert doctor.check_packages(local()).text == "missing packages: moto"
@@ -207,7 +207,7 @@ def spark(local: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
 @pytest.mark.parametrize(
     ("says", "state", "text"),
     [
-        (None, "warning", "no java"),
+        (None, "warning", "no Java"),
         ('openjdk version "17.0.17" 2025-10-21', "ok", '{java}, version "17.0.17"'),
         ('openjdk version "25" 2025-09-16', "ok", '{java}, version "25"'),
         (
@@ -249,13 +249,14 @@ def test_whose_port_it_is(
     assert doctor.check_port(local(endpoint_url=free, autostart=False)).state == "missing"
     taken = doctor.check_port(local(endpoint_url=stranger))
     assert taken == Finding(
-        "ok", f"{stranger} is another program's; a run uses a free port instead"
+        "ok", f"{stranger} is taken by another program; a run uses a free port instead"
     )
     assert doctor.check_port(local(endpoint_url=stranger, autostart=False)).state == "warning"
     monkeypatch.setattr(doctor, "read_key", lambda folder: None)
     monkeypatch.setattr(doctor, "own_status", lambda *asked: {"running": True})
     own = doctor.check_port(local(endpoint_url=stranger))
-    assert own.text == f"{stranger} is the platform of {CONFIG.platform.state_directory}"
+    folder = CONFIG.platform.state_directory
+    assert own.text == f"the platform of {folder} is running at {stranger}"
 
 
 class Account:

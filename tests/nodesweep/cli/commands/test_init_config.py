@@ -77,7 +77,7 @@ def test_existing_file_is_kept_unless_forced() -> None:
 
 def test_the_state_folder_is_the_local_platforms() -> None:
     refused = init("--state-directory", "state")
-    assert (refused.exit_code, "goes with --endpoint-url" in refused.output) == (2, True)
+    assert (refused.exit_code, "requires --endpoint-url" in refused.output) == (2, True)
 
 
 def test_unknown_stack_is_bad_input_and_writes_nothing(snapshot: SnapshotAssertion) -> None:

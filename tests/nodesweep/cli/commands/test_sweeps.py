@@ -143,7 +143,9 @@ def test_show_says_how_an_unfinished_sweep_goes_on(reports: Path, sweep: str, st
     result = nodesweep("show", sweep)
     assert (result.exit_code, f"sweep {sweep} {state}" in result.stdout) == (0, True)
     assert f"nodesweep run CONFIG --resume {sweep}" in result.stdout
-    assert "CONFIG is the file of the benchmark bench that it was started with" in result.stdout
+    assert (
+        "CONFIG is the config file of the benchmark bench that it was started with" in result.stdout
+    )
     assert f"its log: reports/{sweep}/run.log" in result.stdout
     assert f"to watch its jobs: nodesweep logs {sweep} --follow\n" in result.stdout
 

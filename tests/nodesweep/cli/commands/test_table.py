@@ -46,7 +46,7 @@ def test_a_page_to_share_is_written_where_it_is_asked_for(table: Path, tmp_path:
     shared = CliRunner().invoke(main, [*command, "--share"])
     assert shared.exit_code == 0, shared.output
     path = Path(shared.stdout.rpartition("to share: ")[2].strip())
-    assert path.name == "share.html" and "made to be shared" in path.read_text()
+    assert path.name == "share.html" and "safe to share" in path.read_text()
     assert (path.parent / "report.html").is_file()
 
 
@@ -89,10 +89,10 @@ def test_a_region_with_control_characters_reaches_no_report(
     ("start", "reason"),
     [
         (b"", "NUL bytes"),
-        (b"x" * 70_000, "no first line within 65,536 bytes"),
+        (b"x" * 70_000, "the first line is longer than 65,536 bytes"),
         (b"<html>\n", "NUL bytes"),
-        (b"<html>\n" + b"x" * 70_000, "names no column of ours"),
-        (b"nodes,train_seconds\n" + b"1,9\n" * 20_000, "larger than 64 MiB"),
+        (b"<html>\n" + b"x" * 70_000, "names no known column"),
+        (b"nodes,train_seconds\n" + b"1,9\n" * 20_000, "larger than the maximum of 64 MiB"),
     ],
 )
 def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(

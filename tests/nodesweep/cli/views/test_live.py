@@ -129,7 +129,7 @@ def test_a_long_sweep_fits_the_terminal_and_shows_what_runs() -> None:
 def test_own_code_that_says_nothing_shows_its_phase_and_how_long() -> None:
     events = [*begin(), *train(18, 1)][:-1]
     drawn = screen(state_of(events), 78, (80, 24))
-    assert "Training" in drawn and "for 1 min 0 s" in drawn and "not known yet" in drawn
+    assert "Training" in drawn and "for 1 min 0 s" in drawn and "not yet known" in drawn
 
 
 def test_time_left_is_of_what_was_measured() -> None:
@@ -164,7 +164,7 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     said = out.getvalue()
     assert "preflight done after 3.2 s" in said and f"{job(1)}: trained for 64.5 s" in said
     assert "RuntimeError: no room" in said and "SM_HP_SEED" not in said
-    assert said.count("Go on: nodesweep run my.yaml --resume") == 1
+    assert said.count("Resume with: nodesweep run my.yaml --resume") == 1
     assert said.count("\x1b[?25h") >= 1, "the cursor is there again"
 
 
@@ -192,8 +192,10 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
     assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
     words = state.ending_words("nodesweep run my.yaml")
     assert words.startswith(f"ending; stopping the Processing job {name}")
-    assert words.endswith(". Start again: nodesweep run my.yaml"), "its sweep has no record yet"
-    assert state.again_words() == "Ctrl-C again ends at once and leaves the jobs"
+    assert words.endswith(". Start again with: nodesweep run my.yaml"), (
+        "its sweep has no record yet"
+    )
+    assert state.again_words() == "Ctrl-C again exits at once and leaves the jobs running"
     assert f"the Processing job {name} may still be running" in state.ended_at_once_words(None)
     show("Completed")
     assert state.stages["dataset"].note == ""
@@ -217,7 +219,7 @@ def test_what_the_image_build_fetched_stays_on_the_terminal(
     assert "#7 done" not in out.getvalue()
 
 
-LIMITS = "efficiency 76 % (71 %–82 %) for at least 75 %, doubling ratio 1.66 (1.42–1.90) for"
+LIMITS = "efficiency 76% (71%–82%) for at least 75%, doubling ratio 1.66 (1.42–1.90) for"
 WHY = f"4 nodes undecided: {LIMITS} at least 1.50; one more run each at 1, 2 and 4 nodes"
 ANSWERS = [
     {"nodes": 8, "answer": "fail", "brief": "8 nodes fail", "text": "8 nodes fail: …"},
@@ -306,14 +308,14 @@ def test_a_projected_time_is_called_so_and_its_steps_are_a_part() -> None:
     drawn = screen(state_of(probing()), 62.0, (200, 50))
     assert "12.0 s projected" in drawn
     assert "20 of 500 steps" in drawn
-    assert "1/3 points" in drawn, "the check is one of them"
+    assert "1/3 points" in drawn, "the validation run is one of them"
 
 
 def test_a_probe_that_runs_has_no_share_of_a_whole_training() -> None:
     events = [*probing()]
     drawn = screen(state_of(events[: events.index(probed(58, 1, 40.0, 220.0))]), 31, (80, 24))
     assert "step 20, ends early" in drawn and "20/500" not in drawn
-    assert "time left: not known yet" in drawn
+    assert "time left: not yet known" in drawn
 
 
 def test_the_check_is_expected_to_take_as_long_as_a_whole_job() -> None:

@@ -1,4 +1,4 @@
-"""Times of nodes that got 70 % of their CPU or more, and not enough: both ends of each decide
+"""Times of nodes that got 70% of their CPU or more, and not enough: both ends of each decide
 together (docs/method.md, "Attainment").
 """
 
@@ -76,7 +76,7 @@ def test_what_is_recommended_or_named_holds_the_undisturbed_answer(
 
 
 def test_both_ends_agree(snapshot):
-    """8 nodes fail even at 90 % of their time, 4 pass even with a baseline that was 6 % faster."""
+    """8 nodes fail even at 90% of their time, 4 pass even with a baseline that was 6% faster."""
     answer = advise({1: 100, 2: 51, 4: 27, 8: 22}, {1: 0.94, 8: 0.9})
     assert answer.chosen is not None
     assert (answer.chosen.nodes, answer.between) == (4, ())

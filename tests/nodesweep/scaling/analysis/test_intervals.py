@@ -93,10 +93,10 @@ def test_constant_times_have_an_interval_of_no_width(count):
 
 def test_a_ratio_of_three_runs_ends_where_its_resamples_do():
     # The median of three draws is the smallest value with P(2 or 3 of the draws are it) = 3 x 1/9 x
-    # 2/3 + 1/27 = 7/27. With a constant denominator 26 % of the ratios are 0.9 and 26 % are 1.2:
-    # beyond the 2.5 % cut at either end.
+    # 2/3 + 1/27 = 7/27. With a constant denominator 26% of the ratios are 0.9 and 26% are 1.2:
+    # beyond the 2.5% cut at either end.
     assert bounds(ratio_interval([100, 120, 90], [100, 100, 100])) == (0.9, 1.2)
-    # 0.9/1.1 and 1.2/0.8 have a probability of (7/27)^2 = 6.7 % each: still beyond the cut.
+    # 0.9/1.1 and 1.2/0.8 have a probability of (7/27)^2 = 6.7% each: still beyond the cut.
     assert bounds(ratio_interval([100, 120, 90], [80, 100, 110])) == pytest.approx(
         (0.9 / 1.1, 1.2 / 0.8)
     )

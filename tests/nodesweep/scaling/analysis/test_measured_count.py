@@ -11,8 +11,8 @@ from tests.nodesweep.scaling.analysis.test_recommend import rows_of
 @pytest.mark.parametrize(
     ("usd", "text"),
     [
-        ({1: 4, 2: 5}, "25 % dearer"),
-        ({1: 4, 2: 3}, "25 % cheaper"),
+        ({1: 4, 2: 5}, "25% more expensive"),
+        ({1: 4, 2: 3}, "25% cheaper"),
         ({1: 4, 2: 4.001}, "same cost"),
         ({2: 5}, None),
         ({1: 4}, None),

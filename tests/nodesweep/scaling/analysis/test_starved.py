@@ -1,4 +1,4 @@
-"""Times of nodes that got less than 70 % of their CPU: no recommendation rests on them
+"""Times of nodes that got less than 70% of their CPU: no recommendation rests on them
 (docs/method.md, "Attainment").
 """
 
@@ -17,7 +17,7 @@ from tests.nodesweep.scaling.analysis.test_recommend import chosen, runner_up, w
 from tests.nodesweep.scaling.conftest import summarise
 
 UNKNOWN = (
-    "No recommendation, since nodes were contended at {}, where one got less than 70 % of the CPU"
+    "No recommendation, since nodes were contended at {}, where one got less than 70% of the CPU"
     " it requested, and {}"
 )
 
@@ -109,7 +109,7 @@ def test_undecided_counts_before_a_starved_one_make_the_fewest_nodes_no_best_cho
 
 
 def test_a_starved_count_fails_no_limit():
-    """Its efficiency of 81 % would be above the limit, its doubling ratio below: who knows."""
+    """Its efficiency of 81% would be above the limit, its doubling ratio below: who knows."""
     answer = advise_starved({1: 100, 2: 52, 4: 31}, starved=[4], min_doubling_ratio=1.9)
     starved = answer.judged[-1]
     assert (starved.nodes, starved.answer) == (4, "undecided")

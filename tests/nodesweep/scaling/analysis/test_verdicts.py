@@ -19,8 +19,8 @@ from nodesweep.scaling.report.headline import write_headline
 from tests.nodesweep.scaling.analysis.test_recommend import advise, chosen, rows_of, why_not
 
 REFERENCE = {1: 5940.0, 2: 3300.0, 4: 1620.0, 8: 810.0}
-# By Amdahl's law with a serial fraction of 3 % efficiency is 83 % at 8 nodes and 69 % at 16; of
-# 8 % it is 81 % at 4 and 64 % at 8.
+# By Amdahl's law with a serial fraction of 3% efficiency is 83% at 8 nodes and 69% at 16; of
+# 8% it is 81% at 4 and 64% at 8.
 AMDAHL = tuple(
     {nodes: 1000 * (serial + (1 - serial) / nodes) for nodes in counts}
     for serial, counts in ((0.03, (1, 2, 4, 8, 16)), (0.08, (1, 2, 4, 8)))
@@ -69,13 +69,13 @@ def test_what_is_wholly_below_a_limit_fails_and_what_is_wholly_above_passes(snap
 
 
 def test_a_wide_interval_is_never_said_to_be_below_the_limit(snapshot):
-    # 40 % noise: E(2) = .53, from 43 to 108 %
+    # 40% noise: E(2) = .53, from 43 to 108%
     answer = advise({1: [86, 100, 112], 2: [52, 94.3, 100]})
     interval = of(answer, 2).verdicts[0].interval
     assert (round(interval.low, 2), round(interval.high, 2)) == (0.43, 1.08)
     assert verdicts(answer, 2)["efficiency"] == "undecided"
     text = answer.reason + why_not(answer, 2) + headline({1: [86, 100, 112], 2: [52, 94.3, 100]})
-    assert "below 75 %" not in text
+    assert "below 75%" not in text
     assert text == snapshot
 
 
@@ -137,7 +137,7 @@ def test_more_runs_of_the_same_times_never_turn_a_pass_into_a_failure(base, othe
 
 
 @pytest.mark.parametrize("repeats", [3, 5])
-@pytest.mark.parametrize("curve", [REFERENCE, *AMDAHL], ids=["reference", "3 %", "8 %"])
+@pytest.mark.parametrize("curve", [REFERENCE, *AMDAHL], ids=["reference", "3%", "8%"])
 def test_at_5_percent_noise_what_is_said_is_right_in_85_of_100_sweeps(curve, repeats):
     """Right: the chosen count passes in truth, and the largest that does is it, or is named as not
     ruled out. An answer that rules nothing out would be right always, so it may do that in no more

@@ -10,7 +10,7 @@ COUNTS = (1, 2, 4, 8)
 REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 KNEE = {1: 99.0, 2: 51.0, 4: 26.0, 8: 22.5}
 WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
-PROMISE = "the sequential design's error rate is at most 5 % per sweep"
+PROMISE = "the sequential design's error rate is at most 5% per sweep"
 
 
 @pytest.fixture

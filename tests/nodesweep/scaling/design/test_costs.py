@@ -43,7 +43,7 @@ def test_a_limit_near_the_curve_costs_more():
 
 
 def test_probes_cost_a_part_of_their_steps_and_one_check():
-    """At 1 %: (1.96 x 5 % / 1 %)^2 = 96.04 steady steps and ten before; the reference recommends
+    """At 1%: (1.96 x 5% / 1%)^2 = 96.04 steady steps and ten before; the reference recommends
     8 nodes, and a run there takes 1.8 node-hours, the dearest; one on a single node 1.65.
     """
     whole = full_cost(COUNTS, 3)

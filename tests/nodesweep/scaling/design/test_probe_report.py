@@ -84,14 +84,17 @@ def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved, snaps
     assert [point.kind for point in moved.points] == ["probe", "probe", "check", "probe", "check"]
     assert [check.nodes for check in moved.other_checks] == [2]
     caveat = (
-        "Validation run at another node count, made before the recommendation changed: 2 nodes took"
-        " 41.2 s, 0.5 % more than the 41.0 s ± 500 ms projected, within that error; the spread"
-        " between runs is not included."
+        "Validation run at another node count, made before the recommendation changed: 2 nodes "
+        "took 41.2 s, 0.5% more than the 41.0 s ± 500 ms projected, within this error; the "
+        "spread between runs is not included."
     )
     assert caveat in moved.caveats
     assert moved.caveats == snapshot
     page = render_html(moved)
-    assert "41.2 s, a check" in page and "21.3 s, the check" in page
+    assert (
+        "41.2 s, the validation run of its node count" in page
+        and "21.3 s, the validation run" in page
+    )
     assert page.count("Completed, check") == 2
     assert render_markdown(moved) == snapshot
     assert terminal(moved) == snapshot
@@ -177,7 +180,7 @@ def test_whole_jobs_that_ended_themselves_early_are_named(
     sweep = {"node_counts": [1, 2, 4], "design": design, "repeats": 3}
     report = make_report(probes(PROBES), config=make_config(sweep=sweep))
     assert report.train_clock == "projected"
-    (said,) = [each for each in report.caveats if each.startswith("Not whole: ")]
+    (said,) = [each for each in report.caveats if each.startswith("Partial runs: ")]
     assert said == snapshot
 
 
@@ -201,7 +204,7 @@ def test_a_check_that_ended_itself_early_is_no_check(make_report, probe_config, 
     assert said == snapshot
 
     whole_ones = make_report(probes(PROBES), config=probe_config()).caveats
-    assert not any(each.startswith("Not whole") for each in whole_ones)
+    assert not any(each.startswith("Partial runs") for each in whole_ones)
 
 
 def test_steps_without_any_variance_are_odd_but_in_a_simulation(
@@ -235,7 +238,7 @@ def test_every_form_of_the_report_says_projected(report, snapshot):
         assert "T projected)" in rendered
     assert markdown == snapshot
     assert "50 of 500 steps, ± 500 ms" in page
-    assert "21.3 s, the check" in page
+    assert "21.3 s, the validation run" in page
     assert "Completed, check" in page
     for rendered in (markdown, page):
         assert "1 min 20 s projected" in rendered

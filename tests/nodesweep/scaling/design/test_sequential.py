@@ -14,7 +14,7 @@ COUNTS = (1, 2, 4, 8)
 LIMITS = Limits(min_efficiency=0.75, min_doubling_ratio=1.5)
 REFERENCE = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
 KNEE = {1: 99.0, 2: 51.0, 4: 26.0, 8: 22.5}
-# One wave of noise for each repeat: log sigma of about 2 %.
+# One wave of noise for each repeat: log sigma of about 2%.
 WAVES = {1: 0.99, 2: 1.02, 3: 1.0, 4: 0.985, 5: 1.015}
 
 
@@ -166,7 +166,7 @@ def test_a_count_slower_than_a_smaller_one_fails_by_that_too(snapshot):
 
 
 def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
-    """E of 45 % at two nodes is slower than one."""
+    """E of 45% at two nodes is slower than one."""
     times = {(1, 1): 100.0, (1, 2): 101.0, (4, 1): 110.0, (4, 2): 111.0}
     progress = follow(times, (1, 4), Limits(0.2, 1.0), 2)
     assert {each.criterion: each.answer for each in progress.answers[0].limits} == {

@@ -182,7 +182,7 @@ def test_interval_covers_the_truth_where_a_law_goes_on(beta):
 
     found = [said(sweep(usl, 0.01, 5, seed)).interval for seed in range(60)]
     covered = [each is not None and each.contains(usl(16)) for each in found]
-    # At least 95 % less the 1 % that the test rejects; 60 draws have a standard error of 3 %.
+    # At least 95% less the 1% that the test rejects; 60 draws have a standard error of 3%.
     assert np.mean(covered) >= 0.88
 
 
@@ -219,7 +219,7 @@ def test_interval_of_a_supported_prediction_is_within_ten_percent():
 
 
 def test_times_that_follow_no_law_are_refused(snapshot):
-    # 8 nodes take 30 % longer than the law of the others: 1 % of noise does not explain that.
+    # 8 nodes take 30% longer than the law of the others: 1% of noise does not explain that.
     runs = spread(lambda nodes: amdahl(nodes) * (1.3 if nodes == 4 else 1), 0.01)
     assert refusal(beyond(runs)) == snapshot
 
@@ -255,7 +255,7 @@ def test_longer_times_scale_the_prediction_alone():
 def test_report_of_an_earlier_version_is_still_read():
     earlier = {
         "nodes": 16,
-        "supported": {"value": False, "reason": "moves by 29.8 %"},
+        "supported": {"value": False, "reason": "moves by 29.8%"},
         "train_seconds": None,
         "by_law": {"amdahl": 435.8},
         "leave_one_out_seconds": [407.4, 528.7],

@@ -63,7 +63,7 @@ def values(fits: Fits, law: str) -> list[float]:
 
 def test_reference_row():
     # N·T = 5940, 6600, 6480, 6480; the normal equations of (a + b(N - 1))/(N·T) = 1 give a =
-    # 6220.72, b = 50.174, residuals 4.726, -4.986, -1.678, 1.419 %, whose squares sum to 0.0052029;
+    # 6220.72, b = 50.174, residuals 4.726, -4.986, -1.678, 1.419%, whose squares sum to 0.0052029;
     # se(a) = 227.24, t(0.975; 2) = 4.3027.
     fits = fit_laws(REFERENCE, same_steps(REFERENCE))
     assert values(fits, "amdahl") == pytest.approx([6220.7179, 0.0080656], rel=1e-5)
@@ -76,8 +76,8 @@ def test_reference_row():
     )
     assert (t1.interval.level, t1.unit, sigma.unit) == (0.95, "s", None)
     assert sigma.interval.low == 0 and sigma.no_interval is None
-    # Without N = 1 the slope would be negative, so sigma is 0: 9.748 %. The others are 7.315,
-    # 2.223, 11.261 %.
+    # Without N = 1 the slope would be negative, so sigma is 0: 9.748%. The others are 7.315,
+    # 2.223, 11.261%.
     squares = [0.0974794**2, 0.0731514**2, 0.0222324**2, 0.1126133**2]
     assert law_of(fits, "amdahl").leave_one_out_error == pytest.approx(
         math.sqrt(sum(squares) / 4), rel=1e-5
@@ -203,7 +203,7 @@ def test_intervals_cover_the_true_parameters_at_about_their_rate(law, times, tru
             each.interval is not None and each.interval.contains(true)
             for each, true in zip(fit.parameters, truth, strict=True)
         ]
-    # 95 % nominal; 200 draws have a standard error of 1.5 %.
+    # 95% nominal; 200 draws have a standard error of 1.5%.
     assert (covered / 200 >= 0.90).all() and (covered / 200 < 1).all()
 
 

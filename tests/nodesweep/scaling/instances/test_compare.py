@@ -93,7 +93,7 @@ def test_a_contended_arm_is_not_chosen_nor_ruled_out_and_on_no_front(types_confi
 
 
 def test_an_arm_that_may_pass_is_named(types_config, snapshot):
-    # 2 x the cheap type takes 32 min 50 s from submission to end, give or take 1 %
+    # 2 x the cheap type takes 32 min 50 s from submission to end, give or take 1%
     config = types_config({"deadline_seconds": 1975})
     [(arm, reason)] = chosen(config, all_runs())
     assert arm == (CHEAP, 4)

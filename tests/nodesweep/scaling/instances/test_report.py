@@ -247,7 +247,7 @@ def test_the_terminal_has_a_short_table_of_all(types_config, types_report, snaps
     assert text == snapshot
     [row] = [line.split() for line in text.splitlines() if line.startswith(" ml.m5.4xlarge  2")]
     assert row == ["ml.m5.4xlarge", "2", "10", "min", "20", "s", "$0.3483", "●", "pass", "1.9x",
-                   "97", "%", "3"]  # fmt: skip
+                   "97%", "3"]  # fmt: skip
 
 
 def test_nothing_on_the_front_draws_no_front(types_config, types_report):

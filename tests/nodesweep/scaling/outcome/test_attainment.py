@@ -53,8 +53,8 @@ def test_what_is_not_known_is_not_held_against_a_run():
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [(None, "–"), (1.0, "100 %"), (0.987, "98 %"), (0.9599, "95.9 %"), (0.9523, "95.2 %")],
+    [(None, "–"), (1.0, "100%"), (0.987, "98%"), (0.9599, "95.9%"), (0.9523, "95.2%")],
 )
 def test_a_share_is_shown_so_that_it_can_be_told_from_the_limit(share: float | None, shown: str):
     assert format_attained(share) == shown
-    assert format_least_attained() == "95.3 %"
+    assert format_least_attained() == "95.3%"

@@ -48,7 +48,7 @@ def test_steps_alone():
 def test_checkpoints_are_trained_through_and_validations_are_not():
     """Checkpoints: 5 planned, 1 made in the training of 2 timed: 4 of 2 s more. By Student's t of
     one degree of freedom, 12.706, half of their interval is 12.706 x 0.1414 / sqrt(2) = 1.2706 s
-    each. Validations: 6 planned, 1 made: 5 of 3 s more, ± 25 % since it was timed once.
+    each. Validations: 6 planned, 1 made: 5 of 3 s more, ± 25% since it was timed once.
     """
     projection = project(
         with_probe(

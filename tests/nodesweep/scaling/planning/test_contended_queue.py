@@ -144,7 +144,7 @@ def contended_again(one: JobOutcome, share: float) -> JobOutcome:
 
 
 def test_a_finished_sweep_with_an_answer_starts_no_job_on_a_resume(make_config):
-    """4 nodes pass at 80 % of their time as well as at all of it."""
+    """4 nodes pass at 80% of their time as well as at all of it."""
     finished = earlier_of(make_config, {4: VARYING[:3]})
     assert [each.attempt for each in finished if each.nodes == 4] == [1, 2, 3]
     queue = queue_of(make_config, repeats=1)

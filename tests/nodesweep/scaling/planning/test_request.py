@@ -91,8 +91,8 @@ REFUSED_HERE = {
     "refused_port_without_ddp": None,
     "refused_two_smdistributed": None,  # kinds exclude each other
     "refused_mpi_on_trainium": ({"kind": "mpi"}, "mpi does not start on ml.trn1.32xlarge"),
-    "refused_smddp_on_p5": ({"kind": "smddp"}, "ml.p5.48xlarge has no smddp"),
-    "taken_smddp_on_g5": ({"kind": "smddp"}, "ml.g5.12xlarge has no smddp"),
+    "refused_smddp_on_p5": ({"kind": "smddp"}, "ml.p5.48xlarge does not support smddp"),
+    "taken_smddp_on_g5": ({"kind": "smddp"}, "ml.g5.12xlarge does not support smddp"),
     "taken_64_processes_on_8_gpus": (
         {"kind": "mpi", "processes_per_node": 64},
         "64 is more than the 8 accelerators",

@@ -222,7 +222,7 @@ def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_report)
     row = next(csv.DictReader(io.StringIO(render_csv(report))))
     assert (row["utilisation_cpu_percent"], row["utilisation_gpu_percent"]) == ("87.5", "312.0")
     html = render_html(report)
-    assert "88 %" in html and "312 %" in html
+    assert "88%" in html and "312%" in html
 
 
 def test_a_growing_batch_and_a_rate_are_named_where_they_are_read(

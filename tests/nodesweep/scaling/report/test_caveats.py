@@ -126,7 +126,7 @@ def test_a_starved_point_is_marked_and_told_and_no_recommendation_rests_on_it(
     assert list(attempts_table(report).cells["status"]) == snapshot(name="status of each run")
 
 
-@pytest.mark.parametrize(("percent", "shown"), [(95.23, "95.2 %"), (94.97, "94 %")])
+@pytest.mark.parametrize(("percent", "shown"), [(95.23, "95.2%"), (94.97, "94%")])
 def test_a_share_that_just_misses_the_least_does_not_read_as_the_least(
     make_outcome, make_report, added, percent: float, shown: str
 ):

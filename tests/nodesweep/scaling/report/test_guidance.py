@@ -19,7 +19,7 @@ from nodesweep.scaling.report.guidance import (
 from nodesweep.scaling.report.render import render_html, render_markdown, render_terminal
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
-FAR = {1: 100, 2: 60, 4: 40, 8: 30}  # efficiency 42 % at 8 nodes
+FAR = {1: 100, 2: 60, 4: 40, 8: 30}  # efficiency 42% at 8 nodes
 NEAR = {1: 100, 2: 51, 4: 26, 8: 13}
 
 

@@ -100,11 +100,11 @@ def test_intervals_are_drawn_from_three_repeats_on(make_outcomes, make_report):
     for repeats, drawn in (([40, 41], False), ([40, 41, 42], True)):
         plots = svgs(make_report(make_outcomes({1: repeats, 2: [each / 2 for each in repeats]})))
         for kind in ("speedup", "efficiency"):
-            assert ("90 % interval" in texts(plots[kind])) is drawn
+            assert ("90% interval" in texts(plots[kind])) is drawn
     times = {1: [40, 41, 42, 43, 44], 2: [20, 21, 22, 20, 21]}
     mixed = svgs(make_report(make_outcomes({**times, 4: [10, 11, 12]})))
-    assert "90 to 95 % interval" in texts(mixed["speedup"])
-    assert "95 % interval" in texts(svgs(make_report(make_outcomes(times)))["speedup"])
+    assert "90 to 95% interval" in texts(mixed["speedup"])
+    assert "95% interval" in texts(svgs(make_report(make_outcomes(times)))["speedup"])
 
 
 def test_svg_file_stands_alone_on_white(priced):
@@ -196,9 +196,9 @@ def test_points_of_starved_nodes_are_hollow_and_labelled(make_outcome, make_repo
 
 def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
     outcomes = make_outcomes({1: 40, 2: 21})
-    assert "75 % threshold" in texts(svgs(make_report(outcomes))["efficiency"])
+    assert "75% threshold" in texts(svgs(make_report(outcomes))["efficiency"])
     stricter = load_config(LOCAL, ["report.recommendation.min_efficiency=0.9"])
-    assert "90 % threshold" in texts(svgs(make_report(outcomes, config=stricter))["efficiency"])
+    assert "90% threshold" in texts(svgs(make_report(outcomes, config=stricter))["efficiency"])
 
 
 def test_costs_are_drawn_with_the_pareto_front(priced, snapshot):
@@ -295,7 +295,7 @@ def boxes(drawing) -> dict[str, tuple[float, float, float, float]]:
 def test_efficiency_labels_keep_clear_of_the_lines_the_axis_and_the_ticks(
     make_outcomes, make_report
 ):
-    """97 % has room below, 88 % on neither side, 80 % only above the threshold, 6 % only above the
+    """97% has room below, 88% on neither side, 80% only above the threshold, 6% only above the
     axis.
     """
     shares = {1: 1.0, 2: 0.97, 4: 0.88, 8: 0.80, 16: 0.70, 32: 0.06}
@@ -308,7 +308,7 @@ def test_efficiency_labels_keep_clear_of_the_lines_the_axis_and_the_ticks(
         heights = [drawing.axes.transData.transform((1, y))[1] for y in (0.75, 1.0)]
         floor, side = drawing.axes.get_window_extent().y0, drawing.axes.get_window_extent().x0
     for share in shares.values():
-        left, bottom, _, top = found[f"{share * 100:.0f} %"]
+        left, bottom, _, top = found[f"{share * 100:.0f}%"]
         assert bottom > floor and left > side - 4
         assert not any(bottom - 2 < height < top + 2 for height in heights), share
     ordered = sorted(tuple(box) for box in found.values())
@@ -338,7 +338,7 @@ def test_an_efficiency_label_stands_beyond_its_interval(make_outcomes, make_repo
     report = make_report(make_outcomes({1: [40, 41, 42], 2: [30, 34, 38]}))
     with drawing_style():
         drawing = draw_plots(report)["efficiency"]
-        (label,) = [text for text in drawing.axes.texts if text.get_text() == "60 %"]
+        (label,) = [text for text in drawing.axes.texts if text.get_text() == "60%"]
         assert _points_per_unit(drawing) == pytest.approx(150, rel=0.25)
     interval = report.summary[1].train.efficiency_interval
     assert label.xy == (2, interval.low)

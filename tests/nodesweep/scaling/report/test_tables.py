@@ -73,8 +73,8 @@ def test_main_table_has_the_columns_of_the_methodology(make_outcome, make_report
         *("world", "B", "b", "lr", "step", "start-up", "data wait", "accuracy", "T from"),
     ]
     assert cells(table, 1) == [
-        *("2", "1", "1 min 0 s", "1.7x", "83 %", "1.67", "0.2", "$0.1200", "$0.0600", "pass", "ok"),
-        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10 %", "0.9", "metrics.json"),
+        *("2", "1", "1 min 0 s", "1.7x", "83%", "1.67", "0.2", "$0.1200", "$0.0600", "pass", "ok"),
+        *("16", "4,096", "256", "0.1", "500 ms", "30.0 s", "10%", "0.9", "metrics.json"),
     ]
     assert column(table, "S") == ["Baseline", "1.7x"]
     assert table.caption == snapshot
@@ -89,7 +89,7 @@ def test_efficiency_against_one_process_is_shown_where_nodes_have_several(
     make_outcome, make_report
 ):
     outcomes = [make_outcome(1, 100.0, world_size=1), make_outcome(2, 20.0, world_size=8)]
-    assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62 %"]
+    assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62%"]
 
 
 def test_intervals_stand_beside_their_value_and_say_a_level_below_95(
@@ -97,8 +97,8 @@ def test_intervals_stand_beside_their_value_and_say_a_level_below_95(
 ):
     table = main_table(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
     assert column(table, "T") == [
-        "41.0 s [40.0 s, 42.0 s] (75 %)",
-        "20.5 s [20.0 s, 21.0 s] (75 %)",
+        "41.0 s [40.0 s, 42.0 s] (75%)",
+        "20.5 s [20.0 s, 21.0 s] (75%)",
     ]
     assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90 %)"]
     assert column(table, "E")[1] == "100 % [95 %, 105 %] (90 %)"
@@ -430,8 +430,8 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
     ]
     table = costs_table(make_report([*outcomes, make_outcome(2, repeat=4, given_cost_usd=6.0)]))
     assert column(table, "run") == [
-        "$11.00 [$10.00, $12.00] (75 %)",
-        "$10.00 [$10.00, $10.00] (75 %)",
+        "$11.00 [$10.00, $12.00] (75%)",
+        "$10.00 [$10.00, $10.00] (75%)",
     ]
     assert column(table, "next run") == ["$14.92", "$10.00"]
     assert column(table, "per result") == ["–", "$12.00"]

@@ -42,7 +42,7 @@ def test_a_model_split_in_a_way_that_the_shipped_program_has_not(
 
 def test_the_shipped_program_has_one_amount_of_work(check_config):
     training = {"baseline_seconds": 40, "hyperparameters": {"max_steps": 9, "seed": 1}}
-    start = "training.hyperparameters: max_steps (9) sets how much the program"
+    start = "training.hyperparameters: max_steps (9) sets the amount of work"
 
     def refused(**changes):
         problems = check_config(training=training, **changes).problems

@@ -24,7 +24,7 @@ def test_a_batch_that_does_not_divide_on_one_type_names_it(make_config):
     batch = {"batch": {"policy": "fixed_global", "size": 6},
              "distribution": {"kind": "torch_distributed"}}  # fmt: skip
     problems = check(types_facts(make_config, (LARGE, SMALL), batch)).problems
-    dividing = [each for each in problems if "does not divide" in each]
+    dividing = [each for each in problems if "is not divisible" in each]
     assert dividing and all(each.startswith(f"{LARGE}: training.batch.size") for each in dividing)
 
 

@@ -23,7 +23,7 @@ from nodesweep.scaling.trend.history import HistoryError, Trend
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
 
 STEADY = (99.0, 101.0, 100.0, 99.5, 100.5)
-"""Medians of the sweeps that are learnt from: they vary by about 1 %."""
+"""Medians of the sweeps that are learnt from: they vary by about 1%."""
 
 
 def levels(*medians: float, error_variance: float = 0.0) -> list[SweepLevel]:

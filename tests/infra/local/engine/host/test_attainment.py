@@ -269,7 +269,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
     machine.meter.look()
     found = machine.meter.attainments()["algo-1"]
     assert (found.seconds, found.quota_seconds) == (10.0, pytest.approx(2.0))
-    assert found.share == pytest.approx(0.6)  # 80 % of the delay of 8 s, but no more than the quota
+    assert found.share == pytest.approx(0.6)  # 80% of the delay of 8 s, but no more than the quota
     assert found.throttled_share == pytest.approx(0.2)
     assert found.run_queue_delay_seconds == pytest.approx(8.0)
 

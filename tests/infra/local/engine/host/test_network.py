@@ -150,7 +150,7 @@ def test_a_node_reaches_other_machines(make):
 
 @pytest.mark.parametrize("megabits", [50, 200])
 def test_the_rate_is_that_of_the_instance_type(make, megabits):
-    """Within 15 % of what the line takes with its headers; a busy machine may be slower at times,
+    """Within 15% of what the line takes with its headers; a busy machine may be slower at times,
     so the best of a few counts, and none may be faster.
     """
     job = make(plan_of(bits_per_second=megabits * 10**6))
