@@ -91,7 +91,7 @@ def sources(version: str) -> Sources:
 
 @cache
 def imports_of_torch(path: Path) -> set[str]:
-    """What a wheel's modules import from torch whenever they are imported: at their top, under no
+    """Names that a wheel's modules import from torch on their own import: at their top, under no
     condition.
     """
     with zipfile.ZipFile(path) as archive:

@@ -177,7 +177,7 @@ def test_uv_installs_the_wheel_and_pip_where_uv_cant(
     assert install(write_wheel(index.cpu, "torch", "1.0+cpu"))[0] == "1.0+cpu"
     assert "[INSTALL torch with uv]" in lines
     assert ("[INSTALL torch]" in lines) is not can_uv
-    assert any("uv could not install torch" in line for line in lines) is not can_uv
+    assert any(line.startswith("uv could") for line in lines) is not can_uv
 
 
 @pytest.mark.parametrize(
