@@ -151,6 +151,7 @@ def test_fast_file_is_served_as_file(
 
 @pytest.mark.parametrize(("default", "own"), [("Pipe", None), ("File", "Pipe"), ("Pipe", "Pipe")])
 def test_pipe_mode_is_refused(platform: SimpleNamespace, default: str, own: str | None) -> None:
+    platform.s3.put_object(Bucket="results", Key="data/a.csv", Body=b"1")
     algorithm = {**job_request("x")["AlgorithmSpecification"], "TrainingInputMode": default}
     channels = [channel(InputMode=own) if own else channel()]
     with pytest.raises(ClientError, match=r"\(ValidationException\).*Pipe.*FastFile"):
