@@ -70,7 +70,7 @@ def layer_of(path: Path) -> str | None:
 
 
 def problems_of(path: Path) -> list[str]:
-    """What the file does that its layer may not."""
+    """Return what the file does that its layer may not."""
     layer = layer_of(path)
     text = path.read_text()
     imported = imported_packages(text, path)

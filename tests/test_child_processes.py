@@ -1,4 +1,4 @@
-"""What a child of ours imports is ours, whatever lies in the folder that a command runs in."""
+"""Our child processes import our modules, whatever lies in the folder that a command runs in."""
 
 from __future__ import annotations
 

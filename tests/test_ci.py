@@ -1,6 +1,4 @@
-"""What CI runs: every stage, in order, ended by the first that fails; and a command as an ordinary
-user.
-"""
+"""The stages of CI, in order, ended by the first that fails; and a command as an ordinary user."""
 
 from __future__ import annotations
 

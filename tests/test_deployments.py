@@ -194,7 +194,7 @@ def test_a_blank_field_says_what_the_preset_has(preset: str) -> None:
 
 
 def blank_value(schema: dict[str, Any], preset: str) -> str | None:
-    """What the help of a field says that it is where it is left blank, and this is the preset."""
+    """A field's value, by its help, where it is left blank and this is the preset."""
     words = schema["description"].rpartition("Blank: ")[2]
     found = re.findall(r"(?:^|, )(?:else )?`([^`]+)`(?: \(([^)]+)\))?", words)
     by_preset = {name: value for value, names in found for name in names.split(", ")}
@@ -262,7 +262,7 @@ def test_server_refuses_a_secret_in_every_mapping_that_may_hold_one(name: str) -
 
 
 def test_every_mapping_of_texts_is_closed_or_known_to_be_open() -> None:
-    """What is added is a secret's until it is written down here."""
+    """A new one counts as a secret's until it is written down here."""
     open_mappings = {"training.metric_definitions", "training.tags"}
     closed = {*marked_fields(BenchmarkConfig, MAY_BE_SECRET)}
     assert {*text_mappings(BenchmarkConfig)} == open_mappings | closed

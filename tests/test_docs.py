@@ -1,4 +1,4 @@
-"""What the documents say of the repository: links lead somewhere, and commands that they name
+"""The documents agree with the repository: links lead somewhere, and commands that they name
 exist.
 """
 

@@ -156,7 +156,7 @@ def test_own_script_from_an_empty_folder_to_its_report(
     definition looks for it.
     """
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
-    assert "nodesweep.yaml is written" in nodesweep("init", "--script", "train.py")
+    assert "nodesweep.yaml" in nodesweep("init", "--script", "train.py")
     given = {"hyperparameters": "{steps: 400}", "metric_definitions": "{loss: 'loss=([0-9.]+)'}"}
     changes = [
         word for name, value in given.items() for word in ("--set", f"training.{name}={value}")
@@ -174,4 +174,4 @@ def test_own_script_from_an_empty_folder_to_its_report(
     )
     said = " ".join(said.split())
     assert "'loss=([0-9.]+)'" in said
-    assert re.search(r"1 node, repeat 1 .*2 nodes, repeat 1; .*“algo-1: loss", said)
+    assert re.search(r"1 node, .*2 nodes, .*“algo-1: loss", said)

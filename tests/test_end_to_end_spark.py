@@ -36,7 +36,7 @@ NO_TENS = {
     "kwargs": {"column": "label", "min_value": 1, "max_value": 9},
     "severity": "warning",
 }
-"""What does not hold, so that the job has something to report: there are zeros among the labels."""
+"""An expectation that fails, so that the job has something to report: some labels are 0."""
 
 
 def test_nodesweep_run_of_a_dataset_that_spark_validates(

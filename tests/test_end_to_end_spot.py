@@ -124,7 +124,7 @@ def lines_of(platform: SimpleNamespace, job_name: str) -> list[str]:
 
 
 def evaluation(lines: list[str], step: int) -> list[str]:
-    """What an evaluation printed, without its time."""
+    """Lines of an evaluation, without its time."""
     printed = [line for line in lines if line.startswith(f"step={step}; validation_")]
     return [re.sub(r" elapsed_seconds=[^;]*;", "", line) for line in printed]
 

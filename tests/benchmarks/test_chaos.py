@@ -355,10 +355,8 @@ def test_a_fork_is_a_process_like_any_other(
         interrupted.send_signal(signal.SIGINT)
         assert (killed.wait(60), interrupted.wait(60)) == (-signal.SIGKILL, 1)
         assert "nodesweep: interrupted" in (tmp_path / "interrupted").read_text()
-        assert (
-            waiting.wait(60) == 1
-            and "did not complete its response" in (tmp_path / "waiting").read_text()
-        )
+        assert waiting.wait(60) == 1
+        assert endpoint in (tmp_path / "waiting").read_text()
 
 
 KILLED = Disturbance("kill", Trigger("CreateTrainingJob", 2, "after", 0.0), 0.0)

@@ -47,7 +47,7 @@ def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def evidence_of(jobs: list[dict[str, Any]], **changes: Any) -> Evidence:
-    """What a run that was killed once and kept every promise left behind."""
+    """Evidence of a run that was killed once and kept every promise."""
     kind = changes.pop("kind", "kill")
     evidence = Evidence(
         plan=ChaosPlan(seed=0, disturbances=()),

@@ -1,4 +1,4 @@
-"""What a simulation's stored result says."""
+"""The stored result of a simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the first runs of a newcomer are held to."""
+"""The promises of a newcomer's first runs."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_what_sends_nothing_imports_nothing_of_the_stages_that_come_later(
 
 
 def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> None:
-    """What stands between a run's config and the start of platform and server."""
+    """These imports stand between a run's config and the start of platform and server."""
     program = "import json, sys, nodesweep.cli.session; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, timeout=60, check=True

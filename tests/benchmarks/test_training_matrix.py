@@ -52,11 +52,11 @@ def test_a_crash_is_no_refusal_and_no_training(
     trainer: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This environment has no torch: the program ends with a traceback."""
-    with pytest.raises(CheckError, match=r"exit codes \[1\], .*No module"):
+    with pytest.raises(CheckError, match=r"\[1\], .*No module"):
         trainer.refusal("--epochs", "1")
-    with pytest.raises(CheckError, match=r"exit code 1: .*No module"):
+    with pytest.raises(CheckError, match=r" 1: .*No module"):
         trainer.train("--epochs", "1")
-    with pytest.raises(CheckError, match=r"a checkpoint: .*No module"):
+    with pytest.raises(CheckError, match=r"checkpoint: .*No module"):
         trainer.interrupt(Path("nowhere"), "--epochs", "1", ranks=1)
     monkeypatch.setattr(training_matrix, "DEADLINE_SECONDS", 0.0)
     with pytest.raises(CheckError, match="still running"):

@@ -57,7 +57,7 @@ class AwsCli:
         return f"{what}-v{self.major}"
 
     def run(self, *arguments: str, expect: int = 0) -> str:
-        """What it printed on stdout; on stderr where an exit code other than 0 is expected."""
+        """Output on stdout; on stderr where an exit code other than 0 is expected."""
         done = subprocess.run(
             [str(self.program), *self.options, *arguments],
             env=self.variables,
@@ -190,7 +190,7 @@ def test_a_job_from_its_file_to_its_end(
 
 
 def metric_values(cli: AwsCli, name: str) -> list[float]:
-    """What CloudWatch has of the job's train:loss, by minute, of the last hour."""
+    """CloudWatch's values of the job's train:loss, by minute, of the last hour."""
     metric = {
         "Namespace": GROUP,
         "MetricName": "train:loss",

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = Path(__file__).with_name("train_model.py")
 SDK = ("sagemaker-train==1.27.0", "sagemaker-core==2.27.0")
-"""What the package `sagemaker` 3.27 is for training; the rest of it is serving and mlops."""
+"""Parts of the package `sagemaker` 3.27 for training; the rest of it is serving and mlops."""
 SDK_CONFIG = """
 SchemaVersion: '1.0'
 SageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true, Session: {DefaultS3Bucket: own-bucket}}}}
@@ -64,7 +64,7 @@ def train(
     folder: Path,
     *boom: str,
 ) -> tuple[str, dict[str, Any]]:
-    """What the client printed, and its job's description once that is over."""
+    """Output of the client, and its job's description once that is over."""
     config = folder / "sdk.yaml"
     config.write_text(SDK_CONFIG)
     variables = client_variables(

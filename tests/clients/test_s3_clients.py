@@ -30,7 +30,7 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
 
 
 def run_block(platform: SimpleNamespace, folder: Path, client: str) -> str:
-    """What the page's one block that imports the client prints."""
+    """Output of the page's one block that imports the client."""
     [block] = [text for text in BLOCKS if f"import {client}" in text]
     program = folder / f"use_{client}.py"
     program.write_text(block)

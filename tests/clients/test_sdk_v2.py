@@ -37,7 +37,7 @@ def platform(tmp_path: Path) -> Iterator[SimpleNamespace]:
 
 
 def run_sdk(platform: SimpleNamespace, folder: Path, program: Path, *arguments: str) -> str:
-    """What a program of the SDK's printed."""
+    """Output of a program of the SDK's."""
     settings = folder / "sdk.yaml"
     settings.write_text(SDK_CONFIG)
     more = {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(settings)}

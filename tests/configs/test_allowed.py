@@ -1,4 +1,4 @@
-"""What runs of a deployment may name of the worker's machine."""
+"""The paths and variables of the worker's machine that a deployment's runs may name."""
 
 from __future__ import annotations
 

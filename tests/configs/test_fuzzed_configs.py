@@ -247,7 +247,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def _problem(tree: Path, shipped: Path, content: bytes, command: list[str]) -> str | None:
-    """What is wrong with how a command took a config, or None."""
+    """Return the defect in a command's handling of a config, or None."""
     path = tree / "configs" / shipped.relative_to(REPOSITORY / "configs")
     path.write_bytes(content)
     began = time.process_time()

@@ -1,4 +1,4 @@
-"""What a config lacks is named with what to write."""
+"""Missing fields of a config are named with what to write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a form's `settings` may hold, as the server sees it before a run is made."""
+"""Allowed contents of a form's `settings`, as the server sees them before a run is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a run does where its config and what is set for the run say different things."""
+"""The amount of work of a run where its config and its own settings differ."""
 
 from __future__ import annotations
 

@@ -45,4 +45,4 @@ def test_two_nodes_of_two_processes(platform, jobs, launcher):
     assert "mpirun --host algo-1:2,algo-2:2 -np 4" in log
     assert "world_size=4;" in log
     message = job["SecondaryStatusTransitions"][0]["StatusMessage"]
-    assert ("launch path only: smdistributed.dataparallel" in message) == (launcher == "smddp")
+    assert ("smdistributed.dataparallel" in message) == (launcher == "smddp")

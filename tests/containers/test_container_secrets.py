@@ -1,4 +1,4 @@
-"""What was planted in a build's inputs, searched for in all that an image is made of."""
+"""Secrets planted in a build's inputs, searched for in all that an image is made of."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def lines_of(page: str, *beginnings: str) -> list[str]:
 
 
 def run(folder: Path, *lines: str) -> str:
-    """What bash prints of them, in a folder, with nodesweep on the path; each has to succeed."""
+    """Output of bash, in a folder, with nodesweep on the path; each command has to succeed."""
     own = Path(sys.executable).parent
     environment = {"PATH": f"{own}:{os.environ['PATH']}", "HOME": str(folder), "COLUMNS": "200"}
     done = subprocess.run(

@@ -120,11 +120,9 @@ def test_resume_over_changed_objects_is_refused_with_both_digests(
     recorded = first.report.model_dump(mode="json")["provenance"]["dataset_digest"]
     assert measure(config, sweep_id=first.sweep_id).sweep_id == first.sweep_id
     served.s3.upload_file(str(tmp_path / "data" / "a.parquet"), "moving-bucket", "tables/b.parquet")
-    with pytest.raises(
-        PreflightRefused, match=rf"digest [0-9a-f]{{64}}, recorded {recorded}\); restore them"
-    ) as refused:
+    with pytest.raises(PreflightRefused, match=rf"[0-9a-f]{{64}}, .*{recorded}") as refused:
         scaling_benchmark(config, sweep_id=first.sweep_id)
-    assert "s3://moving-bucket/tables/b.parquet was written" in str(refused.value)
+    assert "s3://moving-bucket/tables/b.parquet" in str(refused.value)
 
 
 def test_object_that_is_replaced_after_its_validation_starts_no_job_and_one_later_is_a_caveat(

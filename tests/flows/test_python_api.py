@@ -55,6 +55,6 @@ def test_run_refuses_before_anything_is_started(
 ) -> None:
     before = ledger(served)
     config = pipeline_config("scaling", sweep={"node_counts": [3]})
-    with pytest.raises(PreflightRefused, match="64 is not divisible by 3"):
+    with pytest.raises(PreflightRefused, match=r"64 .* 3"):
         nodesweep.run(config)
     assert ledger(served) == before

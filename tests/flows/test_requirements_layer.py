@@ -74,9 +74,7 @@ def test_a_second_sweep_builds_nothing_and_a_changed_requirement_is_a_change(
     )
     for text in ("timm==1.1\n", "./own\n", ""):
         (code / "requirements.txt").write_text(text)
-        with pytest.raises(
-            InputsChanged, match=r"training\.source_dir: requirements\.txt .*changed"
-        ):
+        with pytest.raises(InputsChanged, match=r"training\.source_dir: requirements\.txt "):
             scaling_benchmark(config, sweep_id=second.sweep_id)
     assert len(builds(served)) == len(before) + 2
 
@@ -100,14 +98,10 @@ def test_an_image_that_is_given_gets_the_layer_where_there_is_a_repository_for_i
     assert "/layers@sha256:" in image and files == ["train.py"]
     nowhere = scaling_benchmark(config("nowhere", create_missing=False))
     assert sent(served, nowhere) == (IMAGE_URI, ["requirements.txt", "train.py"])
-    said = (
-        "every node installs requirements.txt from training.source_dir at the start of every job,"
-        " which is billed, instead of once as a layer of the image: "
-    )
-    why = "there is no ECR repository 'nowhere' (image.repository) for the layer"
-    assert said + why in nowhere.report.caveats[-1] and said + why in caplog.text
+    for said in (nowhere.report.caveats[-1], caplog.text):
+        assert "'nowhere' (image.repository)" in said
     (code / "requirements.txt").write_text("timm==1.1\n")
-    with pytest.raises(InputsChanged, match=r"training\.source_dir: the code .*changed"):
+    with pytest.raises(InputsChanged, match=r"training\.source_dir: (?!requirements)"):
         scaling_benchmark(config("nowhere", create_missing=False), sweep_id=nowhere.sweep_id)
 
 

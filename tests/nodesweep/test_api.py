@@ -38,7 +38,7 @@ def test_the_import_is_light_and_has_what_the_page_names() -> None:
     named = set(re.findall(r"^\| `nodesweep\.(\w+)", PAGE, re.M))
     assert named | {"Plan", "Report"} == set(nodesweep.__all__)
     assert all(getattr(nodesweep, name).__doc__ for name in nodesweep.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'reprot'"):
+    with pytest.raises(AttributeError, match="reprot"):
         _ = nodesweep.reprot
 
 
@@ -75,13 +75,13 @@ def test_plot_is_a_figure_of_matplotlib() -> None:
 
     report = nodesweep.read_report(REFERENCE)
     assert isinstance(report.plot("speedup"), Figure)
-    with pytest.raises(ValueError, match="'phases' is not in this report; it has: speedup, eff"):
+    with pytest.raises(ValueError, match=r"'phases' .* speedup, eff"):
         report.plot("phases")
 
 
 def test_notebook_shows_headline_and_rows() -> None:
     shown = nodesweep.read_report(REFERENCE)._repr_html_()
-    assert "Run it on 8 nodes" in shown and shown.count("<tr") == 5
+    assert "8 nodes" in shown and shown.count("<tr") == 5
 
 
 def test_plan_lists_the_runs_and_the_cost_bound() -> None:

@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def python(folder: Path, *arguments: str) -> str:
-    """What it prints, begun in that folder; fails with all that it said."""
+    """Output of Python in that folder; fails with all that it printed if the exit code is not 0."""
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

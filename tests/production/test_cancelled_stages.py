@@ -35,7 +35,7 @@ HEARD_SECONDS = 180.0
 
 @dataclass
 class Story:
-    """What Prefect's server has of each stage's run, and what the platform has of its jobs."""
+    """Each stage's run at Prefect's server, and its jobs at the platform."""
 
     runs: dict[str, str] = field(default_factory=dict)
     states: dict[str, list[str]] = field(default_factory=dict)

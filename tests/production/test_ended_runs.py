@@ -29,7 +29,7 @@ INTERRUPTED = {"once": 1, "twice": 2}
 
 @dataclass
 class Story:
-    """What became of each benchmark: its run's state and its jobs when it was ended, and after the
+    """End of each benchmark: its run's state and its jobs when it was ended, and after the
     next run.
     """
 
@@ -235,7 +235,7 @@ def test_interrupted_command_stops_its_jobs_and_its_run_is_cancelled(
 def test_command_that_is_interrupted_twice_ends_at_once(story: Story) -> None:
     """Its jobs may be stopped or not by then; there are no others."""
     assert story.state["twice"] == "130"
-    assert "exited at once" in story.words["twice"]
+    assert "at once" in story.words["twice"]
     assert {point: len(jobs) for point, jobs in story.ended["twice"].points.items()} == {
         (1, 1): 1,
         (2, 1): 1,

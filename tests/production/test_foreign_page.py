@@ -1,4 +1,4 @@
-"""What a web page that the user happens to look at can do with the server of `make up`: nothing."""
+"""A web page that the user happens to look at can do nothing with the server of `make up`."""
 
 from __future__ import annotations
 

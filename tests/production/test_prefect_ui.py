@@ -98,7 +98,7 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
 
 
 def bars_of(world: World, run: str) -> list[str]:
-    """What the run's graph shows before anything in it is opened; it is drawn on a canvas, so the
+    """Bars of the run's graph before anything in it is opened; it is drawn on a canvas, so the
     page's own source tells.
     """
     nodes = world.call("GET", f"/flow_runs/{run}/graph-v2")["nodes"]

@@ -23,7 +23,7 @@ from nodesweep.tasks.task import task
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the server answers to each question for the run's state: a state, or what it raises; the
+    """The server's answers to each question for the run's state: a state, or an exception; the
     last one for good.
     """
     answers: list[Any] = [Running()]

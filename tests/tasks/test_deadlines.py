@@ -83,7 +83,7 @@ def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch
             client_at(endpoint, "sagemaker").list_training_jobs,
             client_at(endpoint, "s3").list_buckets,
         ]
-        with pytest.raises(PlatformSilent, match="gave up at"):
+        with pytest.raises(PlatformSilent):
             for call in calls * 10:
                 with suppress(CallTimedOut):
                     call()

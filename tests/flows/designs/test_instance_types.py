@@ -139,7 +139,7 @@ def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
     assert sorted(later[1]) == [(*arm, True) for arm in every]
     assert later[2:] == [[], [], []]
     told = [event.text for event in decisions]
-    assert told[0].startswith("4 jobs next: ")
-    assert told[2].startswith("2 jobs next: pass 3: ") and "1 x ml.local.small (" in told[2]
-    assert told[3].startswith("1 job next: 2 x ml.local.")
-    assert "a whole run" in result.report.headline
+    assert [len(decisions[at].facts["points"]) for at in (0, 2, 3)] == [4, 2, 1]
+    assert "pass 3" in told[2] and "1 x ml.local.small (" in told[2]
+    assert "2 x ml.local." in told[3]
+    assert result.report.check is not None

@@ -42,9 +42,7 @@ def test_it_runs_what_the_answer_needs_and_says_why(
     assert points_of(served, result.sweep_id) == ALL
     assert (result.planned_points, result.missing_points) == (6, 0)
     events = [event for event in map(read_event, caplog.records) if event.event == "sweep-decided"]
-    assert [event.text.partition(": ")[0] for event in events[:2]] == ["3 jobs next"] * 2
     assert "1, 2 and 4 nodes" in events[1].text
-    assert len(events) == 3 and events[2].text.startswith("no further job: ")
     assert [answer["answer"] for answer in events[2].facts["answers"]] == ["pass"]
     assert [len(event.facts["points"]) for event in events] == [3, 3, 0]
 

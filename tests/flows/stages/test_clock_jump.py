@@ -32,7 +32,7 @@ MODEL = {
 
 
 class MachineClock:
-    """What the flow's modules take for the clock of this machine; the platform keeps its own."""
+    """The flow's modules' clock of this machine; the platform keeps its own."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.set_forward_seconds = 0.0

@@ -1,4 +1,4 @@
-"""What becomes of the jobs when a run ends badly: docs/ending.md, what needs no server and worker
+"""The jobs of a run that ends badly: docs/ending.md, the part that needs no server and worker
 of its own.
 """
 

@@ -116,13 +116,10 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
         config = sweep_config(through(proxy, served))
         lost = nodesweep_run(config, tmp_path)
         assert lost.exit_code == 1 and isinstance(lost.exception, SystemExit), lost.output
-        assert (
-            f"nodesweep: AWS call failed: {proxy.endpoint}" in lost.output
-            and message in lost.output
-        )
+        assert proxy.endpoint in lost.output and message in lost.output
         assert f"`nodesweep run {tmp_path}/config.yaml --resume " in lost.output
         if fault == "unanswered":
-            assert f"no response from {proxy.endpoint} for " in lost.output
+            assert "no response" in lost.output
         assert [(nodes, attempt) for nodes, attempt, _ in ledger(served)] == [(1, 1)]
         spoiler.lift()
         resumed = nodesweep_run(config, tmp_path, "--resume")
@@ -156,9 +153,5 @@ def test_run_against_something_else_ends_with_what_it_said(
         )
         done = nodesweep_run(own, tmp_path)
     assert done.exit_code == 3 and isinstance(done.exception, SystemExit), done.output
-    assert "nodesweep: preflight refused" in done.output
-    said = (
-        f"platform.endpoint_url: s3:GetBucketLocation: {endpoint} did not return a valid"
-        f" AWS response to GetBucketLocation: HTTP {words.status}"
-    )
-    assert said in done.output
+    for fact in ("platform.endpoint_url: ", endpoint, "GetBucketLocation", f"HTTP {words.status}"):
+        assert fact in done.output

@@ -74,7 +74,7 @@ def test_no_way_of_a_config_goes_past_the_list(
     }[way]
     if way.startswith("variable") and field in LOCAL_PLATFORM:
         parameters["settings"] = {field: value}  # else the worker's own platform stands in for it
-    with pytest.raises(ConfigError, match=rf"(?m)^  {field}: got .*allowed: "):
+    with pytest.raises(ConfigError, match=rf"(?m)^  {field}: "):
         config_of_run(parameters)
 
 
@@ -85,7 +85,7 @@ def test_a_preset_is_no_path(preset: str) -> None:
 
 
 def test_the_dataset_of_the_form_is_compared_too() -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.source: got '/etc'; allowed: "):
+    with pytest.raises(ConfigError, match=r"dataset\.source: .*'/etc'"):
         config_of_run({"preset": "local", "dataset": "/etc"})
     assert config_of_run({"preset": "local", "dataset": "data/digits"}).dataset is not None
 

@@ -21,7 +21,7 @@ IN_FILES = IN_MEMORY.replace(MEMORY, LEASES_IN_FILES)
 
 @pytest.fixture
 def answer() -> Iterator[dict[str, str]]:
-    """What a server says of its settings; without any, it knows no such question."""
+    """A server's answer about its settings; without any, it knows no such question."""
     said: dict[str, str] = {}
 
     class Server(BaseHTTPRequestHandler):

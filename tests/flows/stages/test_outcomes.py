@@ -1,4 +1,4 @@
-"""What is asked of a finished job, and what is said of it."""
+"""Questions about a finished job, and the outcome reported for it."""
 
 from __future__ import annotations
 

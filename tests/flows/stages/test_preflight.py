@@ -38,7 +38,7 @@ def answer(*problems: str) -> Callable[..., Findings]:
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
-    """What the account answers, one answer per preflight; nodes cost 2 USD per hour."""
+    """Answers of the account, one per preflight; nodes cost 2 USD per hour."""
     answers: list[Findings] = []
 
     def ask(facts: Facts) -> Findings:
@@ -78,13 +78,7 @@ def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(
     with_wrong_request(monkeypatch)
     result = CliRunner().invoke(main, ["plan", LOCAL])
     assert result.exit_code == 3
-    assert (
-        result.output.count(
-            "CreateTrainingJob request: Invalid type for parameter"
-            " StoppingCondition.MaxRuntimeInSeconds"
-        )
-        == 1
-    )
+    assert result.output.count("StoppingCondition.MaxRuntimeInSeconds") == 1
 
 
 def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
@@ -92,9 +86,7 @@ def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
 ) -> None:
     with_wrong_request(monkeypatch)
     account.append(Findings())
-    with pytest.raises(
-        PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: Input should be"
-    ):
+    with pytest.raises(PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: "):
         stage.preflight(make_config())
 
 
@@ -162,14 +154,14 @@ def test_preflight_asks_nothing_where_an_offline_rule_is_broken(
 def test_preflight_refuses_with_every_online_problem(
     make_config: Configs, account: list[Findings], caplog: pytest.LogCaptureFixture
 ) -> None:
-    account += [Findings(("no bucket", "no role"), ("the quota was not checked",)), Findings()]
+    account += [Findings(("no bucket", "no role"), ("unchecked quota",)), Findings()]
     with (
         caplog.at_level(logging.INFO, "nodesweep.preflight"),
         pytest.raises(PreflightRefused) as refused,
     ):
         stage.preflight(make_config())
     assert refused.value.problems == ("no bucket", "no role")
-    assert "notice: the quota " in caplog.text
+    assert "notice: unchecked quota" in caplog.text
     assert stage.preflight(make_config()).cost_bound_usd == pytest.approx(12.4)
 
 
@@ -183,7 +175,7 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
     assert "notice" not in plan_command(served.endpoint).output
     online = plan_command(served.endpoint, "--online", *own)
     assert online.exit_code == 0
-    assert "notice: quota, network, role and price " in online.output
+    assert "notice: quota, " in online.output
     assert "notice: platform.bucket: nodesweep-local " in online.output
 
 

@@ -110,10 +110,10 @@ def test_nights_that_are_learnt_from_say_that_they_cannot_alarm(bucket: Bucket) 
 
 def test_equal_night_raises_no_alarm_and_the_verdict_is_kept(bucket: Bucket) -> None:
     verdict = bucket.alarm(bucket.learn())
-    assert verdict is not None and verdict.headline == "No alarm (tolerance 5%)."
+    assert verdict is not None and not verdict.alarms and verdict.tolerance == 0.05
     [(key, body)] = bucket.kept.items()
     assert key.endswith("/trend.json") and TrendVerdict.model_validate_json(body) == verdict
-    assert "No alarm" in bucket.artifacts[0] and not bucket.events
+    assert verdict.headline in bucket.artifacts[0] and not bucket.events
 
 
 def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
@@ -122,7 +122,7 @@ def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
         bucket.alarm(day, slower=1.2)
     [(sweep, before, message)] = bucket.events
     assert (sweep, before) == (bucket.sweep(day), bucket.sweep(1))
-    assert "slower" in message and "Slower at 2 nodes" in bucket.artifacts[0]
+    assert "slower" in message and "2 nodes" in bucket.artifacts[0]
 
 
 def test_alarm_goes_on_while_it_is_slow_and_ends_with_the_first_good_night(bucket: Bucket) -> None:
@@ -148,7 +148,7 @@ def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_n
     """At N0 too, where the rest of the sweep has another baseline and so another trend."""
     bucket.night(1)
     for day, lost in ((2, 2), (3, 1)):
-        with pytest.raises(RegressionEstablished, match=rf"completed run at \[{lost}\]"):
+        with pytest.raises(RegressionEstablished, match=rf"\[{lost}\]"):
             bucket.alarm(day, lost=lost)
 
 
@@ -161,7 +161,7 @@ def test_night_without_any_run_alarms_where_an_earlier_one_had_some(bucket: Buck
     )  # fmt: skip
     assert alarm_on_regression(bucket.config, nothing, 0.05) is None
     bucket.night(1)
-    with pytest.raises(RegressionEstablished, match=r"completed run at \[1\]"):
+    with pytest.raises(RegressionEstablished, match=r"\[1\]"):
         alarm_on_regression(bucket.config, nothing, 0.05)
     assert bucket.events[0][1] == bucket.sweep(1)
 

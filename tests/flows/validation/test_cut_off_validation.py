@@ -117,7 +117,7 @@ def test_a_new_sweep_names_the_one_that_was_left(
     assert caplog.text.count("s ago") == 1 and caplog.text.count(go_on) == 2
     caplog.clear()
     begin_as(config, names.sweep_id(config, datetime(2026, 12, 9, tzinfo=UTC)))
-    assert "has points left" not in caplog.text, "the latest one is done"
+    assert left not in caplog.text, "the latest one is done"
 
 
 def test_its_log_is_shown_while_it_runs(
@@ -150,7 +150,7 @@ def test_what_was_stopped_is_not_gone_on_with(
     wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
     with pytest.raises(SweepNotFound):
         scaling_benchmark(config, sweep_id=sweep, resume=True)
-    with pytest.raises(SweepNotNamed, match="before its sweep"):
+    with pytest.raises(SweepNotNamed):
         scaling_benchmark(config, resume=True)
     assert processing_jobs(served, sweep) == {job: "Stopped"}
 

@@ -73,7 +73,7 @@ def conditions() -> Iterator[tuple[str, str, str, str]]:
 
 
 def known_keys(action: str) -> set[str]:
-    """What the reference lists for the action and for the resources that it takes."""
+    """Condition keys in the reference of the action and of the resources that it takes."""
     service, _, name = action.partition(":")
     details = REFERENCE.actions.get_action_details(service, name)
     keys = set(details["conditionKeys"])
@@ -85,7 +85,7 @@ def known_keys(action: str) -> set[str]:
 
 
 def is_known(key: str, action: str) -> bool:
-    """Whether the action knows the key; aws:RequestTag/${TagKey} stands for any tag."""
+    """Return True if the action knows the key; aws:RequestTag/${TagKey} stands for any tag."""
     if key in GLOBAL_KEYS or action.endswith(":*"):
         return key in GLOBAL_KEYS
     pattern_of = (

@@ -13,7 +13,7 @@ from tests.infra.image.test_nodesweep_clock import VARIABLES
 
 
 def steps_made(amount: Amount, first: float, others: float, rank_0: object = lambda answer: answer):
-    """How many steps a program makes whose first one takes longer."""
+    """Number of steps of a program whose first one takes longer."""
     return next(
         made
         for made in count(1)

@@ -144,7 +144,7 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(steps: int) -> int:
-    """How many of the steps were made."""
+    """Number of steps that were made."""
     made = 0
     with clock(steps=steps):
         while made < steps:

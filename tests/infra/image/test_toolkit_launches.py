@@ -105,7 +105,7 @@ def job_of(request: Mapping[str, Any]) -> JobSpec:
 
 
 def write_tools(folder: Path, instance: InstanceType) -> Path:
-    """What the toolkit asks a node for: its accelerators, and AWS's launchers that it starts ranks
+    """The toolkit's questions to a node: its accelerators, and AWS's launchers that it starts ranks
     through.
     """
     folder.mkdir(parents=True)

@@ -97,7 +97,7 @@ def of_release(request: pytest.FixtureRequest) -> tuple[str, Sources]:
 
 @cache
 def imports_of_torch(path: Path) -> set[str]:
-    """What a wheel's modules import from torch whenever they are imported: at their top, under no
+    """Names that a wheel's modules import from torch on their own import: at their top, under no
     condition.
     """
     with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""What is added to AWS's Spark image: the same as here, exact, and nothing that the image has."""
+"""The packages added to AWS's Spark image: the same as here, exact, and none that the image has."""
 
 from __future__ import annotations
 

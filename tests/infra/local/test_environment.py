@@ -1,4 +1,4 @@
-"""What of a user's environment reaches the server, an installer and a node."""
+"""The part of a user's environment that reaches the server, an installer and a node."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class RecordingS3:
 
 @pytest.fixture
 def host_file(tmp_path: Path) -> Path:
-    """What the node must not get: another tree's, as /etc/shadow is."""
+    """A file that the node must not get: another tree's, as /etc/shadow is."""
     (tmp_path / "host").mkdir()
     file = tmp_path / "host" / "shadow"
     file.write_text(SECRET)

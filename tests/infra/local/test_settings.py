@@ -130,7 +130,7 @@ def test_bad_file_is_a_bad_argument(
 
 
 def served(config: ServerConfig, monkeypatch: pytest.MonkeyPatch) -> ServerConfig:
-    """What the process that `start` would start for these settings serves."""
+    """Settings served by the process that `start` would start."""
     configs: list[ServerConfig] = []
     monkeypatch.setattr(serving, "serve", configs.append)
     monkeypatch.setattr(daemon, "scope_command", lambda environment: [])

@@ -47,7 +47,8 @@ def port() -> Iterator[int]:
 
 def test_health_is_an_answer_of_200(port: int) -> None:
     assert health.problem(port, "/health") is None
-    assert health.problem(port, "/late") == f"/late on port {port}: 503 Service Unavailable"
+    late = str(health.problem(port, "/late"))
+    assert all(fact in late for fact in ("/late", str(port), "503"))
 
 
 def test_nobody_there_is_a_problem_that_is_named(port: int) -> None:
@@ -85,7 +86,7 @@ def test_password_file_that_is_missing_or_empty_is_named(tmp_path: Path) -> None
     with pytest.raises(SecretError, match=r"PASSWORD_FILE: .*/gone "):
         with_secrets({name: str(tmp_path / "gone")})
     (tmp_path / "empty").touch()
-    with pytest.raises(SecretError, match="empty is empty"):
+    with pytest.raises(SecretError, match="/empty "):
         with_secrets({name: str(tmp_path / "empty")})
 
 
@@ -139,7 +140,7 @@ def test_prefect_reads_the_first_of_two_passwords_and_neither_may_fail_it() -> N
 
 
 async def _opened(first: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """What an application reads of a websocket whose first message this is, and what is sent."""
+    """Messages that an application reads of a websocket with this first one, and those sent."""
     read, sent = [], []
     messages = iter([{"type": "websocket.connect"}, first, {"type": "websocket.receive"}])
 

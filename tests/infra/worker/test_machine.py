@@ -29,7 +29,7 @@ from tests.production.world import free_port
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What `up` does to the processes, in order."""
+    """Steps of `up` with the processes, in order."""
     done: list[str] = []
     monkeypatch.setattr(
         machines, "_platform", lambda machine, verb, seconds: done.append(f"{verb} platform")
@@ -163,7 +163,7 @@ def test_another_programs_port_is_refused_before_anything_starts(
 ) -> None:
     machine = Machine(tmp_path, stranger.server_port)
     for _ in range(2):
-        with pytest.raises(MachineError, match=rf"port {machine.port} .*make up PORT="):
+        with pytest.raises(MachineError, match=rf"{machine.port} .*make up PORT="):
             up(machine)
     assert steps == ["stop worker", "stop server"], "of an earlier version, the first time"
     assert stranger.asked == []  # type: ignore[attr-defined]
@@ -214,7 +214,7 @@ def test_another_program_that_answers_is_told_nothing(
     machine.auth_file.write_text("a:b")
     machine.auth_file.chmod(0o600)
     record(machine, "server", sleeper)
-    with pytest.raises(MachineError, match=f"program responds at {machine.api_url}"):
+    with pytest.raises(MachineError, match=machine.api_url):
         machines._deploy(machine)
     assert told == [] and stranger.asked == ["/api/health"]  # type: ignore[attr-defined]
 
@@ -253,15 +253,15 @@ def test_failed_start_says_what_runs_and_both_next_commands(
 ) -> None:
     def fail(machine: Machine) -> None:
         record(machine, "server", sleeper)
-        raise MachineError("the Prefect server did not come up")
+        raise MachineError("no server")
 
     monkeypatch.setattr(machines, "_deploy", fail)
     machine = Machine(tmp_path, free_port(), 4999)
     with pytest.raises(MachineError) as failed:
         up(machine)
     reason, advice = str(failed.value).splitlines()
-    assert "not come up" in reason
-    assert advice.startswith("Still running: server. ")
+    assert reason == "no server"
+    assert "server" in advice and "worker" not in advice
     assert f"`make up PORT={machine.port} PLATFORM_PORT=4999`" in advice
     assert "start worker" not in steps
 
@@ -307,7 +307,7 @@ def test_a_password_that_others_may_reach_starts_nothing(
     monkeypatch.setattr(
         "nodesweep.infra.worker.machine._platform", lambda *_: pytest.fail("started")
     )
-    with pytest.raises(MachineError, match=f"prefect-auth .* mode is {mode:o}.*make"):
+    with pytest.raises(MachineError, match=f"prefect-auth .*{mode:o}.*make"):
         up(machine)
 
 
@@ -317,7 +317,7 @@ def test_a_password_of_another_user_starts_nothing(tmp_path: Path) -> None:
     machine.auth_file.write_text("a:b")
     machine.auth_file.chmod(0o600)
     os.chown(machine.auth_file, 12345, 12345)
-    with pytest.raises(MachineError, match=r"user 12345.*make up"):
+    with pytest.raises(MachineError, match=r"12345.*make up"):
         up(machine)
 
 

@@ -96,7 +96,7 @@ def test_regression_is_exit_code_1_and_none_is_0(folders: Callable[..., Path]) -
     folders(report_of(AFTER, slower=1.2))
     slower = nodesweep("compare", BEFORE, AFTER)
     assert slower.exit_code == 1
-    assert "Regression established at 2 nodes" in slower.output and "(AWS," in slower.output
+    assert "2 nodes" in slower.output and "(AWS," in slower.output
     faster = nodesweep("compare", AFTER, BEFORE)
     assert (faster.exit_code, "improvement" in faster.output) == (0, True)
     assert nodesweep("compare", BEFORE, AFTER, "--tolerance", "0.3").exit_code == 0
@@ -162,12 +162,9 @@ def test_node_count_at_which_nothing_completed_any_more_is_exit_code_1(
         instance_type="ml.m5.xlarge", region="us-east-1",
     ) for nodes in (1, 2)]  # fmt: skip
     folders(analyse(AFTER, None, None, failed, None, {}, datetime(2026, 1, 5, tzinfo=UTC)))
-    lost = nodesweep("compare", BEFORE, AFTER)
-    assert (lost.exit_code, "No run of B completed at 1 node and 2 nodes" in lost.output) == (
-        1,
-        True,
-    ), lost.output
-    assert nodesweep("compare", BEFORE, AFTER, "--json").exit_code == 1
+    assert nodesweep("compare", BEFORE, AFTER).exit_code == 1
+    lost = nodesweep("compare", BEFORE, AFTER, "--json")
+    assert (lost.exit_code, json.loads(lost.stdout)["lost"]) == (1, [1, 2])
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])
@@ -202,7 +199,8 @@ def test_other_conditions_are_exit_code_2_until_accepted(
     allowed = nodesweep("compare", BEFORE, AFTER, "--allow", "image_uri")
     assert (allowed.exit_code, "forced" in allowed.output) == (0, False)
     forced = nodesweep("compare", BEFORE, AFTER, "--force")
-    assert (forced.exit_code, "forced: image_uri differs" in forced.output) == (0, True)
+    assert forced.exit_code == 0
+    assert "forced" in forced.output and "image_uri" in forced.output
 
 
 @pytest.mark.parametrize(
@@ -340,7 +338,7 @@ def test_history_is_tabulated_and_plotted(
         put_history(bucket, platform, [report], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
-    assert "History of bench (AWS, ml.m5.xlarge)" in result.output and "1.6x" in result.output
+    assert all(fact in result.output for fact in ("AWS", "ml.m5.xlarge", "1.6x"))
     for extension in ("svg", "png"):
         path = tmp_path / "out" / f"history-bench.{extension}"
         assert f"plot: {path}" in result.output and path.stat().st_size > 1000
@@ -350,8 +348,19 @@ def test_history_is_tabulated_and_plotted(
     assert "1.6x" not in one.output
 
 
+def verdict_of(history: Result) -> list[str]:
+    """Lines between the table and the plots."""
+    lines = history.output.splitlines()
+    headline = next(at for at, line in enumerate(lines) if "reference: " in line) - 1
+    return [line for line in lines[headline:] if not line.startswith("plot: ")]
+
+
 def test_history_alarms_by_the_chart_with_exit_code_1(
-    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path
+    bucket: Any,
+    platform: PlatformConfig,
+    config: str,
+    tmp_path: Path,
+    snapshot: SnapshotAssertion,
 ) -> None:
     def history(*options: str) -> Result:
         out = str(tmp_path / "out")
@@ -361,21 +370,21 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
     for night in nights[:5]:
         put_history(bucket, platform, [report_of(night)], "bench")
     learning = history()
-    assert learning.exit_code == 0 and "Cannot alarm." in learning.output
-    assert "5 of 5 sweeps to learn from are there; alarms start with sweep 6" in learning.output
+    assert learning.exit_code == 0
+    assert verdict_of(learning) == snapshot
     for night in nights[5:]:
         put_history(bucket, platform, [report_of(night, slower=1.2)], "bench")
     slow = history()
     assert slow.exit_code == 1
-    assert "Slower at 2 nodes by more than 5% and noise." in slow.output
-    assert f"reference: {nights[0]} (the first of the trend)" in slow.output
+    assert f"reference: {nights[0]}" in slow.output
+    assert verdict_of(slow) == snapshot
     assert history("--tolerance", "0.3").exit_code == 0
     assert history("--nodes", "1").exit_code == 0
     pinned = history("--reference", nights[5])
     assert pinned.exit_code == 0 and f"reference: {nights[5]} (pinned)" in pinned.output
     assert f"reference: {nights[5]} (pinned)" in history("--reference", nights[5][:14]).output
     unknown = history("--reference", "bench-20250101000000-0a1b2c3d")
-    assert unknown.exit_code == 2 and "is not in this trend" in unknown.output
+    assert unknown.exit_code == 2 and "bench-20250101000000-0a1b2c3d" in unknown.output
 
 
 def test_commands_of_the_guide_run(
@@ -403,22 +412,17 @@ def test_commands_of_the_guide_run(
             command = command.replace(shown, used)
         done = nodesweep(*shlex.split(command, comments=True))
         assert done.exit_code == 0, done.output
-        assert "No alarm (tolerance 5%)." in done.output
+        assert "5 %" in done.output
     assert (tmp_path / "reports" / "history-bench.svg").is_file()
 
 
 def test_history_of_one_sweep_is_a_table_without_a_plot(
-    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path
+    bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     put_history(bucket, platform, [report_of(BEFORE)], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
-    assert (
-        result.exit_code,
-        "no plot: it takes two sweeps under the same conditions" in result.output,
-    ) == (
-        0,
-        True,
-    )
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == snapshot
     assert not (tmp_path / "out").exists()
 
 

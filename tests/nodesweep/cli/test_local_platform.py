@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli import local_platform
 from nodesweep.cli.local_platform import own_platform, running_platform
@@ -25,6 +26,7 @@ from nodesweep.infra.local.server.contract import SERVICE, proof_of
 from nodesweep.tasks.local_status import STATUS_PATH
 from nodesweep.tasks.platform import aws_client
 from tests.nodesweep.cli.test_main import LOCAL, nodesweep
+from tests.plain import plain
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 
@@ -89,28 +91,25 @@ def test_somebody_elses_platform_is_never_used(
             assert aws_client("s3", own).list_buckets()["Buckets"] == []
         assert own_platform(platform) is None
     [said] = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert said == (
-        f"{endpoint} belongs to another program or platform; the platform of"
-        f" {tmp_path / 'state'} is at {own.endpoint_url}"
-    )
+    assert all(str(fact) in said for fact in (endpoint, tmp_path / "state", own.endpoint_url))
 
 
-def test_commands_take_no_strangers_word_for_a_platform_that_runs(tmp_path: Path) -> None:
+def test_commands_take_no_strangers_word_for_a_platform_that_runs(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     sweep = "local-20261120000000-00000000"
     with foreign_platform(tmp_path / "theirs") as endpoint:
         config = config_in(tmp_path, endpoint)
         stopped = nodesweep("stop", sweep, "--config", config)
-        assert (stopped.exit_code, stopped.output) == (
-            0,
-            f"the platform of {tmp_path / 'state'} is not running, so no job of {sweep} is"
-            " either\n",
-        )
+        assert stopped.exit_code == 0
+        assert plain(stopped.output, state=tmp_path / "state") == snapshot
         logs = nodesweep("logs", sweep, "--config", config)
-        assert "has no matching log: none is stored in" in logs.output
+        assert plain(logs.output, state=tmp_path / "state", folder=tmp_path) == snapshot
         there = (f"endpoint_url={endpoint}", f"state_directory={tmp_path / 'state'}")
         sets = [word for change in there for word in ("--set", f"platform.{change}")]
         detached = nodesweep("run", LOCAL, *sets, "--detach")
-        assert detached.exit_code == 3 and "start one first" in detached.output
+        assert detached.exit_code == 3
+        assert plain(detached.output, endpoint=endpoint, state=tmp_path / "state") == snapshot
 
 
 def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_stop_without_a_platform_has_nothing_to_stop(tmp_path: Path) -> None:
     served_before(tmp_path / "state", "http://127.0.0.1:9")
     result = nodesweep("stop", "local-20261120000000-00000000", "--config", config)
     assert result.exit_code == 0
-    assert f"platform of {tmp_path / 'state'} is not running, so no job" in result.output
+    assert str(tmp_path / "state") in result.output
 
 
 @pytest.mark.parametrize("drip", DRIPS)
@@ -146,10 +145,7 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
         served_before(tmp_path / "state", endpoint)
         result = nodesweep("logs", "local-20261120000000-00000000", "--config", config)
     assert result.exit_code == 1
-    assert result.output.startswith(
-        f"nodesweep: AWS call failed: {endpoint} did not complete its response to"
-        f" {STATUS_PATH} within 0 s."
-    )
+    assert all(fact in result.output for fact in (endpoint, STATUS_PATH, "0 s"))
 
 
 def calls_that_hang(monkeypatch: pytest.MonkeyPatch, state: Path, *, at: str) -> PlatformConfig:
@@ -173,10 +169,7 @@ def test_a_platform_that_does_not_start_in_time_is_one_message(
     where = ("platform.endpoint_url=http://127.0.0.1:9", f"platform.state_directory={tmp_path}")
     result = nodesweep("run", LOCAL, *(word for change in where for word in ("--set", change)))
     assert result.exit_code == 1
-    assert (
-        "nodesweep.infra.local start --port 9" in result.output
-        and "did not respond within 1980 s" in result.output
-    )
+    assert "nodesweep.infra.local start --port 9" in result.output and "1980 s" in result.output
     assert isinstance(result.exception, SystemExit)
 
 
@@ -188,7 +181,8 @@ def test_a_platform_that_does_not_stop_in_time_does_not_undo_the_work(
     platform = calls_that_hang(monkeypatch, tmp_path, at="leave")
     with local_platform.running_platform(platform):
         pass
-    assert "did not stop: " in caplog.text and "did not respond within 200 s" in caplog.text
+    [said] = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert "200 s" in said
 
 
 def test_something_else_at_the_endpoint_is_no_platform(tmp_path: Path) -> None:

@@ -75,30 +75,29 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.parametrize("config", [LOCAL, REFERENCE])
 def test_shipped_configs_validate_and_plan(config: str) -> None:
     assert nodesweep("config", "validate", config).exit_code == 0
-    plan = nodesweep("plan", config)
-    assert plan.exit_code == 0
-    assert "strong scaling (fixed global batch)" in plan.output
+    assert nodesweep("plan", config).exit_code == 0
 
 
-def test_plan_shows_points_and_cost_bound() -> None:
-    output = nodesweep("plan", REFERENCE).output
-    assert "12 jobs on ml.p3.16xlarge, 8 process(es) per node, shuffled order (seed 1)" in output
-    # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
-    assert (
-        "136.5 node-hours, including 120 s to stop per job" in output
-        and "x 2 attempts each" in output
-    )
-    # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop) = 136.5 node-hours
+def test_plan_shows_points_and_cost_bound(snapshot: SnapshotAssertion) -> None:
+    lines = nodesweep("plan", REFERENCE).output.splitlines()
+    assert "12 jobs" in lines[0]
+    assert lines[:2] == snapshot
+    [bound] = [line for line in lines if line.startswith("cost bound: ")]
+    # (1+2+4+8) nodes x 3 repeats x (3 h + 120 s to stop)
+    assert all(number in bound for number in ("136.5 node-hours", "120 s", "x 2 "))
+    assert bound == snapshot
 
 
-def test_plan_of_a_program_with_its_own_batch_and_learning_rate(tmp_path: Path) -> None:
+def test_plan_of_a_program_with_its_own_batch_and_learning_rate(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
     raw = yaml.safe_load(Path(OWN_CODE).read_text())
     raw["training"] |= {"batch": None, "learning_rate": None, "hyperparameters": {"batch_size": 32}}
     raw["training"]["source_dir"] = str(Path(OWN_CODE).parent / raw["training"]["source_dir"])
     config = tmp_path / "own.yaml"
     config.write_text(yaml.safe_dump(raw))
     output = nodesweep("plan", str(config)).output
-    assert "batch size left to the program, learning rate left to the program, at most" in output
+    assert output.splitlines()[1] == snapshot
     assert re.search(r"^ +1 +\d+ +1 +\d+ +- +- +-$", output, re.MULTILINE), output
 
 
@@ -308,31 +307,33 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "code", "message"),
+    ("url", "code", "named"),
     [
-        ("abc", 2, "PREFECT_API_URL is not a URL"),
-        ("http://[::1", 2, "invalid PREFECT_ setting: Invalid IPv6 URL"),
+        ("abc", 2, "PREFECT_API_URL"),
+        ("http://[::1", 2, "PREFECT_"),
         # Nobody listens on the discard port.
-        ("http://127.0.0.1:9/api", 1, "Prefect's API does not respond"),
+        ("http://127.0.0.1:9/api", 1, "PREFECT_API_URL"),
     ],
 )
 def test_a_prefect_api_that_cannot_be_used_is_one_message(
-    url: str, code: int, message: str, tmp_path: Path
+    url: str, code: int, named: str, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "nodesweep", "run", LOCAL, "--set", "platform.autostart=false"]
     environment = {**os.environ, "PREFECT_API_URL": url, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
-    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+    assert (done.returncode, named in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_prefect_api_whose_port_is_no_number_is_bad_input() -> None:
     with pytest.raises(httpx.InvalidURL) as caught:
         httpx.URL("http://127.0.0.1:port/api")
-    assert explain(caught.value) == (f"PREFECT_API_URL is not a URL: {caught.value}", 2)
+    message, code = explain(caught.value)
+    assert (code, str(caught.value) in message) == (2, True)
+    assert "PREFECT_API_URL" in message
 
 
-def test_a_prefect_server_that_wants_its_password_says_so() -> None:
+def test_a_prefect_server_that_wants_its_password_says_so(snapshot: SnapshotAssertion) -> None:
     """Prefect's client raises its own subclass of httpx's error."""
     for kind in (httpx.HTTPStatusError, PrefectHTTPStatusError):
         request = httpx.Request("POST", "http://127.0.0.1:4200/api/flows/")
@@ -341,11 +342,9 @@ def test_a_prefect_server_that_wants_its_password_says_so() -> None:
             request=request,
             response=httpx.Response(401, request=request),
         )
-        message = (
-            "Prefect's server requires a password: export PREFECT_API_AUTH_STRING, see"
-            " docs/production.md"
-        )
-        assert explain(error) == (message, 1)
+        message, code = explain(error)
+        assert (code, "PREFECT_API_AUTH_STRING" in message) == (1, True)
+        assert message == snapshot
 
 
 @pytest.mark.parametrize(
@@ -388,7 +387,7 @@ def test_only_an_interrupted_run_says_that_its_jobs_were_stopped(
 
 
 def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     from nodesweep.flows.scaling_benchmark import SweepResult
 
@@ -405,8 +404,9 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     monkeypatch.setattr("nodesweep.cli.session.run_flow", fail)
     done = nodesweep("run", LOCAL)
     assert done.exit_code == 1
-    said = done.output.index("1 of the planned points have no completed run")
-    assert 0 < done.output.index(f"report: {tmp_path / 'report.html'}") < said
+    assert f"report: {tmp_path / 'report.html'}" in done.stdout
+    assert done.output.endswith(done.stderr)
+    assert plain(done.stderr, config=LOCAL) == snapshot
 
 
 def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +423,7 @@ def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyP
     assert [(look.log_format, look.verbose) for look in looks] == [("auto", False), ("json", True)]
     assert looks[1].go_on == f"nodesweep run {LOCAL} --set training.seed=2 --output 'my reports'"
     refused = nodesweep("run", LOCAL, "--log-format", "xml")
-    assert refused.exit_code == 2 and "'xml' is not one of" in refused.output
+    assert refused.exit_code == 2 and "xml" in refused.output
 
 
 def test_rehash_forgets_the_hashes_of_the_local_dataset(

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands.plan import describe_plan
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import Checked
+from nodesweep.scaling.outcome.attainment import MOST_REPEATS
 from nodesweep.scaling.planning.plan import plan_types
 
 Configs = Callable[..., BenchmarkConfig]
@@ -26,31 +28,44 @@ def described(config: BenchmarkConfig) -> str:
     return describe_plan(cast(Checked, checked))
 
 
-def test_both_designs_with_their_least_expected_and_most(make_config: Configs) -> None:
+def designs(text: str) -> dict[str, list[float]]:
+    """Least, expected and most node-hours by design, then USD where the price is known."""
+    lines = [
+        line for line in text.splitlines() if line.startswith(("full,", "sequential,", "probe,"))
+    ]
+    return {line.partition(",")[0]: [float(cell) for cell in line[24:].split()] for line in lines}
+
+
+def test_both_designs_with_their_least_expected_and_most(
+    make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     config = make_config(
         sweep={"node_counts": COUNTS, "repeats": 5}, training={"instance_type": "ml.p3.16xlarge"}
     )
     text = described(config)
-    assert re.search(r"^full, 5 repeats +35\.4 +35\.4 +35\.4 ", text, re.MULTILINE)
-    assert re.search(r"^sequential, up to 5 +12\.3 +12\.\d +35\.4 ", text, re.MULTILINE)
-    before, after = text.split("full, 5 repeats")
-    assert (
-        "for a job that takes 99, 55, 27, 13.5 min on 1, 2, 4 and 8 nodes (the\nreference job"
-        in before
-    )
-    assert "5,000 steps" in after
-    assert "node-hours, and USD expected" in text
+    costs = designs(text)
+    assert {len(each) for each in costs.values()} == {4}
+    assert costs["full"][:3] == [35.4, 35.4, 35.4]
+    least, expected, most, _ = costs["sequential"]
+    assert (least, int(expected), most) == (12.3, 12, 35.4)
     # probes of 30, 106 and 2,000 of 5,000 steps, and a check of 1.65 to 1.8 node-hours
-    assert re.search(r"^probe, 5 repeats +1\.9 +2\.6 +16\.0 ", text, re.MULTILINE)
+    assert costs["probe"][:3] == [1.9, 2.6, 16.0]
+    before, after = text.split("full, 5 repeats")
+    assert before.partition("Designs")[2] == snapshot
+    assert after.splitlines()[-1] == snapshot
 
 
-def test_a_probe_sweep_lists_its_probes_and_one_check(make_config: Configs) -> None:
+def test_a_probe_sweep_lists_its_probes_and_one_check(
+    make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     text = described(make_config(sweep={"node_counts": COUNTS, "repeats": 2, "design": "probe"}))
     lines = text.splitlines()
-    assert lines[0].startswith("bench: at most 9 jobs on")
-    assert "   9 one full job at the node count that the probes recommend" in lines
+    assert "9 jobs" in lines[0]
+    assert lines[0] == snapshot
+    [check] = [line for line in lines if line.startswith("   9 ")]
+    assert check == snapshot
     assert sum(bool(re.match(r" +\d+ +[1248] +[12] ", line)) for line in lines) == 8
-    assert re.search(r"^probe, 2 repeats ", text, re.MULTILINE)
+    assert "probe" in designs(text)
 
 
 def test_a_type_without_a_price_has_node_hours_alone(make_config: Configs) -> None:
@@ -59,14 +74,15 @@ def test_a_type_without_a_price_has_node_hours_alone(make_config: Configs) -> No
         training={"instance_type": "ml.local.small"},
     )
     text = described(config)
-    assert "USD expected" not in text
-    assert re.search(r"^sequential, up to 5 .*35\.4$", text, re.MULTILINE)
-    assert text.splitlines()[0].startswith("bench: at most 20 jobs on ml.local.small")
+    assert {len(each) for each in designs(text).values()} == {3}
+    assert designs(text)["sequential"][2] == 35.4
+    first = text.splitlines()[0]
+    assert "20 jobs" in first and "ml.local.small" in first
 
 
 def test_one_repeat_is_one(make_config: Configs) -> None:
     text = described(make_config(sweep={"node_counts": COUNTS, "repeats": 1}))
-    assert re.search(r"^full, 1 repeat  ", text, re.MULTILINE)
+    assert "full" in designs(text) and "1 repeats" not in text
 
 
 @pytest.mark.parametrize(
@@ -82,35 +98,38 @@ def test_one_repeat_is_one(make_config: Configs) -> None:
 def test_a_design_that_would_be_refused_has_no_row_and_the_others_keep_theirs(
     make_config: Configs, sections: dict[str, Any]
 ) -> None:
-    text = described(make_config(**sections))
-    assert "sequential" not in text
-    assert re.search(r"^full, 3 repeats ", text, re.MULTILINE)
-    assert re.search(r"^probe, 3 repeats ", text, re.MULTILINE)
+    assert designs(described(make_config(**sections))).keys() == {"full", "probe"}
 
 
 def test_emulated_nodes_are_said_to_repeat_contended_runs(make_config: Configs) -> None:
-    said = "a run whose nodes were contended is repeated, at most 2 times"
-    assert said in described(make_config(training={"instance_type": "ml.local.small"}))
-    assert said not in described(make_config(training={"instance_type": "ml.m5.xlarge"}))
+    lines = described(make_config(training={"instance_type": "ml.local.small"})).splitlines()
+    [said] = [line for line in lines if "contended" in line]
+    assert f"{MOST_REPEATS} times" in said
+    assert "contended" not in described(make_config(training={"instance_type": "ml.m5.xlarge"}))
 
 
 def test_where_one_design_is_left_there_is_nothing_to_choose(make_config: Configs) -> None:
     spot = {"spot": {"max_wait_seconds": 7200}, "checkpoints": {}}
-    assert "Designs, if" not in described(make_config(training=spot))
+    assert designs(described(make_config(training=spot))) == {}
 
 
 def test_several_instance_types_have_a_row_each_and_are_priced_together(
-    make_config: Configs,
+    make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     types = ["ml.g5.xlarge", "ml.g5.12xlarge"]
     training = {"instance_type": types[0], "distribution": {"kind": "torch_distributed"}}
     sweep = {"instance_types": types, "node_counts": COUNTS, "repeats": 3, "design": "probe"}
     text = described(make_config(sweep=sweep, training=training))
-    head = "bench: at most 25 jobs on ml.g5.xlarge (1 process(es)) and ml.g5.12xlarge (4 process"
-    assert text.startswith(head)
+    lines = text.splitlines()
+    assert "25 jobs" in lines[0]
+    assert lines[0] == snapshot
     rows = re.findall(r"^ +\d+  (ml\.g5\.\w+) +([1248]) +[123] +(\d+) ", text, re.MULTILINE)
     assert len(rows) == 24 and ("ml.g5.12xlarge", "8", "32") in rows
-    assert "  25 one full job at the instance type and node count that the probes recommend" in text
-    assert re.search(r"^full, 3 repeats +42\.5 +42\.5 +42\.5  180\.", text, re.MULTILINE)
-    assert re.search(r"^probe, 3 repeats +1\.8 +2\.\d +18\.8  ", text, re.MULTILINE)
-    assert "sequential" not in text and "all instance types are equally fast" in text
+    [check] = [line for line in lines if line.startswith("  25 ")]
+    assert check == snapshot
+    costs = designs(text)
+    assert costs.keys() == {"full", "probe"}
+    assert costs["full"] == [42.5, 42.5, 42.5, pytest.approx(180.5, abs=0.5)]
+    least, expected, most, _ = costs["probe"]
+    assert (least, int(expected), most) == (1.8, 2, 18.8)
+    assert lines[-2:] == snapshot

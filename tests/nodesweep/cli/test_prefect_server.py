@@ -168,11 +168,10 @@ def test_home_that_cannot_be_written_is_one_message_with_the_folder_and_what_to_
             {PREFECT_HOME: home},
             restore_defaults={PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL},
         ),
-        pytest.raises(
-            RunFailed, match=rf"{home}, which can't be written \(.+\); set PREFECT_HOME to a folder"
-        ),
+        pytest.raises(RunFailed) as refused,
     ):
         connect_prefect()
+    assert str(home) in str(refused.value) and "PREFECT_HOME" in str(refused.value)
 
 
 def test_home_does_not_count_where_the_database_is_elsewhere(
@@ -197,7 +196,7 @@ def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(prefect_server, "_start", start)
     with (
         temporary_settings(restore_defaults={PREFECT_API_URL}),
-        pytest.raises(RunFailed, match=r"did not start \(exit code 3.*set PREFECT_API_URL"),
+        pytest.raises(RunFailed, match=r"exit code 3.*PREFECT_API_URL"),
     ):
         connect_prefect()
     assert len(started) == 3

@@ -1,4 +1,4 @@
-"""What stands around a flow that a command runs."""
+"""The platform, Prefect and signals around a flow that a command runs."""
 
 from __future__ import annotations
 

@@ -84,14 +84,14 @@ def answering(status: int) -> Callable[[Path], AbstractContextManager[str]]:
 
 
 UNWELL: dict[str, tuple[Callable[[Path], AbstractContextManager[str]], dict[str, str], str]] = {
-    "refused": (lambda _: nullcontext("http://127.0.0.1:9"), {}, "does not respond"),
-    "hanging": (lambda _: dripping_server(b""), {}, "did not respond within"),
+    "refused": (lambda _: nullcontext("http://127.0.0.1:9"), {}, "PREFECT_API_URL"),
+    "hanging": (lambda _: dripping_server(b""), {}, "10 s"),
     "503": (answering(503), {}, ""),
-    "wrong password": (answering(401), {}, "export PREFECT_API_AUTH_STRING"),
+    "wrong password": (answering(401), {}, "PREFECT_API_AUTH_STRING"),
     "garbage": (lambda _: nullcontext("no url"), {}, "PREFECT_API_URL"),
     "half a setting": (
         lambda _: nullcontext("http://127.0.0.1:9"), {"PREFECT_API_REQUEST_TIMEOUT": "soon"},
-        "invalid PREFECT_ setting: ",
+        "PREFECT_",
     ),
     "home is a file": (
         lambda folder: nullcontext("http://127.0.0.1:9"), {"PREFECT_HOME": "local.yaml"}, "",
@@ -107,7 +107,7 @@ def test_stop_asks_the_platform_however_unwell_prefect_is(
     server, variables, said = UNWELL[illness]
     # where its words are awaited, a limit that only a hang reaches: Prefect's import alone can take
     # 20 s; else it may end within the client's own tries
-    seconds = 10.0 if said in ("", "did not respond within") else 300.0
+    seconds = 10.0 if said in ("", "10 s") else 300.0
     monkeypatch.setattr(stop_record.record_stop, "__defaults__", (seconds,))
     with server(tmp_path) as endpoint:
         url = endpoint if "//" not in endpoint else f"{endpoint}/api"
@@ -117,7 +117,7 @@ def test_stop_asks_the_platform_however_unwell_prefect_is(
     assert (result.exit_code, result.stdout) == (0, f"stopping {JOB}\n"), result.output
     assert status(served) in ENDED
     last = result.stderr.splitlines()[-1]
-    assert last.startswith("nodesweep: the sweep is stopped, but Prefect has no record of it: ")
+    assert last.startswith("nodesweep: ") and "Prefect" in last
     assert said in last and "Traceback" not in result.output
 
 

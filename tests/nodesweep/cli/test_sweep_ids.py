@@ -90,11 +90,12 @@ def test_what_means_no_one_sweep_names_those_there_are(
     assert refused.value.message == snapshot
 
 
-def test_many_sweeps_are_not_all_named() -> None:
+def test_many_sweeps_are_not_all_named(snapshot: SnapshotAssertion) -> None:
     sweeps = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 31)]
     with pytest.raises(click.BadParameter) as refused:
         match_sweep("bench", sweeps, "here")
-    assert refused.value.message.count("0a1b2c3d") == 10 and "and 20 more" in refused.value.message
+    assert refused.value.message.count("0a1b2c3d") == 10
+    assert refused.value.message == snapshot
 
 
 def test_resume_means_a_sweep_of_its_config_alone(
@@ -125,7 +126,7 @@ def test_commands_spell_out_what_was_typed(
     # the record is found, and is none
     assert (found.exit_code, f"{NEW}/sweep.json: damaged" in found.stderr) == (2, True)
     whole = nodesweep(*command, NEW)
-    assert "is sweep" not in whole.stderr and "damaged" in whole.stderr
+    assert found.stderr.endswith(whole.stderr) and found.stderr != whole.stderr
     unknown = nodesweep(*command, "yesterday")
     assert (unknown.exit_code, OLD in unknown.stderr) == (2, True)
 
@@ -140,7 +141,7 @@ def test_output_says_where_the_sweeps_are(
 
 
 def completed(*words: str, incomplete: str = "") -> list[tuple[str, str]]:
-    """(type, value) of what the shell is told."""
+    """(type, value) of each completion."""
     complete = ShellComplete(main, {}, "nodesweep", "_NODESWEEP_COMPLETE")
     return [(item.type, item.value) for item in complete.get_completions(list(words), incomplete)]
 

@@ -183,7 +183,7 @@ def test_log_that_cannot_be_read_is_a_warning_and_no_lines(
 
     monkeypatch.setattr(job.logs, "get_paginator", refuse)
     assert list(read_job_log(its_platform, JOB, tmp_path, False)) == []
-    assert f"the log of {JOB} can't be read" in caplog.text
+    assert JOB in caplog.text
 
 
 @pytest.mark.parametrize("after", [[], ["-----END RSA PRIVATE KEY-----", "ValueError: boom"]])

@@ -1,4 +1,4 @@
-"""What is read before anything is sent: the plan, and the files that image and code are made of."""
+"""The facts read before anything is sent: the plan, and the files of image and code."""
 
 from __future__ import annotations
 

@@ -163,15 +163,15 @@ def mounting(
     return make_config(training={"vpc": vpc, "extra_channels": {"corpus": corpus}})
 
 
-def test_fsx_and_ec2_are_asked(subnets: tuple[Any, str, str, str], make_config: Configs) -> None:
+def test_fsx_and_ec2_are_asked(
+    subnets: tuple[Any, str, str, str], make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
     ec2, vpc, here, there = subnets
     fsx = Fsx(system(VpcId=vpc, SubnetIds=[here]))
     ask = clients(fsx=fsx, ec2=ec2)
     assert ask_fsx(question(mounting(make_config, here), ask)) == Findings()
     [problem] = ask_fsx(question(mounting(make_config, there), ask)).problems
-    assert problem.startswith(
-        f"training.vpc.subnets: {FSX} of {FIELD} is in us-east-1a, unlike {there}"
-    )
+    assert plain(problem, fsx=FSX, field=FIELD, subnet=there) == snapshot
     gone = ask_fsx(question(mounting(make_config, "subnet-12345678"), ask))
     assert gone == Findings(), "the subnets' own rule"
 

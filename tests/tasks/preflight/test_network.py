@@ -8,6 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.tasks.preflight.network import judge_groups, judge_one_network, judge_subnets
+from tests.plain import plain
 from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
@@ -126,7 +127,8 @@ def test_ec2_is_asked(
     assert ask_groups(question(config, clients(ec2=ec2))).problems == ()
     pair = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group_id}]}]
     ec2.revoke_security_group_ingress(GroupId=group_id, IpPermissions=pair)
-    assert "no inbound rule" in ask_groups(question(config, clients(ec2=ec2))).problems[0]
+    [problem] = ask_groups(question(config, clients(ec2=ec2))).problems
+    assert plain(problem, group=group_id, subnet=subnet_id) == snapshot
 
 
 def test_single_nodes_need_no_open_group(

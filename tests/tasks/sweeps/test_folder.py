@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -72,24 +73,24 @@ def test_damaged_record_is_said_to_be_one(
 
 
 @pytest.mark.parametrize(
-    ("place", "words"),
+    ("place", "fact"),
     [
-        ("link", "link to gone"),
-        ("link/below", "link to gone"),
-        ("file", "file is a file"),
-        ("file/below", "file is a file"),
-        ("x" * 300, "File name too"),
-        ("loop", "can't be used"),
+        ("link", "gone"),
+        ("link/below", "gone"),
+        ("file", "/file "),
+        ("file/below", "/file "),
+        ("x" * 300, os.strerror(errno.ENAMETOOLONG)),
+        ("loop", "/loop"),
     ],
 )
 def test_folder_that_cannot_be_written_is_named_with_a_remedy(
-    tmp_path: Path, place: str, words: str
+    tmp_path: Path, place: str, fact: str
 ) -> None:
     (tmp_path / "link").symlink_to("gone")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "file").write_text("")
     problem = folder_problem(tmp_path / place) or ""
-    assert (words in problem or "loop is a" in problem) and "--output" in problem
+    assert fact in problem and "--output" in problem
     with pytest.raises(OSError) as raised:
         write_atomic(tmp_path / place / "report.html", b"")
     assert raised.value.strerror == problem
@@ -100,7 +101,7 @@ def test_folder_that_may_not_be_written_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda place, mode: place != tmp_path)
-    assert f"{tmp_path} is not writable" in (folder_problem(tmp_path / "a" / "b") or "")
+    assert str(tmp_path) in (folder_problem(tmp_path / "a" / "b") or "")
 
 
 def test_folder_that_is_to_be_made_is_no_problem_and_is_not_made(tmp_path: Path) -> None:

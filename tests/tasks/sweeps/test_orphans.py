@@ -217,4 +217,4 @@ def test_sweep_that_cannot_be_judged_is_left_alone_and_the_others_are_not(
 
     fake.get_object = deny  # type: ignore[method-assign]
     assert found(fake, platform) == [job_of(OTHER, 1)]
-    assert f"can't tell whether {SWEEP} is" in caplog.text
+    assert SWEEP in caplog.text

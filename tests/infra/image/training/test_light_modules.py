@@ -1,4 +1,4 @@
-"""What needs no torch must not import it, and nothing may import an AWS SDK."""
+"""Modules that need no torch must not import it, and none may import an AWS SDK."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(
 TORCH_2_1_LOADS = re.compile(
     r"collections OrderedDict|torch(\._utils _rebuild_(tensor_v2|parameter)| \w+Storage)"
 )
-"""What torch.load(weights_only=True) takes in PyTorch 2.1 (torch/_weights_only_unpickler.py)."""
+"""Types that torch.load(weights_only=True) takes in PyTorch 2.1 (_weights_only_unpickler.py)."""
 
 
 def test_a_checkpoint_runs_nothing_on_any_pytorch(

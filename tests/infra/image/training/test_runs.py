@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 
 def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
-    """What holds for every metrics.json."""
+    """Assert the facts of every metrics.json."""
     jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
     assert metrics["schema_version"] == 1
     assert metrics["steps"] == steps == len(metrics["step_seconds"])

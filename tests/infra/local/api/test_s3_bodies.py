@@ -106,7 +106,7 @@ MAY_BE_EMPTY = {
     "RestoreRequest",
 }
 NOT_NEEDED = {"PUT /made", "PUT /plain?acl", "PUT /plain/key?acl"}
-"""What has no body then says it in headers."""
+"""Answers without a body have the error in their headers."""
 
 
 class Caller:

@@ -288,13 +288,11 @@ def test_unknown_job(platform: SimpleNamespace, call: str) -> None:
 def test_metric_definitions(platform: SimpleNamespace, metric: dict[str, str]) -> None:
     algorithm = {**job_request("x")["AlgorithmSpecification"], "MetricDefinitions": [metric]}
     _, message = refusal(platform, job_request("metric", AlgorithmSpecification=algorithm))
-    assert message.startswith("Metric m: Regex")
+    assert message.startswith("Metric m: ")
 
 
 def test_action_the_platform_does_not_model(platform: SimpleNamespace) -> None:
-    with pytest.raises(
-        ClientError, match=r"UnknownOperationException.*does not model SageMaker\.ListTraining"
-    ):
+    with pytest.raises(ClientError, match=r"UnknownOperationException.*SageMaker\.ListTraining"):
         platform.sagemaker.list_training_jobs_for_hyper_parameter_tuning_job(
             HyperParameterTuningJobName="x"
         )

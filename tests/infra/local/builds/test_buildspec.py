@@ -1,4 +1,4 @@
-"""What a buildspec says, and what is refused in one."""
+"""Reading a buildspec, and refusals of one."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def test_variables_are_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "fact"),
     [
-        ("version: 0.1", "version is 0.1"),
-        ("- a", "buildspec is not a mapping"),
+        ("version: 0.1", "0.1"),
+        ("- a", "mapping"),
         ("a: [", "YAML_FILE_ERROR"),
-        ("version: 0.2\nphase: {}", "unknown key 'phase'"),
-        ("version: 0.2\nphases: {test: {}}", "unknown phase 'test'"),
+        ("version: 0.2\nphase: {}", "'phase'"),
+        ("version: 0.2\nphases: {test: {}}", "'test'"),
         ("version: 0.2\nphases: {build: {command: [a]}}", "phases.build.command"),
-        ("version: 0.2\nphases: {build: {commands: make}}", "phases.build.commands is not a list"),
-        ("version: 0.2\nphases: {build: {on-failure: RETRY}}", "on-failure is 'RETRY'"),
+        ("version: 0.2\nphases: {build: {commands: make}}", "phases.build.commands"),
+        ("version: 0.2\nphases: {build: {on-failure: RETRY}}", "'RETRY'"),
         ("version: 0.2\nenv: {secrets-manager: {A: b}}", "env.secrets-manager"),
     ],
 )
-def test_what_is_no_buildspec_is_refused_by_name(text, said):
-    with pytest.raises(BuildspecError, match=said.replace(".", r"\.")):
+def test_what_is_no_buildspec_is_refused_by_name(text, fact):
+    with pytest.raises(BuildspecError, match=fact.replace(".", r"\.")):
         parse_buildspec(text)

@@ -72,7 +72,7 @@ def test_only_an_immutable_tag_is_refused_another_digest(registry, ecr, mutabili
     assert registry.refusal("images", "one", A) is None
     registry.pushed("images", "one", A)
     assert registry.refusal("images", "one", A) is None
-    assert ("cannot be overwritten" in (registry.refusal("images", "one", B) or "")) == is_refused
+    assert (registry.refusal("images", "one", B) is not None) == is_refused
 
 
 def test_unknown_repository_refuses_nothing(registry, ecr):

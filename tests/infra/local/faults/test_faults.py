@@ -220,7 +220,8 @@ def test_algorithm_error_is_not_retried(tmp_path: Path) -> None:
     with platform_with(tmp_path, rule) as platform:
         retry = {"MaximumRetryAttempts": 3}
         job = run_job(platform, "killed", "line", ResourceConfig=resources(2), RetryStrategy=retry)
-        assert job["FailureReason"] == "AlgorithmError: algo-2 was killed, exit code: 137"
+        assert job["FailureReason"].startswith("AlgorithmError: algo-2 ")
+        assert job["FailureReason"].endswith("exit code: 137")
         assert phases(job).count("Training") == 1
 
 
@@ -247,20 +248,20 @@ def test_faults_of_a_jobs_own_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "fact"),
     [
-        ("[", "Environment NODESWEEP_FAULTS is not JSON"),
-        ('{"fault": "pending"}', r"Environment NODESWEEP_FAULTS\[0\].seconds: Field required"),
+        ("[", "NODESWEEP_FAULTS .*JSON"),
+        ('{"fault": "pending"}', r"NODESWEEP_FAULTS\[0\].seconds: "),
         (
             '[{"fault": "throttle", "operation": "CreateTrainingJob", "calls": [1, 1]}]',
-            "throttle and error are not job faults",
+            "throttle",
         ),
     ],
 )
-def test_bad_faults_of_a_job_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_faults_of_a_job_are_refused(tmp_path: Path, text: str, fact: str) -> None:
     with (
         platform_with(tmp_path) as platform,
-        pytest.raises(ClientError, match=rf"\(ValidationException\).*{message}"),
+        pytest.raises(ClientError, match=rf"\(ValidationException\).*{fact}"),
     ):
         platform.sagemaker.create_training_job(
             **job_request("bad", Environment={"NODESWEEP_FAULTS": text})

@@ -60,7 +60,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 
 def count_rows(platform: SimpleNamespace, name: str, nodes: int, instance_type: str) -> dict:
-    """What the application found. Asked for as PySparkProcessor does: its entry point, and its
+    """Output of the application, asked for as PySparkProcessor does: its entry point, and its
     folder of event logs.
     """
     events = "/opt/ml/processing/spark-events/"

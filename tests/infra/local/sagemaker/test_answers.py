@@ -224,7 +224,7 @@ def test_answer(world: SimpleNamespace, service: str, operation: str) -> None:
 
 
 def problems(shape: Shape, value: Any, path: str) -> Iterator[str]:
-    """What a client of this shape would not find, would not know, or could not read."""
+    """Members that a client of this shape would not find, would not know, or could not read."""
     kinds = {
         "string": str,
         "boolean": bool,
@@ -256,7 +256,7 @@ def problems(shape: Shape, value: Any, path: str) -> Iterator[str]:
 
 
 def missing(expected: Any, answer: Any, path: str) -> Iterator[str]:
-    """What should be in an answer and isn't."""
+    """Members that an answer lacks."""
     if expected is ...:
         return
     if isinstance(expected, dict):

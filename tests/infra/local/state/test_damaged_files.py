@@ -107,7 +107,7 @@ def objects_of(platform: SimpleNamespace) -> dict[str, dict[str, bytes]]:
 
 
 def use(platform: SimpleNamespace) -> None:
-    """What a run does at once: create what is missing, and change other keys."""
+    """As a run does at once: create what is missing, and change other keys."""
     for bucket in OBJECTS:
         with contextlib.suppress(ClientError):
             platform.s3.create_bucket(Bucket=bucket)

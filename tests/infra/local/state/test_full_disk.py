@@ -59,7 +59,7 @@ def refusal(call: Callable[..., Any], **request: Any) -> ClientError:
         "InternalError",
         507,
     )
-    assert "No space left" in answer["Error"]["Message"]
+    assert os.strerror(errno.ENOSPC) in answer["Error"]["Message"]
     return refused.value
 
 
@@ -216,7 +216,7 @@ def test_run_that_started_the_platform_says_what_is_lost(small_disk: Path) -> No
         state_directory=str(small_disk / "state"),
     )
     with (
-        pytest.raises(LocalPlatformError, match=r"(?s)has stopped: .*No space left"),
+        pytest.raises(LocalPlatformError, match=os.strerror(errno.ENOSPC)),
         running_platform(platform) as own,
     ):
         fill_up(str(own.endpoint_url))

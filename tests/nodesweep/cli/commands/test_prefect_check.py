@@ -1,4 +1,4 @@
-"""What the doctor says of Prefect: its server, how that keeps leases, its workers and its runs."""
+"""The doctor on Prefect: its server, how that keeps leases, its workers and its runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cancelling(name: str, seconds: float) -> dict[str, Any]:
 
 
 def answers(**changed: Any) -> dict[str, Any]:
-    """What each path of a server in order answers; an int is a status."""
+    """Answer of a server in order to each path; an int is a status."""
     return {
         "/api/flow_runs/filter": [],
         "/api/admin/version": prefect.__version__,
@@ -75,12 +75,10 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str, str
 Served = Callable[..., tuple[str, str, str]]
 
 
-def test_server_in_order(served: Served) -> None:
-    assert served() == (
-        "ok",
-        f"http://prefect.example:4200/api, {prefect.__version__}; a worker polls nodesweep",
-        "",
-    )
+def test_server_in_order(served: Served, snapshot: SnapshotAssertion) -> None:
+    state, text, remedy = served()
+    assert (state, remedy) == ("ok", "")
+    assert plain(text, version=prefect.__version__) == snapshot
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,7 @@ def test_server_in_order(served: Served) -> None:
         ("flow_runs/filter", b"<html>", "missing", "PREFECT_API_URL"),
         ("flow_runs/filter", {"a": 1}, "missing", "PREFECT_API_URL"),
         ("admin/version", "2.20.1", "missing", "Prefect 3"),
-        ("admin/version", "3.0.2", "warning", "upgrade the server"),
+        ("admin/version", "3.0.2", "warning", "upgrade"),
         (
             "admin/settings",
             {"server": {"concurrency": {"lease_storage": MEMORY}}},
@@ -134,7 +132,7 @@ def test_what_a_server_of_another_kind_does_not_say_is_no_problem(
             "work_pools/nodesweep/workers/filter": silent,
         }
     )
-    assert (state, "version unknown" in text) == ("ok", True)
+    assert (state, "unknown" in text) == ("ok", True)
 
 
 def test_several_problems_are_all_said(served: Served) -> None:
@@ -157,7 +155,7 @@ def test_without_a_server_the_home_of_the_runs_own_counts(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with temporary_settings({PREFECT_HOME: tmp_path / "file" / "home"}, restore_defaults=unset):
         state, text, remedy = look_at_prefect()
-        assert (state, "can't be written" in text) == ("missing", True)
+        assert (state, str(tmp_path / "file") in text) == ("missing", True)
         assert "PREFECT_HOME" in remedy
 
 
@@ -166,6 +164,6 @@ def test_real_server_answers_every_question() -> None:
     """Of a test's server, which has no worker's pool and keeps its leases in memory."""
     state, text, _ = look_at_prefect()
     assert state == "warning", text
-    assert "in memory" in text
+    assert "memory" in text
     with temporary_settings({PREFECT_API_AUTH_STRING: "a:b"}):
         assert look_at_prefect()[0] == "warning"

@@ -132,22 +132,13 @@ def test_show_has_the_table_the_headline_and_the_path(reports: Path) -> None:
     assert "--resume" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("sweep", "state"),
-    [
-        (HALF, "is incomplete: 1 of 2 points have a completed run"),
-        (BEGUN, "has no report yet: it is running, or ended before one was written"),
-    ],
-)
-def test_show_says_how_an_unfinished_sweep_goes_on(reports: Path, sweep: str, state: str) -> None:
+@pytest.mark.parametrize("sweep", [HALF, BEGUN])
+def test_show_says_how_an_unfinished_sweep_goes_on(
+    reports: Path, sweep: str, snapshot: SnapshotAssertion
+) -> None:
     result = nodesweep("show", sweep)
-    assert (result.exit_code, f"sweep {sweep} {state}" in result.stdout) == (0, True)
-    assert f"nodesweep run CONFIG --resume {sweep}" in result.stdout
-    assert (
-        "CONFIG is the config file of the benchmark bench that it was started with" in result.stdout
-    )
-    assert f"its log: reports/{sweep}/run.log" in result.stdout
-    assert f"to watch its jobs: nodesweep logs {sweep} --follow\n" in result.stdout
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-5:] == snapshot
 
 
 def test_show_prints_commands_that_can_be_typed_as_they_are(
@@ -210,7 +201,7 @@ def test_show_of_a_sweep_that_is_elsewhere_says_what_to_do(
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was given to the browser, which a display would show."""
+    """Pages given to the browser, which a display would show."""
     pages: list[str] = []
     monkeypatch.setattr("click.launch", lambda page: pages.append(page) or 0)
     monkeypatch.setenv("DISPLAY", ":0")
@@ -224,7 +215,10 @@ def test_open_takes_the_newest_sweep(reports: Path, launched: list[str]) -> None
 
 
 def test_open_without_a_display_prints_the_path_alone(
-    reports: Path, launched: list[str], monkeypatch: pytest.MonkeyPatch
+    reports: Path,
+    launched: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    snapshot: SnapshotAssertion,
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
@@ -232,7 +226,7 @@ def test_open_without_a_display_prints_the_path_alone(
     result = nodesweep("open", FINISHED)
     assert (result.exit_code, launched) == (0, [])
     assert result.stdout == f"reports/{FINISHED}/report.html\n"
-    assert "no display here" in result.stderr
+    assert result.stderr == snapshot
 
 
 def test_open_says_where_no_program_opens_it(

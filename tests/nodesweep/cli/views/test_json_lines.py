@@ -21,7 +21,7 @@ JSON_FIELDS = {"time", "stage", "event", "level", "source", "job", "nodes", "tex
 
 
 def json_lines_of(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
-    """What a run with --log-format json says on stderr; every line of it is an object."""
+    """Lines of stderr of a run with --log-format json; every one of them is an object."""
     result = CliRunner().invoke(main, ("run", *arguments, "--log-format", "json"))
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     assert all(set(line) >= JSON_FIELDS for line in lines)

@@ -65,35 +65,33 @@ def plain(events: Any, verbose: bool = False) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_lines_show_the_program_and_not_the_toolkit() -> None:
+def test_lines_show_the_program_and_not_the_toolkit(snapshot: SnapshotAssertion) -> None:
     lines = plain(in_the_middle())
     assert "[   0.0 s] log      n4-r1-a1 algo-1: step=14; loss=1.01;" in lines
-    assert "[   0.0 s] preflight preflight done after 3.2 s" in lines
+    assert lines == snapshot
     assert not [one for one in lines if "SM_HP" in one or "begins" in one]
     assert len([one for one in plain(in_the_middle(), verbose=True) if "SM_HP" in one]) == 3
 
 
 def test_a_job_that_waits_for_its_nodes_says_until_when() -> None:
-    lines = plain(in_the_middle())
-    assert f"[   0.0 s] jobs     {job(1)}: Starting, waits until 06:23 UTC at the latest" in lines
-    assert f"[   0.0 s] jobs     {job(1)}: Training" in lines
+    [starting] = [line for line in plain(in_the_middle()) if f"{job(1)}: Starting" in line]
+    assert "06:23 UTC" in starting
     until = (BEGAN + timedelta(days=1)).timestamp()
 
     def state(words: str) -> Event:
         return event(1, "job-state", f"x: {words}", state=words, wait_until=until)
 
     waiting, stopped = plain([state("Pending"), state("Stopped")])
-    assert waiting.endswith("x: Pending, waits until 2026-11-24 05:23 UTC at the latest")
+    assert "2026-11-24 05:23 UTC" in waiting
     assert stopped.endswith("x: Stopped"), "it was given up before it had trained"
 
 
-def test_a_failed_point_shows_its_reason_the_lines_that_matter_and_where_the_rest_is() -> None:
-    said = plain([event(1, "run-log", "the full log of this run: r/run.log", path="r/run.log"),
-                  failed(9, 2)])  # fmt: skip
-    assert said[1].endswith(f"error: {job(2)}: Failed: AlgorithmError: exit code 1")
-    assert said[2:] == [f"    {text}" for text in TRACEBACK] + [
-        "    the full log of this run: r/run.log"
-    ]
+def test_a_failed_point_shows_its_reason_the_lines_that_matter_and_where_the_rest_is(
+    snapshot: SnapshotAssertion,
+) -> None:
+    said = plain([event(1, "run-log", "log: r/run.log", path="r/run.log"), failed(9, 2)])
+    assert said[1:] == snapshot
+    assert said[2:-1] == [f"    {text}" for text in TRACEBACK]
 
 
 @pytest.mark.parametrize("view", [PlainLines, JsonLines])
@@ -104,7 +102,7 @@ def test_no_control_character_of_a_program_reaches_the_stream(view: Any) -> None
     assert "up" in out.getvalue()
 
 
-def test_a_chatty_program_is_cut_and_said_to_be() -> None:
+def test_a_chatty_program_is_cut_and_said_to_be(snapshot: SnapshotAssertion) -> None:
     now = 0.0
     out = io.StringIO()
     view = PlainLines(out, False, monotonic=lambda: now)
@@ -113,10 +111,9 @@ def test_a_chatty_program_is_cut_and_said_to_be() -> None:
     assert len(out.getvalue().splitlines()) == BURST_LINES
     now = 1.5
     view.show(line(1, 2, "later"))
-    assert out.getvalue().splitlines()[-2:] == [
-        "[   1.5 s] log      … 30 lines of n2-r1-a1 left out",
-        "[   1.5 s] log      n2-r1-a1 algo-1: later",
-    ]
+    cut = out.getvalue().splitlines()[-2:]
+    assert " 30 lines " in cut[0]
+    assert cut == snapshot
 
 
 def test_json_lines_are_objects_with_every_field() -> None:
@@ -246,9 +243,7 @@ def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
 def pressed(
     path: Path, events: Iterable[Event], log_format: Any = "plain", detach: bool = False
 ) -> list[str]:
-    """What is said where Ctrl-C is pressed twice after these events, and by a run that ends in
-    order then.
-    """
+    """Lines of a run where Ctrl-C is pressed twice after these events, up to its orderly end."""
     with path.open("w") as out:
         look = Look(log_format, go_on="nodesweep run my.yaml", detach=detach)
         stream = EventStream(look, out)
@@ -291,7 +286,7 @@ def test_a_sweep_goes_on_from_its_record_on(
 def test_commands_in_what_is_shown_begin_as_this_one_did(
     loggers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a program says stays as it is."""
+    """A program's own lines stay as they are."""
     monkeypatch.setattr("sys.argv", [".venv/bin/nodesweep", "run"])
     monkeypatch.setenv("PATH", "/nowhere")
     out = io.StringIO()

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.views.live import LiveView, Screen, left_of
 from nodesweep.cli.views.state import RunState
@@ -127,9 +128,10 @@ def test_a_long_sweep_fits_the_terminal_and_shows_what_runs() -> None:
 
 
 def test_own_code_that_says_nothing_shows_its_phase_and_how_long() -> None:
-    events = [*begin(), *train(18, 1)][:-1]
-    drawn = screen(state_of(events), 78, (80, 24))
-    assert "Training" in drawn and "for 1 min 0 s" in drawn and "not yet known" in drawn
+    state = state_of([*begin(), *train(18, 1)][:-1])
+    drawn = screen(state, 78, (80, 24))
+    assert "Training" in drawn and "1 min 0 s" in drawn
+    assert left_of(state, BEGAN.timestamp() + 78) is None
 
 
 def test_time_left_is_of_what_was_measured() -> None:
@@ -162,7 +164,7 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     view.close()
     view.close()
     said = out.getvalue()
-    assert "preflight done after 3.2 s" in said and f"{job(1)}: trained for 64.5 s" in said
+    assert "3.2 s" in said and "64.5 s" in said
     assert "RuntimeError: no room" in said and "SM_HP_SEED" not in said
     assert said.count("Resume with: nodesweep run my.yaml --resume") == 1
     assert said.count("\x1b[?25h") >= 1, "the cursor is there again"
@@ -179,7 +181,9 @@ def test_points_that_a_sequential_sweep_decides_on_are_added_with_the_reason() -
     assert "8 nodes undecided" in screen(state, 31, (80, 24))
 
 
-def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> None:
+def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c(
+    snapshot: SnapshotAssertion,
+) -> None:
     state = state_of(preparing())
     name = "bench-20261125000000-0123abcd-v1-0123abcd"
 
@@ -189,17 +193,15 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c() -> No
         state.show(replace(one, job=name))
 
     show("Waiting for instances")
-    assert state.stages["dataset"].note == f"Spark: {name}: Waiting for instances"
+    assert state.stages["dataset"].note == snapshot
     words = state.ending_words("nodesweep run my.yaml")
-    assert words.startswith(f"ending; stopping the Processing job {name}")
-    assert words.endswith(". Start again with: nodesweep run my.yaml"), (
-        "its sweep has no record yet"
-    )
-    assert state.again_words() == "Ctrl-C again exits at once and leaves the jobs running"
-    assert f"the Processing job {name} may still be running" in state.ended_at_once_words(None)
+    assert name in words and words.endswith("nodesweep run my.yaml"), "its sweep has no record yet"
+    assert words == snapshot
+    assert state.again_words() == snapshot
+    assert state.ended_at_once_words(None) == snapshot
     show("Completed")
     assert state.stages["dataset"].note == ""
-    assert "Processing job" not in state.ending_words("nodesweep run my.yaml")
+    assert name not in state.ending_words("nodesweep run my.yaml")
 
 
 def test_what_the_image_build_fetched_stays_on_the_terminal(
@@ -214,9 +216,8 @@ def test_what_the_image_build_fetched_stays_on_the_terminal(
         state.show(one)
         view.show(one)
     view.close()
-    assert "image    fetched 191.8 MB for the image" in out.getvalue()
-    assert "warning: no CPU wheel was found" in out.getvalue()
-    assert "#7 done" not in out.getvalue()
+    fetched, warned = out.getvalue().splitlines()
+    assert "191.8 MB" in fetched and "warning: " in warned
 
 
 LIMITS = "efficiency 76% (71%–82%) for at least 75%, doubling ratio 1.66 (1.42–1.90) for"
@@ -243,19 +244,26 @@ def planned(second: float, design: str, most_jobs: int) -> Event:
     )  # fmt: skip
 
 
-def test_80_columns_hold_why_the_next_jobs_are_the_next_and_what_is_known_so_far() -> None:
+def test_80_columns_hold_why_the_next_jobs_are_the_next_and_what_is_known_so_far(
+    snapshot: SnapshotAssertion,
+) -> None:
     points = [{"nodes": nodes, "repeat": 2, "kind": "run"} for nodes in (1, 2, 4)]
     why = decided(30, f"3 jobs next: {WHY}", points, ANSWERS)
     state = state_of([*begin(), planned(17, "sequential", 20), why, *train(31, 1)])
     drawn = screen(state, 40, (80, 24))
-    assert f"3 jobs next: {WHY}. So far: 8 nodes fail; 4 nodes undecided" in " ".join(drawn.split())
-    assert "0/3 points, at most 20  time left" in drawn
+    words = " ".join(drawn.split())
+    assert WHY in words and "; ".join(answer["brief"] for answer in ANSWERS) in words
+    assert "0/3 points" in drawn
+    assert drawn.splitlines()[-2:] == snapshot
     state.usd_per_hour, state.cost_bound_usd = 12.0, 40.0
     for one in (done(60, 1, 40.0, 50.0), *train(61, 2)):
         state.show(one if one.job is None else replace(one, job=job(one.nodes or 1, 2)))
     drawn = screen(state, 70, (80, 24))
-    assert "1/3 points, at most 20  51.0 s left (25.0 s to 1 min 41 s)\n" in drawn
-    assert drawn.splitlines()[-1].endswith("  $0.2067 of at most $40.00"), "below: it has no room"
+    assert "1/3 points" in drawn
+    assert all(time in drawn for time in ("51.0 s", "25.0 s", "1 min 41 s"))
+    last = drawn.splitlines()[-1]
+    assert "$0.2067" in last and "$40.00" in last, "below: it has no room"
+    assert drawn.splitlines()[-2:] == snapshot
     assert max(map(len, drawn.splitlines())) <= 80 and len(drawn.splitlines()) < 24
     state.show(ended(60, "sweep", 43.0))
     assert "3 jobs next" not in screen(state, 61, (80, 24)), "it decides nothing any more"
@@ -313,9 +321,10 @@ def test_a_projected_time_is_called_so_and_its_steps_are_a_part() -> None:
 
 def test_a_probe_that_runs_has_no_share_of_a_whole_training() -> None:
     events = [*probing()]
-    drawn = screen(state_of(events[: events.index(probed(58, 1, 40.0, 220.0))]), 31, (80, 24))
-    assert "step 20, ends early" in drawn and "20/500" not in drawn
-    assert "time left: not yet known" in drawn
+    state = state_of(events[: events.index(probed(58, 1, 40.0, 220.0))])
+    drawn = screen(state, 31, (80, 24))
+    assert "step 20" in drawn and "20/500" not in drawn
+    assert left_of(state, BEGAN.timestamp() + 31) is None
 
 
 def test_the_check_is_expected_to_take_as_long_as_a_whole_job() -> None:

@@ -1,4 +1,4 @@
-"""What one pass proves of a Parquet file is what Great Expectations finds, and a report made with
+"""One pass over a Parquet file proves the same as Great Expectations finds, and a report made with
 it is the report that Great Expectations alone would give.
 """
 

@@ -134,7 +134,7 @@ def test_key_that_is_no_path_below_the_source_is_refused(s3: Any, name: str) -> 
 
 def test_key_that_was_not_utf_8_is_refused(s3: Any) -> None:
     put(s3, "raw/caf\ufffd.parquet")
-    with pytest.raises(DatasetRefused, match=r"s3://bench-bucket/raw/caf.*is not valid UTF-8"):
+    with pytest.raises(DatasetRefused, match=r"s3://bench-bucket/raw/caf.*UTF-8"):
         describe_remote(s3, dataset_at(SOURCE))
 
 

@@ -84,7 +84,7 @@ def test_the_verdict_is_that_of_local_files(s3: Any, tmp_path: Path, kind: str) 
     )
     assert check(s3, config) == local
     assert not local.success and len(local.problems) >= 3
-    assert any(f"truncated.{kind} can't be" in it.message for it in local.problems)
+    assert any(f"truncated.{kind} " in it.message for it in local.problems)
 
 
 def test_only_the_columns_that_are_asked_for_are_fetched(

@@ -1,4 +1,4 @@
-"""What a Spark job is asked, and the report that its verdict becomes."""
+"""The request to a Spark job, and the report made of its verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained on is what was validated: the shipped program reads the files that nodesweep
+"""A program trains on the validated files: the shipped program reads the files that nodesweep
 validates, and no others.
 """
 

@@ -91,13 +91,13 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "message"),
+    ("columns", "fact"),
     [
-        ({"a": [1]}, "--label-column 'label' .* columns are a"),
-        ({"a": ["x"], "label": [1]}, "column 'a' has type string"),
-        ({"a": [1.0, None], "label": [1, 2]}, "column 'a' contains 1 nulls"),
-        ({"a": [1.0, float("nan")], "label": [1, 2]}, "column 'a' contains 1 NaN"),
-        ({"label": [1]}, "no column other than"),
+        ({"a": [1]}, "--label-column 'label' .* a"),
+        ({"a": ["x"], "label": [1]}, "'a' .*string"),
+        ({"a": [1.0, None], "label": [1, 2]}, "'a' .*1 null"),
+        ({"a": [1.0, float("nan")], "label": [1, 2]}, "'a' .*1 NaN"),
+        ({"label": [1]}, "label"),
         (
             {"pixel_0": [1], "pixel_1": [1], "label": [1]},
             "^2 pixels .*--image-channels 1",
@@ -106,18 +106,18 @@ def test_csv_is_read_too(tmp_path: Path) -> None:
             {"pixels": images(bytes(12)), "label": [1]},
             "12 pixels .*--image-channels 1",
         ),
-        ({"pixels": images(bytes(12), None), "label": [1, 2]}, "column 'pixels' contains 1 nulls"),
+        ({"pixels": images(bytes(12), None), "label": [1, 2]}, "'pixels' .*1 null"),
         (
             {"pixels": images(bytes(12)), "a": [1], "label": [1]},
             r"fixed_size_binary\[12\]",
         ),
-        ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, "have no rows"),
+        ({"a": pa.array([], pa.int64()), "label": pa.array([], pa.int64())}, " rows"),
     ],
 )
 def test_a_table_it_cannot_use_is_refused(
-    tmp_path: Path, columns: dict[str, Any], message: str
+    tmp_path: Path, columns: dict[str, Any], fact: str
 ) -> None:
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=fact):
         prepare(tmp_path, columns)
 
 
@@ -128,5 +128,5 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_text("not a table")
-    with pytest.raises(UserError, match="can't be read"):
+    with pytest.raises(UserError, match=str(tmp_path)):
         prepare_table(tmp_path, "parquet", "label", tmp_path / "prepared")

@@ -51,7 +51,7 @@ def on_images(image_python: str, cifar10: Path, tmp_path: Path) -> Iterator[Trai
 
 
 def example_arguments(nodes: int) -> list[str]:
-    """What the toolkit hands on of the example's request at this node count: all but its own
+    """Hyperparameters that the toolkit hands on of the example's request: all but its own
     hyperparameters.
     """
     config = load_config(EXAMPLE)

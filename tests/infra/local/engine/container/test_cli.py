@@ -68,8 +68,8 @@ def test_failed_command_says_what_the_program_said(programs, tmp_path):
 
 
 def test_auto_takes_processes_without_a_container_program(programs, tmp_path):
-    assert choose_engine(tmp_path)[0] == "process"
-    assert "podman nor docker" in choose_engine(tmp_path)[1]
+    engine, reason = choose_engine(tmp_path)
+    assert engine == "process" and "podman" in reason and "docker" in reason
 
 
 def test_auto_takes_processes_where_containers_fail_and_says_why(programs, tmp_path):
@@ -84,9 +84,10 @@ def test_auto_takes_containers_that_were_seen_to_run(programs, tmp_path):
     programs("podman")
     name, why = choose_engine(tmp_path)
     assert name == "process" and "docker-registry" in why and "--registry" in why
-    assert choose_engine(tmp_path, "127.0.0.1:5000") == ("container", "podman works here")
+    assert choose_engine(tmp_path, "127.0.0.1:5000")[0] == "container"
     programs("docker-registry")
-    assert choose_engine(tmp_path) == ("container", "podman works here")
+    engine, reason = choose_engine(tmp_path)
+    assert engine == "container" and "podman" in reason
 
 
 def test_auto_asks_for_root(programs, tmp_path, monkeypatch):
@@ -104,7 +105,7 @@ def test_auto_stays_with_the_folders_engine(programs, tmp_path):
 
 
 def test_container_engine_that_can_not_work_is_refused_with_the_reason(programs, tmp_path):
-    with pytest.raises(EngineError, match=r"podman nor docker .*--engine process"):
+    with pytest.raises(EngineError, match=r"podman.*--engine process"):
         make_container_engine(tmp_path, "http://127.0.0.1:1", None)
     assert not (tmp_path / "registry").exists()
 
@@ -132,4 +133,4 @@ def test_command_says_whether_containers_run_here_and_why_not(programs, capsys):
     assert "operation not permitted" in capsys.readouterr().out
     programs("podman")
     assert choice.main() == 0
-    assert capsys.readouterr().out == "podman works here\n"
+    assert capsys.readouterr().out.startswith("podman ")

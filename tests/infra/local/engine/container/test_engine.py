@@ -1,4 +1,4 @@
-"""What a container is started with, and where its nodes' files are."""
+"""The arguments that a container is started with, and where its nodes' files are."""
 
 from __future__ import annotations
 

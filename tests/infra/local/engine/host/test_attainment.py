@@ -1,4 +1,4 @@
-"""What a node got of the CPU it asked for, by hand-made counters (docs/method.md, "Attainment")."""
+"""A node's share of the CPU it asked for, by hand-made counters (docs/method.md, "Attainment")."""
 
 from __future__ import annotations
 

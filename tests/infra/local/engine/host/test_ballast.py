@@ -1,4 +1,4 @@
-"""What runs on a CPU that nobody wants, while nodes measure."""
+"""The ballast on CPUs that nobody wants, while nodes measure."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def try_to_reach(addresses: Iterable[tuple[str, int]]) -> None:
 
 
 def nobody_came(server: socket.socket) -> bool:
-    """Whether no connection waits. An attacker's own word is not enough: a gateway on the way may
+    """Return True if no connection waits. An attacker's own word is not enough: a gateway may
     take every connection.
     """
     server.setblocking(False)
@@ -329,8 +329,8 @@ def test_without_the_right_nodes_meet_on_loopback_and_it_is_said(monkeypatch):
     words = find_network(7, None).in_words("ml.local.small")
     assert words.startswith("over loopback (") and "need root" in words
     monkeypatch.setattr(network.os, "geteuid", lambda: 0)
-    words = find_network(7, "no namespaces today").in_words("ml.local.small")
-    assert words == "over loopback (no namespaces today)"
+    words = find_network(7, "no namespaces").in_words("ml.local.small")
+    assert words == "over loopback (no namespaces)"
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else f"/bin/{name}")
     found = find_network(7, None)
     assert "need tc)" in found.in_words("ml.local.small")

@@ -1,4 +1,4 @@
-"""What a node's processes use, and a node that is killed from the platform's side, with real
+"""Usage of a node's processes, and a node that is killed from the platform's side, with real
 processes.
 """
 

@@ -155,10 +155,8 @@ def test_node_killed_by_a_signal(bench):
     assert result.failed_host == "algo-2"
     # In namespaces the kill may reach the program before `unshare`, which can't end itself by
     # SIGKILL and exits with 1.
-    assert result.failure_reason in (
-        "AlgorithmError: algo-2 was ended by SIGKILL and left no output/failure, exit code: 137",
-        "AlgorithmError: algo-2 left no output/failure, exit code: 1",
-    )
+    assert result.failure_reason.startswith("AlgorithmError: algo-2 ")
+    assert result.failure_reason.endswith(("exit code: 137", "exit code: 1"))
 
 
 def test_program_that_cannot_start(bench):
@@ -230,9 +228,7 @@ def test_supervisor_killed(bench):
             os.kill(supervisor, signal.SIGKILL)
 
     result = bench.run(nodes=1, on_line=on_line)
-    assert result.failure_reason.startswith(
-        "InternalServerError: the process that supervises the nodes ended"
-    )
+    assert result.failure_reason.startswith("InternalServerError: ")
     assert bench.alive() == set()
 
 
@@ -307,7 +303,7 @@ def test_missing_image(bench):
 
 @once
 def test_one_engine_per_state_folder(bench):
-    with pytest.raises(StateInUseError, match="another live platform"):
+    with pytest.raises(StateInUseError):
         ProcessEngine(bench.engine._state_dir, bench.engine._images, "http://127.0.0.1:1")
 
 

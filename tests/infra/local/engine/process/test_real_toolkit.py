@@ -123,7 +123,7 @@ def own_code_job(job, s3, image_uri):
 
 
 def last(lines):
-    """What the nodes said last, whole."""
+    """The nodes' last lines, whole."""
     return "\n".join(f"{host}: {text}" for host, text in lines[-60:])
 
 
@@ -224,7 +224,7 @@ def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_
 def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
     engine, own_code_job, tmp_path, image_uri
 ):
-    """What AWS does, for an image that the user bakes his program into by the guide's recipe."""
+    """As on AWS, for an image with the user's program in it by the guide's recipe."""
     context = tmp_path / "context"
     shutil.copytree(IMAGE, context, ignore=shutil.ignore_patterns("__pycache__"))
     (context / "baked.py").write_text("print('the image has run', flush=True)\n")

@@ -177,7 +177,7 @@ def test_uv_installs_the_wheel_and_pip_where_uv_cant(
     assert install(write_wheel(index.cpu, "torch", "1.0+cpu"))[0] == "1.0+cpu"
     assert "[INSTALL torch with uv]" in lines
     assert ("[INSTALL torch]" in lines) is not can_uv
-    assert any("uv could not install torch" in line for line in lines) is not can_uv
+    assert any(line.startswith("uv could") for line in lines) is not can_uv
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,13 @@ def test_bytes_are_read_off_what_pip_and_uv_say(tmp_path: Path) -> None:
         "torch-2.13.0+cpu-cp311.whl": 191_800_000, "numpy": 16 * 1024**2
     }  # fmt: skip
     assert fetched.words("the image").startswith("[FETCHED] 208.6 MB ")
-    for name, words in {
+    for name, fact in {
         "torch-2.13.0+cpu-cp311.whl": "0.0 MB from https://example.org/whl/cpu/",
-        "six-1.17.0-py2.py3-none-any.whl": "nothing, its 0.0 MB lay in pip's cache",
+        "six-1.17.0-py2.py3-none-any.whl": "cache",
     }.items():
         (tmp_path / name).write_bytes(b"x")
-        assert fetched.words_of(tmp_path / name) == f"[FETCHED] {name}: {words}"
+        words = fetched.words_of(tmp_path / name)
+        assert words.startswith(f"[FETCHED] {name}: ") and fact in words
 
 
 def test_a_layer_with_torchvision_has_the_one_of_the_cpu_index(
