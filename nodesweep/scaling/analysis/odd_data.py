@@ -112,8 +112,8 @@ def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[s
         yield (
             f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above 2, the most that "
             f"twice the nodes can give, with an efficiency below 100%: either the runs of {half} "
-            f"were slow, or those of {nodes_text(nodes)} did less work. Repeat {half} before trusting "
-            "the ratio."
+            f"were slow, or those of {nodes_text(nodes)} did less work. Repeat {half} before "
+            "trusting the ratio."
         )
 
 
