@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from nodesweep.scaling.analysis.advice import Basis, Rule
+from nodesweep.scaling.analysis.advice import Rule
+from nodesweep.scaling.design.registry import DESIGNS
 from nodesweep.scaling.formats import (
     UNKNOWN,
     counted,
@@ -26,10 +27,10 @@ RULE_TEXTS: Mapping[Rule, str] = {
     "efficiency": "the largest node count that is efficient enough",
     "deadline": "the cheapest node count that meets the deadline",
 }
-BASIS_TEXTS: Mapping[Basis, str] = {
+BASIS_TEXTS: Mapping[str, str] = {
     "interval": "the whole of each interval: one with a limit inside it is undecided",
-    "sequential": ("the one-sided bounds of the sequential design, wrong in at most 5 % of sweeps"),
     "point": "point estimates, where fewer than 3 runs have no interval",
+    **{design.name: design.bounds_text for design in DESIGNS.values() if design.bounds_text},
 }
 _CLOCK_TEXTS: Mapping[TrainClock, str] = {
     "projected": (
