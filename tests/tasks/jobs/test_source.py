@@ -130,8 +130,8 @@ def test_code_is_proven_once_by_the_first_sweep(
     [
         ({}, "train.py", None),
         ({}, "main.py", "main.py "),
-        ({"report": "pkg"}, "pkg/model.py", "lies in report.directory"),
-        ({"source": "pkg"}, "pkg/model.py", "lies in dataset.source"),
+        ({"report": "pkg"}, "pkg/model.py", "report.directory"),
+        ({"source": "pkg"}, "pkg/model.py", "dataset.source"),
         ({"source": "."}, "pkg/model.py", None),
         ({}, "../train.py", None),
     ],

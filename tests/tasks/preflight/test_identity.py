@@ -202,9 +202,9 @@ def test_repository_with_a_policy_of_its_own_may_allow(
 ) -> None:
     ecr, iam = aws("ecr"), simulated({"ecr:BatchGetImage": "implicitDeny"})
     asked = question(make_config(), clients(iam=iam, ecr=ecr))
-    assert "may not ecr:BatchGetImage" in ask_permissions(asked).problems[0]  # no repository yet
+    assert "ecr:BatchGetImage" in ask_permissions(asked).problems[0]  # no repository yet
     ecr.create_repository(repositoryName="nodesweep")
-    assert "may not ecr:BatchGetImage" in ask_permissions(asked).problems[0]
+    assert "ecr:BatchGetImage" in ask_permissions(asked).problems[0]
     statement = {"Effect": "Allow", "Principal": {"AWS": ROLE}, "Action": "ecr:BatchGetImage"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     ecr.set_repository_policy(repositoryName="nodesweep", policyText=policy)
@@ -263,7 +263,7 @@ def test_bucket_policy_that_may_not_be_read_may_allow(make_config: Configs) -> N
 
 def test_logs_have_no_owner_that_could_allow(make_config: Configs) -> None:
     asked = question(make_config(), clients(iam=simulated({"logs:PutLogEvents": "implicitDeny"})))
-    assert "may not logs:PutLogEvents" in ask_permissions(asked).problems[0]
+    assert "logs:PutLogEvents" in ask_permissions(asked).problems[0]
 
 
 def test_permissions_of_a_missing_role_are_the_other_rules_problem(make_config: Configs) -> None:

@@ -151,7 +151,7 @@ def test_three_probes_have_intervals_and_their_check_knows_how_runs_differ(
 ):
     points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2, 3)]
     report = make_report([*probes(points), whole(4, 22.0, 4)], config=probe_config(repeats=3))
-    check = next(caveat for caveat in report.caveats if caveat.startswith("Check:"))
+    check = next(caveat for caveat in report.caveats if caveat.startswith("Validation run:"))
     assert check == snapshot
     (four,) = [line for line in render_markdown(report).splitlines() if line.startswith("| 4 |")]
     assert "22.0 s" in four and "21.0 s, 23.0 s" in four and "±" not in four
