@@ -1,10 +1,10 @@
-# make run    set up, then the local benchmark to its report        make test   set up, then the tests
+# make run    set up, then the local benchmark to its report        make test   set up, then the fast tests
 # make containers   the tests with real containers (as root; packages: CONTRIBUTING.md)
 # make matrix       the training program on every PyTorch from 2.1 on (VERSIONS="2.3.0 2.13.0"; 5 GB of downloads each)
 # make up     Prefect server, worker, local platform and deployments on this machine; make down ends them
 #             make up PORT=4300 PLATFORM_PORT=4670   on other ports than 4200 and 4570
 # make snapshots   rewrite the texts that tests compare (tests/**/__snapshots__); review the diff
-# make check  format, lint, types, tests, coverage, slow tests (CI)  make lock   refresh requirements.lock
+# make check  format, lint, types, tests, slow tests (CI)  make lock   refresh requirements.lock
 # make docs   the documentation site, in build/docs/html; every link is checked
 PYTHON ?= python3.11
 VENV := .venv
@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -31,22 +31,31 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# The flows' tests first and five at a time: they wait more than they compute.
-test: setup
-	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder tests/flows tests
+# The flows' tests first and five at a time: they wait more than they compute. Those of the arithmetic run once, under coverage.
+OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
+test: setup others coverage
+
+others: setup
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
 # What root has and an ordinary user has not: control groups, and users to become. The image store is the same for both.
 engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py tests/infra/local/api/test_access.py tests/infra/worker/test_machine.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
-# Three at a time, as they wait about as much as they compute; by themselves what shares one Prefect server, and what measures
-# emulated nodes.
+# Three at a time, as they wait about as much as they compute, the files that take the longest first; by themselves what shares one
+# Prefect server, and what measures emulated nodes.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
+LONGEST := $(wildcard tests/infra/image_spark/test_judge_on_*.py) tests/examples/test_recipes.py tests/benchmarks/test_chaos.py \
+	tests/infra/image/training/test_resume.py tests/test_end_to_end_secrets.py tests/test_end_to_end_spark.py \
+	tests/infra/local/engine/process/test_real_toolkit.py tests/infra/local/state/test_damaged_files.py tests/test_package.py \
+	tests/infra/image/test_torch_names.py tests/infra/image/training/test_runs.py tests/clients/test_aws_cli.py
+SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
+	$(sort $(shell grep -lr mark.slow tests --include='test_*.py')))
 slow: several measured production
 
 several: setup
-	$(BIN)/pytest -m "slow and not containers" -n 3 --dist loadfile --durations=15 --ignore=tests/production $(MEASURED:%=--ignore=%)
+	$(BIN)/pytest -m slow -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(LONGEST) $(SEVERAL)
 
 measured: setup
 	$(BIN)/pytest -m slow --durations=15 $(MEASURED)
@@ -64,13 +73,13 @@ namespaces: setup
 	$(BIN)/pytest -m slow tests/clients/test_model_trainer.py -k two_nodes
 
 containers: setup
-	$(BIN)/pytest -m containers
+	$(BIN)/pytest -m containers --durations=15 tests/containers
 
 # One environment after another, each deleted once it is tested; the result goes to benchmarks/results.
 matrix: setup
 	$(BIN)/python -m benchmarks.training_matrix $(if $(VERSIONS),--versions $(VERSIONS))
 
-check: setup lint types test coverage slow
+check: setup lint types test slow
 
 format: setup
 	$(BIN)/ruff format .
@@ -82,7 +91,7 @@ lint: setup
 
 # The arithmetic: every line and every branch. The others are covered by the tests of the tasks and flows that use them.
 coverage: setup
-	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 --ignore=tests/nodesweep/scaling/report/test_report_browser.py \
+	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
 		--cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
 		--omit='nodesweep/scaling/names.py,nodesweep/scaling/planning/request.py,nodesweep/scaling/report/schema.py,*/__main__.py'

@@ -91,11 +91,11 @@ def test_every_dependency_has_its_reason() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    table = (REPOSITORY / "docs" / "dependencies.md").read_text()
+    page = (REPOSITORY / "docs" / "dependencies.md").read_text()
     told = {
         word.strip("`,[]()<>=")
-        for row in re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
-        for word in row.split()
+        for entry in re.findall(r"^- \*\*(.+?)\*\*", page, re.MULTILINE)
+        for word in entry.split()
     }
     named = {re.split(r"[<>=\[]", name)[0] for name in listed}
     assert named - {word.split("[")[0] for word in told} == set()

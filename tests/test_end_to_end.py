@@ -209,35 +209,6 @@ def test_a_finished_run_and_the_image_that_it_built_hold_no_secret(
     assert findings(folder, confidence="medium") == set()
 
 
-def test_second_run_finds_image_and_data(platform_process: SimpleNamespace) -> None:
-    config = write_config(platform_process, "again", sweep={"node_counts": [1]})
-    done = nodesweep(platform_process, "run", str(config))
-    assert done.returncode == 0, done.stderr
-    assert ": 0 bytes sent" in done.stderr and "building it" not in done.stderr
-
-
-def test_resnet_learns_the_digits(platform_process: SimpleNamespace) -> None:
-    """Real measurements through the convolutional model, not only the MLP."""
-    hyperparameters = {
-        "model": "resnet18", "epochs": 1, "passes-per-epoch": 2,
-        "per-replica-batch-size": "{per_replica_batch_size}",
-        "learning-rate": "{learning_rate}",
-    }  # fmt: skip
-    training = {
-        "hyperparameters": hyperparameters,
-        "instance_type": "ml.local.large",
-        "batch": {"policy": "fixed_global", "size": 64},
-    }
-    raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
-    config = write_config(
-        platform_process, "resnet", training={**raw, **training}, sweep={"node_counts": [1]}
-    )
-    done = nodesweep(platform_process, "run", str(config))
-    assert done.returncode == 0, done.stderr
-    [point] = latest_report(platform_process)["points"]
-    assert point["final_metric"]["value"] > 0.8
-
-
 def test_killed_node_fails_its_point_and_spares_the_other(
     platform_process: SimpleNamespace,
 ) -> None:
@@ -247,6 +218,7 @@ def test_killed_node_fails_its_point_and_spares_the_other(
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
     slow = {
         **raw,
+        "instance_type": "ml.local.medium",
         "batch": BATCH,
         "hyperparameters": {**raw["hyperparameters"], "epochs": 40, "passes-per-epoch": 10},
     }
@@ -383,7 +355,8 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
     done = nodesweep(
         platform_process, "run", str(config), "--set", "training.hyperparameters.max-steps=5",
         "--set", "training.hyperparameters.epochs=1", "--set",
-        "training.hyperparameters.passes-per-epoch=1",
+        "training.hyperparameters.passes-per-epoch=1", "--set",
+        "training.instance_type=ml.local.large",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     total = sum(path.stat().st_size for path in source.iterdir())
@@ -449,7 +422,7 @@ def test_own_script_without_metrics_is_timed_by_the_platform(
     platform_process: SimpleNamespace,
 ) -> None:
     """A script that knows nothing of this project: its report falls back to the Training phase and
-    says so.
+    says so. Image and data are those of the first run.
     """
     code = platform_process.folder / "own-code"
     code.mkdir()
@@ -466,6 +439,7 @@ def test_own_script_without_metrics_is_timed_by_the_platform(
     config = write_config(platform_process, "own", training=training, sweep={"node_counts": [1]})
     done = nodesweep(platform_process, "run", str(config))
     assert done.returncode == 0, done.stderr
+    assert ": 0 bytes sent" in done.stderr and "building it" not in done.stderr
     [point] = latest_report(platform_process)["points"]
     assert point["train_clock"] == "training_phase"
     assert point["clocks"]["train_seconds"] >= 1
@@ -478,7 +452,8 @@ def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> Non
     to stop.
     """
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["training"]
-    long = {**raw, "hyperparameters": {**raw["hyperparameters"], "passes-per-epoch": 2000}}
+    hyperparameters = {**raw["hyperparameters"], "passes-per-epoch": 2000}
+    long = {**raw, "instance_type": "ml.local.large", "hyperparameters": hyperparameters}
     config = write_config(
         platform_process, "interrupted", training=long, sweep={"node_counts": [1]}
     )

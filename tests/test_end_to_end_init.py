@@ -20,7 +20,8 @@ from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
-STOPWATCH_TOLERANCE = 0.02
+STOPWATCH_TOLERANCE, SLICE_SECONDS = 0.02, 0.1
+"""A process that is preempted between two readings of a clock loses a scheduler's slice or two."""
 OWN_SCRIPT = """
 import argparse, time
 import torch
@@ -142,7 +143,9 @@ def test_example_from_an_empty_folder_to_its_report(
     assert report["recommendation"] is not None
     times = [point["clocks"]["train_seconds"] for point in report["points"]]
     assert times == pytest.approx(
-        stopwatches(tmp_path, r"train_seconds=([0-9.]+)"), rel=STOPWATCH_TOLERANCE
+        stopwatches(tmp_path, r"train_seconds=([0-9.]+)"),
+        rel=STOPWATCH_TOLERANCE,
+        abs=SLICE_SECONDS,
     )
 
 
@@ -167,7 +170,7 @@ def test_own_script_from_an_empty_folder_to_its_report(
     assert report["recommendation"] is not None
     times = [point["clocks"]["train_seconds"] for point in report["points"]]
     assert times == pytest.approx(
-        stopwatches(tmp_path, r"took ([0-9.]+) s"), rel=STOPWATCH_TOLERANCE
+        stopwatches(tmp_path, r"took ([0-9.]+) s"), rel=STOPWATCH_TOLERANCE, abs=SLICE_SECONDS
     )
     said = " ".join(said.split())
     assert "'loss=([0-9.]+)'" in said

@@ -18,6 +18,7 @@ from pathlib import Path
 from docs.site.history_tables import history_tables
 from docs.site.schema_tables import schema_tables
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.report.schema import report_schema
 from nodesweep.scaling.trend.history import COLUMNS
 
@@ -128,11 +129,20 @@ def with_references(text: str) -> str:
     return mark.sub(lambda found: _REFERENCES[found[1]](), text)
 
 
+def summary_table() -> str:
+    """Return a table of the columns of `Report.summary()`."""
+    rows = "\n".join(
+        f"| `{name}` | {field.meaning} | {field.dtype} |" for name, field in SUMMARY.items()
+    )
+    return f"| column | meaning | dtype |\n|---|---|---|\n{rows}"
+
+
 _REFERENCES: dict[str, Callable[[], str]] = {
     "cli": lambda: _CLI,
     "history": lambda: history_tables(COLUMNS),
     "config": lambda: schema_tables(BenchmarkConfig.model_json_schema(), with_defaults=True),
     "report": lambda: schema_tables(report_schema(), with_defaults=False),
+    "summary": summary_table,
 }
 
 

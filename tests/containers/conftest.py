@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -12,7 +13,9 @@ from typing import NoReturn
 
 import pytest
 
+from nodesweep.infra.local.engine.container import engine
 from nodesweep.infra.local.engine.container.cli import ContainerCli
+from nodesweep.infra.local.engine.host.port_lock import SharedSlot
 from nodesweep.infra.local.server.contract import ServerConfig
 from nodesweep.infra.local.server.serving import running
 from tests.containers.container_bench import (
@@ -29,6 +32,18 @@ SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "local" / "base_image.s
 REQUIRED = "NODESWEEP_CONTAINERS"
 """If set to "required" (in CI), missing prerequisites fail these tests instead of skipping them."""
 SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_training_slot() -> Iterator[None]:
+    """Keep these jobs from taking turns with those of other tests on this machine.
+
+    The nodes meet on networks of their own.
+    """
+    slot = functools.partial(SharedSlot, f"\0containers-of-tests-{os.getpid()}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "SharedSlot", slot)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -54,11 +69,11 @@ def _miss(reason: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def base_image(cli: ContainerCli) -> str:
-    """The base image, built once per machine in 2-3 minutes and kept in podman's storage."""
+    """The base image, built once per machine in 2-3 quiet minutes and kept in podman's storage."""
     if shutil.which("debootstrap", path=cli.environment["PATH"]) is None:
         _miss("no base image here: debootstrap is not installed")
     done = subprocess.run(
-        ["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=550, check=False
+        ["sh", str(SCRIPT), BASE_IMAGE], capture_output=True, text=True, timeout=1200, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return BASE_IMAGE

@@ -21,7 +21,7 @@ REPOSITORY = "nodesweep"
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE_CONTEXT = ROOT / "infra" / "image"
 BUILDSPEC = (IMAGE_CONTEXT / "buildspec.yml").read_text()
-_DEADLINE_SECONDS = 300.0
+_DEADLINE_SECONDS = 600.0
 
 
 def tiny_context(folder: Path) -> Path:

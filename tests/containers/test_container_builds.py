@@ -210,8 +210,8 @@ def test_stopped_build_ends_what_it_runs(platform, context):
         build = platform.codebuild.batch_get_builds(ids=[build_id])["builds"][0]
         return build["currentPhase"] == "BUILD" and "sleeping-now" in build_log(platform, build)
 
-    wait_until(is_at_work, 60)
+    wait_until(is_at_work, 180)
     platform.codebuild.stop_build(id=build_id)
     began = time.monotonic()
     assert wait_for_build(platform, build_id)["buildStatus"] == "STOPPED"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 100  # of the 300 s that it would sleep

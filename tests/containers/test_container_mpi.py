@@ -9,7 +9,7 @@ import json
 import pytest
 
 from tests.containers.container_bench import assert_completed, log_of, wait_for_end
-from tests.containers.test_both_engines import HYPERPARAMETERS, create, put_data
+from tests.containers.test_both_engines import HYPERPARAMETERS, INSTANCE_TYPE, create, put_data
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
@@ -23,7 +23,7 @@ LAUNCHERS = {
     "smddp": {  # of smdistributed.dataparallel and of pytorchddp
         "sagemaker_distributed_dataparallel_enabled": "true",
         "sagemaker_distributed_dataparallel_custom_mpi_options": '""',
-        "sagemaker_instance_type": json.dumps("ml.local.small"),
+        "sagemaker_instance_type": json.dumps(INSTANCE_TYPE),
     },
 }
 

@@ -85,7 +85,7 @@ def test_nodes_talk_to_each_other(platform, tiny_image):
 
 
 def test_nothing_is_left_of_a_job(platform, tiny_image, looked):
-    wait_until(lambda: is_clean(platform.state_dir), 30)
+    wait_until(lambda: is_clean(platform.state_dir), 180)
 
 
 def test_failure_file_and_exit_code_are_the_reason(platform, tiny_image):

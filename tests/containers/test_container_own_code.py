@@ -10,7 +10,7 @@ import tarfile
 import pytest
 
 from tests.containers.container_bench import assert_completed, log_of, wait_for_end
-from tests.containers.test_both_engines import HYPERPARAMETERS, put_data
+from tests.containers.test_both_engines import HYPERPARAMETERS, INSTANCE_TYPE, put_data
 from tests.infra.local.platform_client import ROLE_ARN
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
@@ -56,7 +56,7 @@ def run_job(platform, image, name, hyperparameters, environment=None):
         Environment=environment or {},
         InputDataConfig=[{"ChannelName": "training", "DataSource": {"S3DataSource": source}}],
         OutputDataConfig={"S3OutputPath": "s3://results/jobs"},
-        ResourceConfig={"InstanceType": "ml.local.small", "InstanceCount": 2, "VolumeSizeInGB": 1},
+        ResourceConfig={"InstanceType": INSTANCE_TYPE, "InstanceCount": 2, "VolumeSizeInGB": 1},
         StoppingCondition={"MaxRuntimeInSeconds": 400},
     )
     return wait_for_end(platform, name)

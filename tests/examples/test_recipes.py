@@ -60,36 +60,32 @@ def test_a_recipe_says_how_it_is_run_and_what_was_added(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def platform_changes(
-    tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore, image_uri: str
+    prefect: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    image_store: ProcessImageStore,
+    image_uri: str,
 ) -> Iterator[tuple[str, ...]]:
-    """One platform and one Prefect server for all recipes; the environment of the image is there
-    already.
-    """
-    from prefect.testing.utilities import prefect_test_harness
-
+    """One platform for all recipes; the environment of the image is there already."""
     state = tmp_path_factory.mktemp("recipes")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     arguments = ["--port", port, "--state-dir", str(state)]
-    with prefect_test_harness(server_startup_timeout=120):
-        subprocess.run(
-            [sys.executable, "-m", "nodesweep.infra.local", "start", *arguments],
-            check=True,
-            timeout=60,
+    subprocess.run(
+        [sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True, timeout=60
+    )
+    try:
+        yield (
+            f"platform.endpoint_url=http://127.0.0.1:{port}",
+            f"platform.state_directory={state}",
         )
-        try:
-            yield (
-                f"platform.endpoint_url=http://127.0.0.1:{port}",
-                f"platform.state_directory={state}",
-            )
-        finally:
-            subprocess.run(
-                [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
-                check=True,
-                timeout=200,
-            )
+    finally:
+        subprocess.run(
+            [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+            check=True,
+            timeout=200,
+        )
 
 
 @pytest.mark.slow

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
+from prefect.settings import PREFECT_API_URL
 
 import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.sweeps.stopping
+from benchmarks.chaos.forks import Forks
+from benchmarks.chaos.world import REPOSITORY
 from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.infra.local.interfaces import JobSpec, Node
@@ -45,6 +49,14 @@ def no_prefect_events(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 def names_settle_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the settling time: this platform lists jobs at once, unless a test sets a lag."""
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 2.0)
+
+
+@pytest.fixture(scope="session")
+def forks(prefect: None) -> Iterator[Forks]:
+    """Start `nodesweep` as a process with these tests' Prefect server, without 9 s of imports."""
+    own = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "PYTHONPATH": str(REPOSITORY)}
+    with closing(Forks({**os.environ, **own})) as forks:
+        yield forks
 
 
 _RESULTS: dict[tuple[str, ...], Any] = {}

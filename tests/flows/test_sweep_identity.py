@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 REPOSITORY = Path(__file__).resolve().parents[2]
-RUNS = 5
+RUNS = 3
 IN_THE_SAME_SECOND = """
 import sys
 from datetime import UTC, datetime

@@ -70,13 +70,6 @@ def test_points_are_those_of_points_csv(tmp_path: Path) -> None:
     assert frame.dtypes["reason"] == "string" and frame["reason"].isna().all()
 
 
-def test_page_describes_every_column_of_the_summary() -> None:
-    described = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|$", PAGE, re.M))
-    assert {name: described.get(name) for name in SUMMARY} == {
-        name: f"{field.meaning} | {field.dtype}" for name, field in SUMMARY.items()
-    }
-
-
 def test_plot_is_a_figure_of_matplotlib() -> None:
     from matplotlib.figure import Figure
 

@@ -1,5 +1,6 @@
-"""Worker, server or everything lost in the middle of a sweep: no job is lost or started twice for
-it.
+"""Worker or everything lost in the middle of a sweep: no job is lost or started twice for it.
+
+A server that is lost and starts again is in test_renewals.py.
 """
 
 from __future__ import annotations
@@ -77,19 +78,6 @@ def test_run_goes_on_when_its_worker_is_killed(world: World, held_jobs: Release)
     held_jobs()
     assert world.end_of(run) == "Completed"
     assert world.no_job_runs("workerless").points == BOTH_COMPLETED
-
-
-def test_run_outlives_a_restart_of_the_server(world: World, held_jobs: Release) -> None:
-    run = start_sweep(world, "restart")
-    server, flow = world.process("server"), world.flow_process(run)
-    send(server, signal.SIGKILL)
-    wait_for("the server's end", lambda: not is_alive(server))
-    assert is_alive(flow)
-    world.up()
-    assert world.ledger("restart").points == BOTH_RUN
-    held_jobs()
-    assert world.end_of(run) == "Completed"
-    assert world.no_job_runs("restart").points == BOTH_COMPLETED
 
 
 def test_jobs_are_adopted_after_everything_was_killed(world: World, held_jobs: Release) -> None:

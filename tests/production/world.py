@@ -311,7 +311,7 @@ class World:
 
         return list(wait_for(f"{count} running jobs of {benchmark}", enough, seconds))
 
-    def no_job_runs(self, benchmark: str, seconds: float = 30.0) -> Ledger:
+    def no_job_runs(self, benchmark: str, seconds: float = 120.0) -> Ledger:
         """Wait until no job of the benchmark is running; return the list."""
         wait_for(
             f"the end of the jobs of {benchmark}",

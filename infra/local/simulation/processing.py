@@ -60,8 +60,8 @@ class SimulatedProcessingRunner:
             if not (self.leaves / output.folder).is_dir():
                 raise validation_error(
                     "A simulation runs no program, and the files that this one would leave in"
-                    " /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
-                    " {output.folder}."
+                    f" /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
+                    f" {output.folder}."
                 )
         model_of_job(self.model, request.get("Environment", {}))
 

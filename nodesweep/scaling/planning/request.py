@@ -15,6 +15,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.members import given, network_members
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
 from nodesweep.scaling.planning.workload import amount_variables
 from nodesweep.scaling.rules.distribution import distribution_hyperparameters
@@ -73,13 +74,13 @@ def build_request(
         **_input_data([*_dataset_channels(config, inputs), *_extra_channels(training)]),
         "OutputDataConfig": {
             "S3OutputPath": jobs_uri,
-            **_given(KmsKeyId=training.output_kms_key_id),
+            **given(KmsKeyId=training.output_kms_key_id),
         },
         "ResourceConfig": {
             "InstanceType": training.instance_type,
             "InstanceCount": point.nodes,
             "VolumeSizeInGB": training.volume_size_gb,
-            **_given(
+            **given(
                 VolumeKmsKeyId=training.volume_kms_key_id,
                 KeepAlivePeriodInSeconds=training.keep_alive_seconds,
             ),
@@ -154,14 +155,7 @@ def _named(
 
 def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
     """Return the request's optional members, which are there only if configured."""
-    features: dict[str, Any] = {}
-    if training.vpc is not None:
-        features["VpcConfig"] = {
-            "Subnets": list(training.vpc.subnets),
-            "SecurityGroupIds": list(training.vpc.security_group_ids),
-        }
-    if training.encrypt_inter_container_traffic:
-        features["EnableInterContainerTrafficEncryption"] = True
+    features = network_members(training)
     if training.tensorboard:
         # SageMaker appends <job>/tensorboard-output, so the logs are next to the job's output.
         features["TensorBoardOutputConfig"] = {
@@ -255,7 +249,3 @@ def _hyperparameters(
     instance = load_catalogue().get(training.instance_type)
     values |= distribution_hyperparameters(training.distribution, instance)
     return {key: json.dumps(value) for key, value in values.items()}
-
-
-def _given(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}

@@ -16,6 +16,7 @@ from nodesweep.configs.validation import SPARK_CONTEXT, SPARK_FROM_BYTES, Valida
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd
 from nodesweep.scaling.planning.budget import STOPPING_SECONDS
+from nodesweep.scaling.planning.members import given, network_members
 
 ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
 """The command of the AWS Spark image, and the program that infra/image_spark adds to it."""
@@ -116,13 +117,13 @@ def build_validation_request(
                 "InstanceType": asked.instance_type,
                 "InstanceCount": asked.instance_count,
                 "VolumeSizeInGB": asked.volume_size_gb,
-                **_given(VolumeKmsKeyId=training.volume_kms_key_id),
+                **given(VolumeKmsKeyId=training.volume_kms_key_id),
             }
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": asked.max_runtime_seconds},
         "AppSpecification": {"ImageUri": image_uri, "ContainerEntrypoint": list(ENTRYPOINT)},
         "RoleArn": platform.role_arn,
-        **_network(config),
+        **given(NetworkConfig=network_members(training) or None),
     }
     digest = names.canonical_digest(
         {"request": request, "document": document_digest, "key": training.output_kms_key_id}
@@ -140,24 +141,10 @@ def build_validation_request(
         "ProcessingInputs": [_input(_folder_uri(config, sweep, job, "request"))],
         "ProcessingOutputConfig": {
             "Outputs": [_output(_folder_uri(config, sweep, job, "verdict"))],
-            **_given(KmsKeyId=training.output_kms_key_id),
+            **given(KmsKeyId=training.output_kms_key_id),
         },
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
-
-
-def _network(config: BenchmarkConfig) -> dict[str, Any]:
-    """Return the training jobs' network settings, if they have any."""
-    training = config.training
-    members: dict[str, Any] = {}
-    if training.encrypt_inter_container_traffic:
-        members["EnableInterContainerTrafficEncryption"] = True
-    if training.vpc is not None:
-        members["VpcConfig"] = {
-            "Subnets": list(training.vpc.subnets),
-            "SecurityGroupIds": list(training.vpc.security_group_ids),
-        }
-    return {"NetworkConfig": members} if members else {}
 
 
 def _folder_uri(config: BenchmarkConfig, sweep: str, job: str, kind: str) -> str:
@@ -275,7 +262,3 @@ def _cluster_text(asked: ValidationConfig) -> str:
 
 def _gigabytes(size_bytes: int) -> str:
     return f"{size_bytes / _GIGABYTE:.3g} GB"
-
-
-def _given(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}

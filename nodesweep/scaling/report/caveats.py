@@ -21,6 +21,7 @@ from nodesweep.scaling.formats import (
     counted,
     format_percent,
     format_seconds,
+    format_speedup,
     format_value,
     join_words,
     nodes_text,
@@ -149,11 +150,40 @@ def _speed(evidence: Evidence) -> Iterator[str]:
     speeds = [speed for point in evidence.used if (speed := cpu_speed(point)) is not None]
     if not speeds or max(speeds) < (1 + SPEED_LIMIT) * min(speeds):
         return
+    equal = [
+        f"{format_speedup(speedup)} at {nodes_text(nodes)}"
+        for nodes, speedup in _speedups_at_equal_speed(evidence).items()
+    ]
+    normalized = f"At equal CPU speed: {join_words(equal)} (time × CPU speed). " if equal else ""
     yield (
         f"This machine's CPUs were {format_percent(max(speeds) / min(speeds) - 1)} faster in some"
         " runs than in others (column CPU speed). Times and ratios are as measured, so an"
-        " efficiency may be off by as much; more repeats, in shuffled order, even it out."
+        f" efficiency may be off by as much. {normalized}More repeats, in shuffled order, even it"
+        " out."
     )
+
+
+def _speedups_at_equal_speed(evidence: Evidence) -> dict[int, float]:
+    """Return the speedup of each node count if CPU time had been equally fast in all runs.
+
+    The median of time × CPU speed replaces the median time. Empty if one run's speed is unknown or
+    runs of several instance types were compared, whose CPUs differ anyway.
+    """
+    report = evidence.report
+    work: dict[int, list[float]] = {}
+    for point in evidence.used:
+        speed, seconds = cpu_speed(point), report.train_seconds(point)
+        if speed is None or seconds is None:
+            return {}
+        work.setdefault(point.nodes, []).append(seconds * speed)
+    if report.baseline is None or len({point.instance_type for point in evidence.used}) > 1:
+        return {}
+    base = report.baseline.nodes
+    return {
+        nodes: median(work[base]) / median(each)
+        for nodes, each in sorted(work.items())
+        if nodes != base
+    }
 
 
 def _is_unproven(point: Point) -> bool:

@@ -40,7 +40,8 @@ class Field(NamedTuple):
     dtype: str = "Float64"
 
 
-def _with_interval(name: str, path: str, meaning: str, interval: str) -> dict[str, Field]:
+def with_interval(name: str, path: str, meaning: str, interval: str) -> dict[str, Field]:
+    """Return the columns of a value and of its interval, which is at the path `interval`."""
     return {
         name: Field(path, meaning),
         f"{name}_low": Field(f"{interval}.low", "lower bound of its interval"),
@@ -50,7 +51,7 @@ def _with_interval(name: str, path: str, meaning: str, interval: str) -> dict[st
 
 
 def _ratio(clock: str, name: str, meaning: str) -> dict[str, Field]:
-    return _with_interval(name, f"{clock}{name}", meaning, f"{clock}{name}_interval")
+    return with_interval(name, f"{clock}{name}", meaning, f"{clock}{name}_interval")
 
 
 def _ratios(clock: str) -> dict[str, Field]:
@@ -78,7 +79,7 @@ SUMMARY: Mapping[str, Field] = {
         "per_replica_batch_size", "samples per process and step", "Int64"
     ),
     "learning_rate": Field("learning_rate", "learning rate"),
-    **_with_interval(
+    **with_interval(
         "train_seconds",
         "train.seconds",
         "median train time T(N)",
@@ -101,7 +102,7 @@ SUMMARY: Mapping[str, Field] = {
     "epoch_usd": Field("costs.epoch_usd", "one epoch on the train clock"),
     "target_usd": Field("costs.target_usd", "the run up to the target metric"),
     "warm_pool_usd": Field("costs.warm_pool_usd", "warm pool kept after the run"),
-    **_with_interval(
+    **with_interval(
         "total_usd",
         "costs.total_usd",
         "median cost of a run, the warm pool kept after it included",
@@ -122,7 +123,7 @@ SUMMARY: Mapping[str, Field] = {
 """Columns of `summary_frame`."""
 CLOCK: Mapping[str, Field] = {
     "runs": Field("n", "runs with a time on this clock", "Int64"),
-    **_with_interval("seconds", "seconds", "median time", "seconds_interval"),
+    **with_interval("seconds", "seconds", "median time", "seconds_interval"),
     **_ratios(""),
 }
 """Columns of one clock's statistics."""

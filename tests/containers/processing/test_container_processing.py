@@ -69,7 +69,7 @@ def test_two_nodes_share_the_data_and_find_each_other(
     assert job["ExitMessage"] == "2 nodes: 433"
     assert texts_below(platform.s3, "results", "processing/add-up/") == {"sum.txt": "433"}
     assert job["ProcessingStartTime"] < job["ProcessingEndTime"]
-    wait_until(lambda: is_clean(platform.state_dir), 30)
+    wait_until(lambda: is_clean(platform.state_dir), 180)
 
 
 def test_a_program_that_fails_is_told_and_leaves_nothing(
@@ -82,4 +82,4 @@ def test_a_program_that_fails_is_told_and_leaves_nothing(
     ].endswith("exit code: 3")
     assert log_of(platform, "fall-over", "algo-1") == ["algo-1 has a.csv, c.csv: 403"]
     assert texts_below(platform.s3, "results", "processing/fall-over/") == {}
-    wait_until(lambda: is_clean(platform.state_dir), 30)
+    wait_until(lambda: is_clean(platform.state_dir), 180)

@@ -14,6 +14,7 @@ import pytest
 
 from docs.site import build
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.report.schema import report_schema
 
 DOCS = build.REPOSITORY / "docs"
@@ -70,6 +71,15 @@ def test_every_field_is_in_the_reference(html: Path, page: str, schema: dict[str
     fields = {name for part in parts for name in part.get("properties", {})}
     assert len(fields) > 50
     assert {name for name in fields if not re.search(rf">{name}<", text)} == set()
+
+
+def test_every_column_of_the_summary_is_in_the_reference(html: Path) -> None:
+    text = (html / "python.html").read_text()
+    assert {name for name in SUMMARY if not re.search(rf">{name}<", text)} == set()
+
+
+def test_the_summary_table_has_meaning_and_dtype() -> None:
+    assert "\n| `nodes` | node count N | Int64 |\n" in build.summary_table()
 
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:

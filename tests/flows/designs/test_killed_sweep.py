@@ -5,12 +5,14 @@ jobs of a sweep that nobody killed, each of them made once.
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.chaos.forks import Forks
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
@@ -40,6 +42,7 @@ SWEEPS: dict[str, tuple[dict[str, Any], list[tuple[int, int]]]] = {
 def test_a_sweep_that_was_killed_ends_with_the_jobs_of_one_that_was_not(
     simulated: Callable[..., Any],
     sweep_config: Callable[..., BenchmarkConfig],
+    forks: Forks,
     tmp_path: Path,
     design: str,
 ) -> None:
@@ -47,14 +50,13 @@ def test_a_sweep_that_was_killed_ends_with_the_jobs_of_one_that_was_not(
     half = len(points) // 2
     with simulated(model=MODEL, time_scale=0.005) as served:
         config = sweep_config(served, sweep={**sweep, "max_parallel_jobs": 2})
-        path = str(write_config(config, tmp_path))
-        command = nodesweep_command("run", path)
+        command, log = nodesweep_command(forks, tmp_path, "run", write_config(config, tmp_path))
         try:
             wait_until(lambda: len(ledger(served)) > half or command.poll() is not None, SECONDS)
-            assert command.poll() is None, command.communicate()
+            assert command.poll() is None, log.read_text()
         finally:
-            command.kill()
-            command.communicate()
+            command.send_signal(signal.SIGKILL)
+            command.wait(SECONDS)
         [sweep_id] = {names.sweep_of_job(job) for job in _jobs(served)}
         assert half < len(_jobs(served)) < len(points), "struck between two of its jobs"
         result = scaling_benchmark(config, sweep_id=str(sweep_id))

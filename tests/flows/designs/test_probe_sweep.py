@@ -154,7 +154,7 @@ def test_own_code_that_ends_early_and_does_not_say_so_is_no_whole_run(
     assert "from 2 jobs" in caveats
     said = [each.text for each in events_of(caplog, "point-ended")]
     assert len(said) == 2
-    assert all("no time to train" in each for each in said)
+    assert all("no training time" in each for each in said)
 
 
 def test_own_code_of_a_full_sweep_that_says_only_how_long_it_trained_is_whole(

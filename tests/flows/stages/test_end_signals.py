@@ -4,18 +4,16 @@ platform's list.
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.settings import PREFECT_API_URL
 
+from benchmarks.chaos.forks import Forked, Forks
+from benchmarks.chaos.world import REPOSITORY
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from tests.flows.simulated_sweep import ledger, write_config
@@ -23,7 +21,6 @@ from tests.infra.local.platform_client import wait_until
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-REPOSITORY = Path(__file__).resolve().parents[3]
 SECONDS = 120.0
 ENDLESS = {
     "t_compute_seconds": 3600,
@@ -37,22 +34,28 @@ ENDLESS = {
 @pytest.mark.usefixtures("prefect")
 @pytest.mark.parametrize(("policy", "becomes"), [("stop", "Stopped"), ("leave", "InProgress")])
 def test_sigterm_ends_the_command_as_ctrl_c_does(
-    simulated: Platform, sweep_config: Configs, tmp_path: Path, policy: str, becomes: str
+    simulated: Platform,
+    sweep_config: Configs,
+    forks: Forks,
+    tmp_path: Path,
+    policy: str,
+    becomes: str,
 ) -> None:
     with simulated(model=ENDLESS, time_scale=1.0) as served:
         config = sweep_config(served, sweep={"node_counts": [1], "on_cancel": policy})
-        command = nodesweep_command("run", str(write_config(config, tmp_path)))
+        command, log = nodesweep_command(forks, tmp_path, "run", write_config(config, tmp_path))
         try:
             wait_until(lambda: ledger(served) or command.poll() is not None, SECONDS)
             assert ledger(served) == [(1, 1, "InProgress")]
             command.send_signal(signal.SIGTERM)
-            output, words = command.communicate(timeout=SECONDS)
+            command.wait(SECONDS)
         finally:
-            command.kill()
+            command.send_signal(signal.SIGKILL)
+        words = log.read_text()
         wait_until(lambda: ledger(served) == [(1, 1, becomes)], SECONDS)
         assert command.returncode == 1, words
         assert "nodesweep: interrupted" in words
-        assert "report:" not in output
+        assert "report.html" not in words
         [job] = served.sagemaker.list_training_jobs()["TrainingJobSummaries"]
         sweep = names.sweep_of_job(job["TrainingJobName"])
         owner = served.s3.get_object(
@@ -75,6 +78,7 @@ def test_sigterm_ends_the_command_as_ctrl_c_does(
 def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
     simulated: Platform,
     sweep_config: Configs,
+    forks: Forks,
     tmp_path: Path,
     options: tuple[str, ...],
     signals: tuple[signal.Signals, ...],
@@ -86,16 +90,18 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
         config = sweep_config(
             served, sweep={"node_counts": [1], "repeats": jobs, "max_parallel_jobs": jobs}
         )
-        command = nodesweep_command("run", str(write_config(config, tmp_path)), *options)
+        path = write_config(config, tmp_path)
+        command, log = nodesweep_command(forks, tmp_path, "run", path, *options)
         enough = 3 if options else jobs
         try:
             wait_until(lambda: len(ledger(served)) >= enough or command.poll() is not None, SECONDS)
             for number in signals:
                 command.send_signal(number)
                 time.sleep(pause_seconds)
-            _, words = command.communicate(timeout=SECONDS)
+            command.wait(SECONDS)
         finally:
-            command.kill()
+            command.send_signal(signal.SIGKILL)
+        words = log.read_text()
         # The last signal may meet a process that has said all and exits.
         assert command.returncode in (1, -signal.SIGTERM), words
         assert "nodesweep: interrupted" in words and "unlocked lock" not in words, words
@@ -103,14 +109,7 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
         wait_until(lambda: {status for *_, status in ledger(served)} == {"Stopped"}, 10)
 
 
-def nodesweep_command(*arguments: str) -> subprocess.Popen[str]:
-    """The command as its own process, against this test's Prefect server."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "nodesweep", *arguments],
-        cwd=REPOSITORY,
-        env={**os.environ, "PREFECT_API_URL": str(PREFECT_API_URL.value())},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def nodesweep_command(forks: Forks, folder: Path, *arguments: str | Path) -> tuple[Forked, Path]:
+    """The command as its own process, and the file with all that it says."""
+    log = folder / "said"
+    return forks.start([str(argument) for argument in arguments], REPOSITORY, log), log

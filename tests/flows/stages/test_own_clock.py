@@ -17,6 +17,7 @@ from nodesweep.infra.local.server.backends import Backend, with_real_nodes
 from nodesweep.infra.local.server.contract import ServerConfig
 from nodesweep.infra.local.server.serving import running
 from tests.flows.simulated_sweep import measure
+from tests.infra.local.engine.conftest import own_training_slot  # noqa: F401  (a fixture)
 from tests.infra.local.engine.engine_bench import TIMES, OneImage, write_image, write_train
 from tests.infra.local.platform_client import client
 from tests.infra.local.platform_fakes import FakeImageStore

@@ -89,6 +89,12 @@ def sources(version: str) -> Sources:
     return Sources(wheel(f"torch=={version}"), pinned("pytorch-lightning"))
 
 
+@pytest.fixture(scope="module", params=RELEASES)
+def of_release(request: pytest.FixtureRequest) -> tuple[str, Sources]:
+    """A release and its sources, which are read once for the tests that look at all of them."""
+    return request.param, sources(request.param)
+
+
 @cache
 def imports_of_torch(path: Path) -> set[str]:
     """What a wheel's modules import from torch whenever they are imported: at their top, under no
@@ -123,17 +129,20 @@ def test_the_releases_are_those_that_the_configs_name_and_all_between() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", RELEASES)
-def test_a_release_has_every_name_and_argument_that_the_program_uses(version: str) -> None:
+def test_a_release_has_every_name_and_argument_that_the_program_uses(
+    of_release: tuple[str, Sources],
+) -> None:
+    version, read = of_release
     uses = program_uses()
     assert len({use.name for use in uses}) > 50
-    assert find_problems(uses, sources(version), release(version), FIRST_RELEASE) == []
+    assert find_problems(uses, read, release(version), FIRST_RELEASE) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", RELEASES)
-def test_a_release_has_what_lightning_and_torchmetrics_import_from_it(version: str) -> None:
-    read = sources(version)
+def test_a_release_has_what_lightning_and_torchmetrics_import_from_it(
+    of_release: tuple[str, Sources],
+) -> None:
+    _, read = of_release
     names = imports_of_torch(pinned("pytorch-lightning")) | imports_of_torch(pinned("torchmetrics"))
     assert len(names) > 50
     assert [name for name in sorted(names) if read.find(name) is None] == []
@@ -168,22 +177,22 @@ def test_what_a_release_lacks_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_the_table_of_first_releases_is_true() -> None:
+def test_the_table_of_first_releases_is_true(of_release: tuple[str, Sources]) -> None:
     """Not a release too late either: what is there is used."""
-    for version in RELEASES:
-        read, at = sources(version), release(version)
-        for name in (FSDP2, FSDP2_ON_CPUS):
-            assert (read.find(name) is not None) == (at >= FIRST_RELEASE[name]), (name, version)
-        helper = read.read("torch/utils/_foreach_utils.py")
-        (devices,) = re.findall(
-            r"def _get_fused_kernels_supported_devices.*?return \[(.*?)\]", helper, re.DOTALL
-        )
-        assert ('"cpu"' in devices) == (at >= FIRST_RELEASE[FUSED_OPTIMIZERS]), version
-        if at >= FIRST_RELEASE[FUSED_OPTIMIZERS]:
-            for name in ("SGD", "Adam", "AdamW"):
-                optimizer = read.find(f"torch.optim.{name}")
-                assert optimizer is not None
-                assert read.takes(optimizer, 1, frozenset({"lr", "weight_decay", "fused"})) is None
+    version, read = of_release
+    at = release(version)
+    for name in (FSDP2, FSDP2_ON_CPUS):
+        assert (read.find(name) is not None) == (at >= FIRST_RELEASE[name]), (name, version)
+    helper = read.read("torch/utils/_foreach_utils.py")
+    (devices,) = re.findall(
+        r"def _get_fused_kernels_supported_devices.*?return \[(.*?)\]", helper, re.DOTALL
+    )
+    assert ('"cpu"' in devices) == (at >= FIRST_RELEASE[FUSED_OPTIMIZERS]), version
+    if at >= FIRST_RELEASE[FUSED_OPTIMIZERS]:
+        for name in ("SGD", "Adam", "AdamW"):
+            optimizer = read.find(f"torch.optim.{name}")
+            assert optimizer is not None
+            assert read.takes(optimizer, 1, frozenset({"lr", "weight_decay", "fused"})) is None
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
-"""Judges every dataset of judged_data.py with Spark and on this machine; verdicts must be equal."""
+"""Judges datasets of judged_data.py with Spark and on this machine; verdicts must be equal."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -26,14 +26,15 @@ class Asked(NamedTuple):
     request: str
 
 
-def ask_all(s3: Any) -> dict[str, Asked]:
-    """Upload every dataset below its own prefix; return the requests by prefix.
+def ask(s3: Any, names: Collection[str]) -> dict[str, Asked]:
+    """Upload these datasets, each below its own prefix; return the requests by prefix.
 
     One object is deleted after it was listed.
     """
     s3.create_bucket(Bucket=BUCKET)
     asked = {}
-    for name, case in CASES.items():
+    for name in names:
+        case = CASES[name]
         prefix = name.replace(" ", "-")
         config = case.put(s3, prefix)
         dataset = describe_remote(s3, config)

@@ -1,4 +1,4 @@
-"""A Processing job on two nodes judges as this machine does: types, nulls, planted faults."""
+"""A Processing job on two nodes judges as this machine does: types, broken files, text, keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.infra.image_spark.both_engines import ask_all, assert_one_verdict
+from tests.infra.image_spark.both_engines import ask, assert_one_verdict
 from tests.infra.image_spark.judged_data import BUCKET
 from tests.infra.local.processing.processing_requests import (
     cluster,
@@ -23,6 +23,8 @@ from tests.infra.local.processing.spark_platform import needs_java, spark_platfo
 
 pytestmark = [pytest.mark.slow, needs_java]
 PLACE = "/opt/ml/processing"
+JUDGED = ("types", "only empty", "broken files", "csv", "keys")
+"""One of each way to read and to judge; test_judge_on_spark_35.py has all of them."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespa
 
 def test_two_nodes_give_the_verdict_of_one_machine(platform: SimpleNamespace) -> None:
     s3, arguments = platform.s3, []
-    asked = ask_all(s3)
+    asked = ask(s3, JUDGED)
     for prefix, one in asked.items():
         s3.put_object(Bucket=BUCKET, Key=f"requests/{prefix}.json", Body=one.request.encode())
         arguments += ["--judge", f"{PLACE}/input/request/{prefix}.json"]

@@ -1,4 +1,6 @@
-"""The judge on the Spark and the Python of AWS's image gives the verdict of this machine."""
+"""The judge on the Spark and the Python of AWS's image gives the verdict of this machine: every
+dataset of judged_data.py.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tests.infra.image_spark.aws_image import (
     aws_image_python,
     needs_its_python,
 )
-from tests.infra.image_spark.both_engines import ask_all, assert_one_verdict
+from tests.infra.image_spark.both_engines import ask, assert_one_verdict
+from tests.infra.image_spark.judged_data import CASES
 from tests.infra.local.platform_client import serve_platform
 from tests.infra.local.processing.spark_platform import needs_java
 
@@ -47,7 +50,7 @@ def test_spark_35_on_python_312_gives_the_verdict_of_one_machine(tmp_path: Path)
     settings.mkdir()
     (settings / "spark-defaults.conf").write_text(SETTINGS)
     for platform in serve_platform(tmp_path / "platform"):
-        asked, arguments = ask_all(platform.s3), []
+        asked, arguments = ask(platform.s3, CASES), []
         for prefix, one in asked.items():
             request, verdict = tmp_path / f"{prefix}.json", tmp_path / "verdicts" / prefix
             request.write_text(one.request)

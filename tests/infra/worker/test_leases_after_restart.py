@@ -37,14 +37,12 @@ SHORTEST_LEASE_SECONDS = 60.0
 """That Prefect's server takes."""
 
 
-@pytest.fixture
-def limit(tmp_path: Path) -> str:
-    """Prefect's client keeps one connection for each name, to the server it first saw."""
-    return f"limit-{tmp_path.name.replace('_', '-')}"
+RETURNED, KEPT = "returned", "kept"
+"""Two limits."""
 
 
 @pytest.fixture
-def restart(tmp_path: Path, limit: str) -> Iterator[Callable[[], None]]:
+def restart(tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Kill the server and start it again; it runs when the test begins."""
     port = free_port()
     url = f"http://{HOST}:{port}/api"
@@ -75,9 +73,10 @@ def restart(tmp_path: Path, limit: str) -> Iterator[Callable[[], None]]:
         start()
         with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: PASSWORD}):
             with get_client(sync_client=True) as client:
-                client.create_global_concurrency_limit(
-                    GlobalConcurrencyLimitCreate(name=limit, limit=2)
-                )
+                for name in (RETURNED, KEPT):
+                    client.create_global_concurrency_limit(
+                        GlobalConcurrencyLimitCreate(name=name, limit=2)
+                    )
             yield start
     finally:
         kill()
@@ -88,31 +87,28 @@ def taken(limit: str) -> int:
         return int(client.read_global_concurrency_limit_by_name(limit).active_slots)
 
 
-def test_slots_come_free_when_they_are_given_back_after_a_restart(
-    restart: Callable[[], None], limit: str
+def test_slots_come_free_when_they_are_given_back_or_their_lease_runs_out(
+    restart: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slots, other = NodeSlots(limit), NodeSlots(limit)
-    slots.take("a", 2)
-    restart()
-    assert taken(limit) == 2
-    slots.give_back("a")
-    assert taken(limit) == 0
-    other.take("b", 2)
-    other.give_back_all()
-
-
-def test_slots_that_could_not_be_given_back_come_free_when_their_lease_runs_out(
-    restart: Callable[[], None], limit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """The slots of one limit are given back after the restart; those of the other could not be
+    given back.
+    """
     monkeypatch.setattr(
         quota, "concurrency", partial(concurrency, lease_duration=SHORTEST_LEASE_SECONDS)
     )
-    slots = NodeSlots(limit)
+    kept = NodeSlots(KEPT)
+    kept.take("a", 2)
+    monkeypatch.setattr(quota, "concurrency", concurrency)
+    slots, other = NodeSlots(RETURNED), NodeSlots(RETURNED)
     slots.take("a", 2)
     with temporary_settings(
         {PREFECT_API_URL: f"http://{HOST}:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
     ):
-        slots.give_back("a")
+        kept.give_back("a")
     restart()
-    assert taken(limit) == 2
-    wait_until(lambda: taken(limit) == 0, SHORTEST_LEASE_SECONDS + 60)
+    assert (taken(RETURNED), taken(KEPT)) == (2, 2)
+    slots.give_back("a")
+    assert taken(RETURNED) == 0
+    other.take("b", 2)
+    other.give_back_all()
+    wait_until(lambda: taken(KEPT) == 0, SHORTEST_LEASE_SECONDS + 60)

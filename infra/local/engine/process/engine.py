@@ -83,7 +83,7 @@ class ProcessEngine(ExclusiveEngine):
         if entrypoint and problem:
             return (
                 "ContainerEntrypoint: its program expects its files at /opt/ml, and process nodes"
-                " get no /opt/ml of their own here ({problem}). Start the local platform as root,"
+                f" get no /opt/ml of their own here ({problem}). Start the local platform as root,"
                 " allow user namespaces for your user, or start it with --engine container."
             )
         if arguments and not entrypoint:

@@ -12,7 +12,7 @@ from nodesweep.scaling.formats import (
     format_value,
 )
 from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
-from nodesweep.scaling.report.frames import Field, model_frame
+from nodesweep.scaling.report.frames import Field, model_frame, with_interval
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import (
     Format,
@@ -28,14 +28,8 @@ _BRIEF = ("instance type", "N", "T", "cost", "front", "verdict", "S", "E", "n")
 _FIELDS = {
     "instance_type": Field("instance_type", "instance type", "string"),
     "nodes": Field("nodes", "node count N", "Int64"),
-    **{
-        f"{name}{end}": Field(f"{path}.{end[1:]}" if end else name, meaning)
-        for name, path, meaning in (
-            ("train_seconds", "train_interval", "median train time"),
-            ("total_usd", "total_usd_interval", "median cost of a run"),
-        )
-        for end in ("", "_low", "_high", "_level")
-    },
+    **with_interval("train_seconds", "train_seconds", "median train time", "train_interval"),
+    **with_interval("total_usd", "total_usd", "median cost of a run", "total_usd_interval"),
     "on_front": Field("on_front", "no other is both faster and cheaper", "boolean"),
     "speedup": Field("speedup", "speedup within the type"),
     "efficiency": Field("efficiency", "efficiency within the type"),

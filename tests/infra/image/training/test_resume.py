@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import pickletools
 import re
+import shutil
 import subprocess
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,52 +75,93 @@ def compare(resumed: dict[str, Any], whole: dict[str, Any], tolerance: float) ->
     assert 0 < resumed["train_seconds"] < clock - 1
 
 
+@contextmanager
+def trainings_in(folder: Path, python: str, data: Path) -> Iterator[Trainings]:
+    running = Trainings(python, data, folder)
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path) -> Path:
+    """The checkpoints of a run of one process that was killed; each test gets a copy."""
+    folder = tmp_path_factory.mktemp("cut")
+    checkpoints = folder / "checkpoints"
+    with trainings_in(folder, image_python, digits) as trainings:
+        started = trainings.start(*ALWAYS, "--checkpoint-dir", str(checkpoints))
+        kill_when_checkpointed(checkpoints / "last.ckpt", [started])
+        assert not (trainings.output() / "data" / "metrics.json").exists()
+    return checkpoints
+
+
+@pytest.fixture
+def checkpoints(cut: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(cut, tmp_path / "checkpoints"))
+
+
+@pytest.fixture(scope="module")
+def whole(
+    tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path
+) -> dict[str, Any]:
+    """The metrics of a run of one process that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    with trainings_in(folder, image_python, digits) as trainings:
+        succeed(trainings.start(*RUN))
+        return trainings.metrics()
+
+
+@pytest.fixture(scope="module")
+def whole_on_two(
+    tmp_path_factory: pytest.TempPathFactory, image_python: str, digits: Path
+) -> dict[str, Any]:
+    """The same on two nodes."""
+    folder = tmp_path_factory.mktemp("whole-on-two")
+    with trainings_in(folder, image_python, digits) as trainings:
+        succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))
+        return trainings.metrics("127.0.8.1")
+
+
 def test_a_run_cut_between_checkpoints_ends_as_one_that_was_not(
-    trainings: Trainings, tmp_path: Path
+    trainings: Trainings, checkpoints: Path, whole: dict[str, Any]
 ) -> None:
-    folder = tmp_path / "checkpoints"
-    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
-    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
-    assert not (trainings.output() / "data" / "metrics.json").exists()
-    succeed(trainings.start(*arguments))
-    succeed(trainings.start(*RUN, node="whole"))
-    compare(trainings.metrics(), trainings.metrics("whole"), SAME)
+    succeed(trainings.start(*ALWAYS, "--checkpoint-dir", str(checkpoints)))
+    compare(trainings.metrics(), whole, SAME)
     assert (trainings.output() / "model" / "best.ckpt").is_file()
-    assert list(folder.iterdir()) == []  # the next run starts at its beginning
+    assert list(checkpoints.iterdir()) == []  # the next run starts at its beginning
 
 
-def test_two_nodes_resume_from_rank_0s_checkpoint(trainings: Trainings, tmp_path: Path) -> None:
+def test_two_nodes_resume_from_rank_0s_checkpoint(
+    trainings: Trainings, tmp_path: Path, whole_on_two: dict[str, Any]
+) -> None:
     """The other node is sent rank 0's file: what lies on its own disk may be missing or older."""
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))
     first, second = two_nodes(trainings, *arguments)
     succeed(first, second)
-    succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))
-    compare(trainings.metrics("127.0.9.1"), trainings.metrics("127.0.8.1"), SAME_OVER_RANKS)
+    compare(trainings.metrics("127.0.9.1"), whole_on_two, SAME_OVER_RANKS)
 
 
-def test_a_run_cut_on_one_node_goes_on_on_two(trainings: Trainings, tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
-    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
-    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
-    succeed(*two_nodes(trainings, *arguments))
-    succeed(trainings.start(*RUN, node="whole"))
-    compare(trainings.metrics("127.0.9.1"), trainings.metrics("whole"), SAME_OVER_RANKS)
+def test_a_run_cut_on_one_node_goes_on_on_two(
+    trainings: Trainings, checkpoints: Path, whole: dict[str, Any]
+) -> None:
+    succeed(*two_nodes(trainings, *ALWAYS, "--checkpoint-dir", str(checkpoints)))
+    compare(trainings.metrics("127.0.9.1"), whole, SAME_OVER_RANKS)
 
 
 def test_a_checkpoint_of_another_run_is_refused_and_half_a_one_left_aside(
-    trainings: Trainings, tmp_path: Path
+    trainings: Trainings, checkpoints: Path
 ) -> None:
-    folder = tmp_path / "checkpoints"
-    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
-    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
+    arguments = (*ALWAYS, "--checkpoint-dir", str(checkpoints))
+    last = checkpoints / "last.ckpt"
     process = trainings.start(*arguments, "--seed", "7")
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1
     assert "seed 0" in errors.splitlines()[-1] and " 7: " in errors.splitlines()[-1]
     assert "Traceback" not in errors
-    (folder / "last.ckpt").write_bytes((folder / "last.ckpt").read_bytes()[:1000])
+    last.write_bytes(last.read_bytes()[:1000])
     process = trainings.start(*arguments)
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 0
@@ -132,13 +176,11 @@ TORCH_2_1_LOADS = re.compile(
 
 
 def test_a_checkpoint_runs_nothing_on_any_pytorch(
-    trainings: Trainings, tmp_path: Path, image_python: str
+    trainings: Trainings, checkpoints: Path, tmp_path: Path, image_python: str
 ) -> None:
     """The variable has torch.load do what it did before 2.6 where nobody says otherwise."""
-    folder, planted = tmp_path / "checkpoints", tmp_path / "planted"
-    arguments = (*ALWAYS, "--checkpoint-dir", str(folder))
-    kill_when_checkpointed(folder / "last.ckpt", [trainings.start(*arguments)])
-    with zipfile.ZipFile(folder / "last.ckpt") as archive:
+    last, planted = checkpoints / "last.ckpt", tmp_path / "planted"
+    with zipfile.ZipFile(last) as archive:
         [pickled] = [name for name in archive.namelist() if name.endswith("data.pkl")]
         operations = pickletools.genops(archive.read(pickled))
         used = {str(argument) for code, argument, _ in operations if code.name == "GLOBAL"}
@@ -150,7 +192,8 @@ def test_a_checkpoint_runs_nothing_on_any_pytorch(
         f"        return pathlib.Path.touch, (pathlib.Path({str(planted)!r}),)\n"
         "torch.save(Hostile(), sys.argv[1])\n"
     )
-    subprocess.run([image_python, "-c", hostile, str(folder / "last.ckpt")], check=True)
+    subprocess.run([image_python, "-c", hostile, str(last)], check=True)
+    arguments = (*ALWAYS, "--checkpoint-dir", str(checkpoints))
     process = trainings.start(*arguments, TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD="1")
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1 and "eights" in errors, errors
@@ -158,17 +201,16 @@ def test_a_checkpoint_runs_nothing_on_any_pytorch(
 
 
 def test_sharded_training_resumes_with_its_optimiser_and_learns_what_ddp_learns(
-    trainings: Trainings, tmp_path: Path, image_python: str
+    trainings: Trainings, tmp_path: Path, image_python: str, whole_on_two: dict[str, Any]
 ) -> None:
     """FSDP on two nodes without a GPU, cut and resumed, against DDP that nobody cut."""
     folder = tmp_path / "checkpoints"
     arguments = (*ALWAYS, "--strategy", "fsdp", "--checkpoint-dir", str(folder))
     kill_when_checkpointed(folder / "last.ckpt", two_nodes(trainings, *arguments))
     succeed(*two_nodes(trainings, *arguments))
-    succeed(*two_nodes(trainings, *RUN, prefix="127.0.8"))
     sharded = trainings.metrics("127.0.9.1")
     assert sharded["world"]["strategy"] == "fsdp"
-    compare(sharded, trainings.metrics("127.0.8.1"), 0.02)
+    compare(sharded, whole_on_two, 0.02)
     best = trainings.output("127.0.9.1") / "model" / "best.ckpt"
     program = (
         "import sys, torch; print(sum(p.numel() for p in"

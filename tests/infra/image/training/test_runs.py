@@ -72,8 +72,33 @@ def check(metrics: Mapping[str, Any], *, steps: int = STEPS) -> None:
     assert metrics["versions"]["torch"] and metrics["device"]["type"] == "cpu"
 
 
-def test_one_process_by_hand(trainings: Trainings) -> None:
-    printed = succeed(trainings.start(*QUICK, *EXCLUDE))
+def _listening(pid: int) -> set[str]:
+    """Addresses and ports on which the process's sockets listen, as the kernel writes them."""
+    with suppress(OSError):  # it has ended, or a descriptor was closed meanwhile
+        sockets = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
+        rows = [
+            line.split()
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+        ]
+        return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+    return set()
+
+
+@pytest.fixture(scope="module")
+def alone(
+    image_python: str, digits: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Trainings, str]:
+    """One process by hand, and what it printed."""
+    trainings = Trainings(image_python, digits, tmp_path_factory.mktemp("alone"))
+    try:
+        return trainings, succeed(trainings.start(*QUICK, *EXCLUDE))
+    finally:
+        trainings.end()
+
+
+def test_one_process_by_hand(alone: tuple[Trainings, str]) -> None:
+    trainings, printed = alone
     metrics = trainings.metrics()
     check(metrics)
     assert metrics["world"] == {
@@ -89,19 +114,33 @@ def test_one_process_by_hand(trainings: Trainings) -> None:
     assert not (trainings.output() / "input" / "prepared").exists()
 
 
-def test_two_nodes_do_the_same_work_as_one(trainings: Trainings) -> None:
-    succeed(*two_nodes(trainings, *QUICK, *EXCLUDE))
-    succeed(trainings.start(*QUICK, *EXCLUDE, node="alone"))
-    together, alone = trainings.metrics("127.0.9.1"), trainings.metrics("alone")
+def test_two_nodes_do_the_same_work_as_one_and_listen_on_loopback_alone(
+    trainings: Trainings, alone: tuple[Trainings, str]
+) -> None:
+    """torch's store has no password: whoever reaches it by the machine's outer address could read
+    and change what the ranks agree on.
+    """
+    processes = two_nodes(trainings, *QUICK, *EXCLUDE)
+    seen: set[str] = set()
+    while any(process.poll() is None for process in processes):
+        for process in processes:
+            seen |= _listening(process.pid)
+        time.sleep(0.05)
+    succeed(*processes)
+    # little-endian: 127.0.9.1 is 0109007F
+    addresses = {address.partition(":")[0] for address in seen}
+    assert "0109007F" in addresses, "the store, at its node's own address"
+    assert [address for address in addresses if not address.endswith("7F")] == []
+    together, by_itself = trainings.metrics("127.0.9.1"), alone[0].metrics()
     check(together)
     assert together["world"] == {
         "nodes": 2, "processes_per_node": 1, "world_size": 2, "backend": "gloo",
         "launcher": "plain", "strategy": "ddp",
     }  # fmt: skip
     assert together["rank_step_spread_seconds"] >= 0
-    assert together["samples"] == alone["samples"]
+    assert together["samples"] == by_itself["samples"]
     assert together["final_metric"]["value"] == pytest.approx(
-        alone["final_metric"]["value"], abs=0.01
+        by_itself["final_metric"]["value"], abs=0.01
     )
     assert not (trainings.output("127.0.9.2") / "data").exists()  # rank 0 alone writes
     assert not (trainings.output("127.0.9.2") / "model").exists()
@@ -127,8 +166,11 @@ def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> N
     assert [entry["step"] for entry in metrics["validations"]] == [10, 20, 24]
 
 
-def test_resnet18_trains_on_the_digits_images(trainings: Trainings, tmp_path: Path) -> None:
-    arguments = ("--model", "resnet18", "--global-batch-size", "64", "--max-steps", "6")
+def test_resnet18_trains_on_the_digits_images_after_the_boot_barrier(
+    trainings: Trainings, tmp_path: Path
+) -> None:
+    """One epoch of 44 steps, in which it learns them."""
+    arguments = ("--model", "resnet18", "--global-batch-size", "64", "--passes-per-epoch", "2")
     rate = (
         "--learning-rate-rule",
         "sqrt",
@@ -137,18 +179,9 @@ def test_resnet18_trains_on_the_digits_images(trainings: Trainings, tmp_path: Pa
         "--learning-rate",
         "0.001",
     )
-    succeed(trainings.start(*arguments, *rate, *EXCLUDE, TENSORBOARD_DIR=str(tmp_path / "board")))
-    assert list((tmp_path / "board").glob("events.*"))
-    metrics = trainings.metrics()
-    check(metrics, steps=6)
-    assert metrics["model"] == {"name": "resnet18", "parameters": 11_172_810}
-    assert metrics["learning_rate"] == pytest.approx(0.002)
-    assert (metrics["learning_rate_rule"], metrics["base_global_batch_size"]) == ("sqrt", 16)
-
-
-def test_the_run_starts_after_the_boot_barrier(trainings: Trainings, tmp_path: Path) -> None:
-    barrier = tmp_path / "barrier"
-    process = trainings.start(*QUICK, SM_BOOT_BARRIER_DIR=str(barrier))
+    board, barrier = tmp_path / "board", tmp_path / "barrier"
+    variables = {"TENSORBOARD_DIR": str(board), "SM_BOOT_BARRIER_DIR": str(barrier)}
+    process = trainings.start(*arguments, *rate, *EXCLUDE, **variables)
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not (barrier / "ready").exists():
         assert process.poll() is None and time.monotonic() < deadline
@@ -156,17 +189,19 @@ def test_the_run_starts_after_the_boot_barrier(trainings: Trainings, tmp_path: P
     opened = time.time()
     (barrier / "go").touch()
     succeed(process)
-    assert trainings.metrics()["run_start_unix_seconds"] >= opened
+    assert list(board.glob("events.*"))
+    metrics = trainings.metrics()
+    assert metrics["run_start_unix_seconds"] >= opened
+    check(metrics, steps=44)
+    assert metrics["final_metric"]["value"] > 0.8
+    assert metrics["model"] == {"name": "resnet18", "parameters": 11_172_810}
+    assert metrics["learning_rate"] == pytest.approx(0.002)
+    assert (metrics["learning_rate_rule"], metrics["base_global_batch_size"]) == ("sqrt", 16)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--label-column", "digit"), "--label-column 'digit'"),
-        (
-            ("--global-batch-size", "100000"),
-            "1438 training rows",
-        ),
         (("--format", "csv"), "--format csv"),
         (("--precision", "bf16"), "--precision bf16"),
     ],
@@ -190,33 +225,3 @@ def test_a_node_whose_peer_dies_ends_too(trainings: Trainings) -> None:
     processes[1].kill()
     processes[0].communicate(timeout=60)
     assert processes[0].returncode not in (0, None)
-
-
-def _listening(pid: int) -> set[str]:
-    """Addresses and ports on which the process's sockets listen, as the kernel writes them."""
-    with suppress(OSError):  # it has ended, or a descriptor was closed meanwhile
-        sockets = {os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir()}
-        rows = [
-            line.split()
-            for table in ("tcp", "tcp6")
-            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
-        ]
-        return {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
-    return set()
-
-
-def test_emulated_nodes_listen_on_loopback_alone_while_they_train(trainings: Trainings) -> None:
-    """torch's store has no password: whoever reaches it by the machine's outer address could read
-    and change what the ranks agree on.
-    """
-    processes = two_nodes(trainings, *QUICK)
-    seen: set[str] = set()
-    while any(process.poll() is None for process in processes):
-        for process in processes:
-            seen |= _listening(process.pid)
-        time.sleep(0.05)
-    succeed(*processes)
-    # little-endian: 127.0.9.1 is 0109007F
-    addresses = {address.partition(":")[0] for address in seen}
-    assert "0109007F" in addresses, "the store, at its node's own address"
-    assert [address for address in addresses if not address.endswith("7F")] == []

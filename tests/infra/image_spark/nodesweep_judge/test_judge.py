@@ -18,7 +18,7 @@ from nodesweep.tasks.dataset.validation import validate_tables
 from tests.infra.image_spark.judged_data import CASES
 
 QUICK = sorted(set(CASES) - {"types", "faults", "no values"})
-"""Those of few expectations; the others are judged by Spark itself, in test_judge_on_nodes.py."""
+"""Those of few expectations; Spark itself judges the others, in test_judge_on_spark_35.py."""
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 
 

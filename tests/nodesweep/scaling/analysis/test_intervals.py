@@ -225,13 +225,15 @@ def test_an_interval_contains_its_bounds_and_what_lies_between():
     "fields", [{"low": float("nan")}, {"high": float("inf")}, {"level": 1.0}, {"width": 1.0}]
 )
 def test_an_interval_of_other_than_finite_numbers_is_refused(fields):
-    with pytest.raises(ValidationError, match=next(iter(fields))):
+    with pytest.raises(ValidationError) as refused:
         Interval(**{"low": 1.0, "high": 2.0, **fields})
+    assert [error["loc"] for error in refused.value.errors()] == [tuple(fields)]
 
 
 def test_times_that_are_no_times_are_refused(snapshot):
-    with pytest.raises(ValueError, match="values: got nan"):
+    with pytest.raises(ValueError) as refused:
         median_interval([1.0, float("nan"), 2.0])
+    assert str(refused.value) == snapshot
     with pytest.raises(ValueError) as refused:
         ratio_interval([1.0, 2.0, 3.0], [1.0, 0.0, 2.0])
     assert str(refused.value) == snapshot

@@ -1,4 +1,4 @@
-"""How the words of a recommendation compare two measured counts."""
+"""The words with which a recommendation compares two measured counts."""
 
 from __future__ import annotations
 

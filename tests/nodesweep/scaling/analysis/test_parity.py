@@ -1,4 +1,4 @@
-"""Whether a point trained the baseline's model: the rule, and the t-test against scipy's."""
+"""The rule for training the baseline's model, and the t-test against SciPy's."""
 
 from __future__ import annotations
 
@@ -75,15 +75,17 @@ def test_without_a_metric_at_the_baseline_parity_is_unknown(snapshot):
     assert judge_parity(metric, [0.9], None, [], target).verdict == "reached_target"
 
 
-def test_a_point_without_the_baselines_metric_is_not_shown_to_be_the_same_model():
+def test_a_point_without_the_baselines_metric_is_not_shown_to_be_the_same_model(snapshot):
     base, rule = (
         FinalMetric(name="val", value=0.9, goal="maximize"),
         ParityConfig(target_metric=0.9),
     )
     partial = judge_parity(None, [0.9] * 4, base, [0.9], rule, runs=5)
-    assert (partial.verdict, partial.reason) == ("different", "1 of 5 runs gave no final metric")
+    assert partial.verdict == "different"
+    assert partial.reason == snapshot
     mixed = judge_parity(None, [0.9, 0.4], base, [0.9], rule, runs=2)
-    assert (mixed.verdict, mixed.reason) == ("different", "its runs gave different final metrics")
+    assert mixed.verdict == "different"
+    assert mixed.reason == snapshot
 
 
 def test_another_metric_reaches_no_target(snapshot):

@@ -22,6 +22,7 @@ from nodesweep.scaling.analysis.measured_count import cost_change
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.recommend import pareto_front, recommend
 from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from tests.nodesweep.scaling.conftest import summarise
 
@@ -345,12 +346,10 @@ def test_the_first_count_that_is_as_fast_is_named(seconds):
             for n, each in enumerate(seconds, start=1)
             if n < choice.nodes and each <= seconds[choice.nodes - 1]
         ]
-        assert ("not faster than" in choice.reason) == (bool(earlier) and choice.nodes > 1)
-        if earlier and choice.nodes > 1:
-            assert (
-                f"not faster than {'1 node' if earlier[0] == 1 else f'{earlier[0]} nodes'}"
-                in choice.reason
-            )
+        is_slower = bool(earlier) and choice.nodes > 1
+        assert ("faster than" in choice.reason) == is_slower
+        if is_slower:
+            assert f" than {nodes_text(earlier[0])}" in choice.reason
 
 
 @pytest.mark.parametrize("deadline", [None, 60.0])

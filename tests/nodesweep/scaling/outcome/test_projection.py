@@ -191,37 +191,43 @@ def test_a_probe_that_was_cut_off_and_tells_not_of_how_many_steps_is_no_whole_ru
 
 
 COMPLETE = {"planned_steps": 2000, "ended": "complete"}
-MADE, PLANNED = "how many steps it ran", "how many steps a whole run has"
 
 
 @pytest.mark.parametrize(
-    ("metrics", "logged", "why"),
+    ("metrics", "logged", "is_whole"),
     [
-        ({}, {}, f"the program does not report {MADE} and {PLANNED}, so"),
-        ({"steps": 80}, {}, f"the program does not report {PLANNED}, so"),
-        ({}, {"planned_steps": 500.0}, f"the program does not report {MADE}, so"),
-        ({}, {"steps": 120.0, "planned_steps": 100.0}, "it ran 120 steps, and that a whole run"),
-        ({}, {"steps": 2000.0, "planned_steps": 2000.0}, "reports that a whole run has no more"),
-        ({"steps": 50}, {"planned_steps": 500.0}, "no steady step was timed among the 50 of 500"),
-        ({}, {"steps": 80.0, "planned_steps": 80.0}, None),
-        ({"steps": 80}, {"planned_steps": 80.0}, None),
-        ({"steps": 2000, "probe": COMPLETE}, {}, None),
-        ({"steps": 2001, "probe": COMPLETE}, {}, None),
+        ({}, {}, False),
+        ({"steps": 80}, {}, False),
+        ({}, {"planned_steps": 500.0}, False),
+        ({}, {"steps": 120.0, "planned_steps": 100.0}, False),
+        ({}, {"steps": 2000.0, "planned_steps": 2000.0}, False),
+        ({}, {"steps": 80.0, "planned_steps": 80.0}, True),
+        ({"steps": 80}, {"planned_steps": 80.0}, True),
+        ({"steps": 2000, "probe": COMPLETE}, {}, True),
+        ({"steps": 2001, "probe": COMPLETE}, {}, True),
     ],
 )
-def test_only_what_is_known_to_be_whole_is_taken_for_whole(metrics, logged, why):
+def test_only_what_is_known_to_be_whole_is_taken_for_whole(metrics, logged, is_whole, snapshot):
     """A program that ends early and says no more than train_seconds=…: 60 s may be all of it."""
     numbers = {"train_seconds": 60.0, "world_size": 2.0, **logged}
     outcome = read_logged_run(Logged(numbers, frozenset({2})), metrics, Environment=ASKED)
-    if why is None:
-        assert outcome.unprojected is None and outcome.train_seconds_by["projected"] == 60.0
+    assert (outcome.unprojected is None) == is_whole
+    if is_whole:
+        assert outcome.train_seconds_by["projected"] == 60.0
     else:
-        assert why in outcome.unprojected
+        assert outcome.unprojected == snapshot
         assert (outcome.train_clock, outcome.train_seconds_by) == (None, {})
     unasked = read_logged_run(Logged(numbers, frozenset({2})), metrics)
-    part = why is not None and why.startswith("no steady step")
-    assert (unasked.unprojected is None) != part
-    assert unasked.train_seconds_by.get("logged") == (None if part else 60.0)
+    assert unasked.unprojected is None
+    assert unasked.train_seconds_by["logged"] == 60.0
+
+
+def test_steps_of_which_none_was_timed_foretell_nothing(snapshot):
+    logged = Logged({"train_seconds": 60.0, "planned_steps": 500.0}, frozenset({2}))
+    for environment in ({"Environment": ASKED}, {}):
+        outcome = read_logged_run(logged, {"steps": 50}, **environment)
+        assert (outcome.train_clock, outcome.train_seconds_by) == (None, {})
+        assert outcome.unprojected == snapshot
 
 
 def test_steps_of_the_file_and_of_the_log_make_one_projection():

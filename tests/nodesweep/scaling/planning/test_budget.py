@@ -1,4 +1,4 @@
-"""What a sweep's jobs were billed, and which attempts its budget and sweep.max_retries still
+"""The bill of a sweep's jobs, and which attempts its budget and sweep.max_retries still
 allow.
 """
 

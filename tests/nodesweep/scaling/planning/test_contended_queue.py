@@ -122,7 +122,7 @@ def _queue(config):
 
 
 def earlier_of(make_config, shares, **sweep):
-    """What a sweep left that ran as `shares` says."""
+    """Return the outcomes of a sweep that ran as `shares` says."""
     queue = queue_of(make_config, repeats=1, **sweep)
     play(queue, shares)
     return queue.outcomes

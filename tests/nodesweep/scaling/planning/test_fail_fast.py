@@ -1,4 +1,4 @@
-"""What a sweep starts next, and when it gives up, as decisions over values."""
+"""The next start of a sweep, and when it gives up, as decisions over values."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ def test_new_code_runs_alone_and_small_until_it_is_proven(
     assert next_to_start(waiting, running, is_proven) == place
 
 
-def test_nothing_waits() -> None:
-    with pytest.raises(ValueError, match="no attempt waits"):
+def test_nothing_waits(snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(ValueError) as refused:
         next_to_start([], 0, True)
+    assert str(refused.value) == snapshot
 
 
 def test_smoke_is_for_sweeps_with_larger_jobs(make_config):

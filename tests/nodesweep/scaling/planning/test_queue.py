@@ -1,6 +1,4 @@
-"""What a sweep does next: every decision without Prefect, without a platform and without a
-clock.
-"""
+"""The decisions of a sweep, without Prefect, a platform or a clock."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def assert_valid(request: dict[str, Any], shape: StructureShape) -> None:
 
 
 def model_problems(value: Any, shape: Shape, path: str = "") -> list[str]:
-    """What ParamValidator leaves out: maxima, patterns and enumerations of the service's model."""
+    """Check what ParamValidator leaves out: maxima, patterns and enumerations of the model."""
     found = []
     size = len(value) if hasattr(value, "__len__") else value
     most, pattern, allowed = (shape.metadata.get(key) for key in ("max", "pattern", "enum"))

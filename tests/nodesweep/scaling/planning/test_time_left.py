@@ -1,4 +1,4 @@
-"""How long a sweep still takes, worked out by hand."""
+"""The remaining time of a sweep, worked out by hand."""
 
 from __future__ import annotations
 

@@ -210,7 +210,8 @@ def test_the_bound_counts_every_attempt_at_its_limit(config, snapshot):
     once = config(engine="spark", sections={"sweep": {"node_counts": [1], "max_attempts": 1}})
     assert validation_bound(once, DOLLAR)[1] == snapshot
     usd, how = validation_bound(asked, unknown_price("ml.m5.4xlarge", "nobody said"))
-    assert (usd, how) == (None, "no price for a Processing job on ml.m5.4xlarge: nobody said")
+    assert usd is None
+    assert how == snapshot
 
 
 def test_the_plans_bound_has_the_validation_in_it_once_its_price_is_known(

@@ -66,8 +66,9 @@ pytestmark = [
 
 
 def measure(page: str, width: int, dark: bool, folder: Path) -> dict[str, Any]:
-    """What the browser made of the page in a frame of that width; fails where its console has a
-    complaint.
+    """Return the browser's measures of the page in a frame of that width.
+
+    Fails if its console has a complaint.
     """
     source = folder / "frame.html"
     source.write_text(FRAME.format(width=width, page=html.escape(page)), encoding="utf-8")

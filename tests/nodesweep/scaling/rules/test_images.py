@@ -1,4 +1,4 @@
-"""What an image's name tells of a distribution option, and the hints that go with a plan."""
+"""Facts that an image's name tells about a distribution option, and the hints of a plan."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_mpi4py_is_asked_for_where_it_may_be_missing(kind, check, snapshot):
         f"{DLC}/pytorch-training:2.10.0-gpu-py313-cu130",
     )
     assert check(raw, "ml.p4d.24xlarge", {"base_image": new})[1] == snapshot
-    assert any("must contain mpi4py" in hint for hint in check(raw, "ml.p4d.24xlarge")[1])
+    assert any("mpi4py" in hint for hint in check(raw, "ml.p4d.24xlarge")[1])
     assert not any(
         "mpi4py" in hint for hint in check(raw, "ml.p4d.24xlarge", {"base_image": old})[1]
     )
@@ -167,14 +167,11 @@ def test_parameter_server_says_what_it_is(check, snapshot):
     assert check({"kind": "parameter_server"}, "ml.m5.xlarge")[1] == snapshot
 
 
-def test_smddp_on_p3_says_what_to_expect(check):
-    for instance_type, said in (("ml.p3.16xlarge", True), ("ml.p4d.24xlarge", False)):
-        assert (
-            any(
-                "no longer optimised" in hint for hint in check({"kind": "smddp"}, instance_type)[1]
-            )
-            is said
-        )
+def test_smddp_on_p3_says_what_to_expect(check, snapshot):
+    hints = check({"kind": "smddp"}, "ml.p3.16xlarge")[1]
+    assert [
+        hint for hint in hints if hint not in check({"kind": "smddp"}, "ml.p4d.24xlarge")[1]
+    ] == snapshot
 
 
 def test_hints_refuse_nothing(make_config):

@@ -1,4 +1,4 @@
-"""What the facts tell of themselves."""
+"""Properties of the facts."""
 
 from __future__ import annotations
 

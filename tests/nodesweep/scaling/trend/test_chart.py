@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pandas import DataFrame
+from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.scaling.report.model import PlatformFacts
 from nodesweep.scaling.trend.chart import (
@@ -53,6 +54,10 @@ def nights(*medians: float, nodes: int = 1, runs: int = 3) -> list[dict[str, Any
 
 def verdict(*medians: float, tolerance: float = 0.05) -> TrendVerdict:
     return judge_trend(trend(*nights(*medians)), tolerance)
+
+
+def shown(made: TrendVerdict) -> list[str]:
+    return [made.headline, *made.lines]
 
 
 def test_level_of_a_sweep_is_the_median_and_what_its_own_runs_scatter() -> None:
@@ -119,61 +124,74 @@ def test_scatter_of_the_runs_is_the_least_that_sweeps_are_said_to_vary() -> None
     assert judged.sigma == pytest.approx(0.04)
 
 
-def test_verdict_says_what_is_learnt_from_before_it_can_alarm() -> None:
+def test_verdict_says_what_is_learnt_from_before_it_can_alarm(snapshot: SnapshotAssertion) -> None:
     early = verdict(*STEADY[:3])
-    assert (early.headline, early.alarms) == ("Cannot alarm.", ())
+    assert early.alarms == ()
+    assert shown(early) == snapshot
     [count] = early.counts
-    assert count.reason == "3 of 5 sweeps are learnt from; it can from sweep 6 on"
     assert (count.learnt, count.ratio, count.sigma) == (3, None, None)
 
 
-def test_verdict_of_a_slow_sweep_names_the_counts_since_when_and_by_how_much() -> None:
+def test_verdict_of_a_slow_sweep_names_the_counts_since_when_and_by_how_much(
+    snapshot: SnapshotAssertion,
+) -> None:
     fast, slow = nights(*STEADY, 100.0, 100.0), nights(*STEADY, 108.0, 115.0, nodes=8)
     made = judge_trend(trend(*fast, *slow), 0.05)
-    assert made.headline == "Slower at 8 nodes: beyond 5 % and noise."
     assert made.alarms == (8,)
     assert made.counts[1].ratio == pytest.approx(1.15, abs=0.001)
-    assert made.counts[1].since == "sweep-06" and "since sweep-06" in made.lines[2]
-    assert "reference: sweep-01 (the first of the trend)" in made.lines[0]
-    assert "**Slower at 8 nodes" in render_verdict_markdown(made)
+    assert made.counts[1].since == "sweep-06" and "sweep-06" in made.lines[2]
+    assert shown(made) == snapshot(name="terminal")
+    assert render_verdict_markdown(made) == snapshot(name="markdown")
     assert TrendVerdict.model_validate_json(made.model_dump_json()) == made
 
 
-def test_within_the_tolerance_is_no_alarm() -> None:
-    assert verdict(*STEADY, 115.0, tolerance=0.2).headline == "No alarm (tolerance 20 %)."
+def test_within_the_tolerance_is_no_alarm(snapshot: SnapshotAssertion) -> None:
+    made = verdict(*STEADY, 115.0, tolerance=0.2)
+    assert made.alarms == ()
+    assert made.headline == snapshot
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_fewer_than_three_runs_cannot_alarm(runs: int) -> None:
+def test_fewer_than_three_runs_cannot_alarm(runs: int, snapshot: SnapshotAssertion) -> None:
     made = judge_trend(trend(*nights(*[100.0] * 9, runs=runs)), 0.05)
-    assert made.headline == "Cannot alarm."
-    assert f"{runs} run" in made.counts[0].reason and "it takes 3" in made.counts[0].reason
+    assert [each.verdict for each in made.counts] == ["cannot alarm"]
+    assert shown(made) == snapshot
 
 
-def test_count_that_the_latest_sweep_lacks_is_lost_and_one_of_neither_end_is_not_asked() -> None:
+def test_count_that_the_latest_sweep_lacks_is_lost_and_one_of_neither_end_is_not_asked(
+    snapshot: SnapshotAssertion,
+) -> None:
     points = [*nights(*STEADY, 100.0), point(1, 50.0, 2), point(3, 25.0, 4)]
     made = judge_trend(trend(*points), 0.05)
     assert [(each.nodes, each.verdict) for each in made.counts] == [(1, "no alarm"), (2, "lost")]
-    assert made.headline == "No run completed at 2 nodes." and made.alarms == (2,)
+    assert made.alarms == (2,)
+    assert shown(made) == snapshot
 
 
-def test_a_count_that_cannot_alarm_is_said_beside_those_that_can() -> None:
+def test_a_count_that_cannot_alarm_is_said_beside_those_that_can(
+    snapshot: SnapshotAssertion,
+) -> None:
     made = judge_trend(trend(*nights(*STEADY, 100.0), point(6, 50.0, 2)), 0.05)
-    assert made.headline == "Cannot alarm at 2 nodes."
+    assert shown(made) == snapshot
 
 
-def test_pinned_reference_and_an_earlier_sweep_can_be_asked_for() -> None:
+def test_pinned_reference_and_an_earlier_sweep_can_be_asked_for(
+    snapshot: SnapshotAssertion,
+) -> None:
     made = trend(*nights(*STEADY, 120.0, *[120.0] * 5))
     assert judge_trend(made, 0.05).alarms == (1,)
     pinned = judge_trend(made, 0.05, "sweep-06")
     assert (pinned.reference, pinned.pinned, pinned.alarms) == ("sweep-06", True, ())
-    assert "(pinned)" in pinned.lines[0]
-    assert judge_trend(made, 0.05, sweep="sweep-05").headline == "Cannot alarm."
-    with pytest.raises(HistoryError, match="reference: sweep-06 is not in this trend"):
+    assert pinned.lines[0] == snapshot(name="pinned")
+    earlier = judge_trend(made, 0.05, sweep="sweep-05")
+    assert [each.verdict for each in earlier.counts] == ["cannot alarm"]
+    with pytest.raises(HistoryError) as refused:
         judge_trend(made, 0.05, "sweep-06", "sweep-05")
+    assert str(refused.value) == snapshot(name="refused")
 
 
 @pytest.mark.parametrize("tolerance", [-0.1, math.nan, math.inf])
-def test_tolerance_is_a_share(tolerance: float) -> None:
-    with pytest.raises(HistoryError, match="tolerance: got"):
+def test_tolerance_is_a_share(tolerance: float, snapshot: SnapshotAssertion) -> None:
+    with pytest.raises(HistoryError) as refused:
         verdict(*STEADY, tolerance=tolerance)
+    assert str(refused.value) == snapshot

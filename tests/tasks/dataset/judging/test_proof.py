@@ -136,7 +136,7 @@ def _assert_same_report(path: Path, suite: list[ExpectationConfig]) -> tuple[int
 
 
 @pytest.mark.slow
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, suppress_health_check=list(HealthCheck))
 @given(st.data(), st.integers(0, 5), st.integers(1, 3))
 def test_a_report_is_what_great_expectations_alone_would_give(
     tmp_path: Path, data: st.DataObject, rows: int, group: int

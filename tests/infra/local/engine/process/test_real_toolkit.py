@@ -71,6 +71,8 @@ def engine(request, tmp_path, image_store, s3):
     engine.close()
 
 
+once = pytest.mark.parametrize("engine", ["contained"], indirect=True)
+"""For what does not depend on how nodes are kept apart, which test_engine.py tries both ways."""
 REQUIREMENTS = {
     "requirements.txt": "./own\n",
     "own/setup.py": (
@@ -146,7 +148,7 @@ def test_jobs_own_code_and_requirements(engine, own_code_job, image_store, image
     assert not (image_store.resolve(image_uri) / "venv" / packages / "own_requirement.py").exists()
 
 
-@pytest.mark.parametrize("engine", ["contained"], indirect=True)
+@once
 def test_packages_in_a_layer_of_the_image_are_found_and_nothing_is_installed(
     engine, own_code_job, image_store, image_uri, tmp_path
 ):
@@ -218,6 +220,7 @@ def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_
     assert all((node.opt_ml / "code" / "train.py").is_file() for node in nodes)
 
 
+@once
 def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
     engine, own_code_job, tmp_path, image_uri
 ):
@@ -243,6 +246,7 @@ def test_own_code_in_an_image_with_code_in_the_toolkits_folder_does_not_run(
         assert any("is not empty, abandoning unzipping" in text for text in said)
 
 
+@once
 def test_failing_rank_is_the_reason(engine, own_code_job):
     hyperparameters = {**own_code_job.hyperparameters, "boom": "1"}
     result, lines = run(engine, replace(own_code_job, hyperparameters=hyperparameters))
@@ -253,6 +257,7 @@ def test_failing_rank_is_the_reason(engine, own_code_job):
     assert "on rank 1" in result.failure_reason
 
 
+@once
 def test_program_killed_on_one_node(engine, own_code_job):
     """The out-of-memory killer's work, seen through the toolkit: `train` itself lives on and
     reports it.

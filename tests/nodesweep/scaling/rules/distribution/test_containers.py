@@ -1,6 +1,4 @@
-"""What an AWS container and an instance type have to do with each other; each rule with the config
-that breaks it.
-"""
+"""AWS containers and the instance types that they fit; each rule with a config that breaks it."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 SMP = "658645717510.dkr.ecr.us-east-1.amazonaws.com/smdistributed-modelparallel"
 TORCHRUN = {"kind": "torch_distributed"}
 SHIPPED = {"context": "infra/image", "build_args": {"REQUIREMENTS": "requirements-on-dlc.lock"}}
-NO_CODE = "which has no code for the {gpu} of {instance_type}"
 
 
 def uri(tag: str, repository: str = "pytorch-training") -> str:
@@ -44,12 +41,9 @@ def about(word: str, sentences: list[str]) -> list[str]:
 def test_a_gpu_that_the_cuda_has_no_code_for_is_refused(
     tag, repository, instance_type, check, snapshot
 ):
-    (problem,) = about(
-        "no code for", check({"kind": "none"}, instance_type, {"uri": uri(tag, repository)})[0]
-    )
-    assert problem == snapshot
     gpu = load_catalogue().get(instance_type).accelerator
-    assert NO_CODE.format(gpu=gpu, instance_type=instance_type) in problem
+    problems = check({"kind": "none"}, instance_type, {"uri": uri(tag, repository)})[0]
+    (problem,) = about(f" {gpu} of {instance_type}", problems)
     assert problem == snapshot
 
 
@@ -76,9 +70,9 @@ BASE = uri("2.13-cu133-amzn2023-sagemaker", "pytorch")
 
 def test_the_shipped_program_on_a_container_is_held_to_it(check, snapshot):
     problems, hints = check(TORCHRUN, "ml.p3.16xlarge", {**SHIPPED, "base_image": BASE})
-    (problem,) = about("no code for the V100", problems)
+    (problem,) = about("V100", problems)
     assert problem == snapshot
-    assert about("no code for", hints) == []
+    assert about("V100", hints) == []
 
 
 @pytest.mark.parametrize(
@@ -91,8 +85,8 @@ def test_the_shipped_program_on_a_container_is_held_to_it(check, snapshot):
 )
 def test_what_was_built_on_a_container_may_have_another_cuda(image, training, check):
     problems, hints = check(TORCHRUN, "ml.p3.16xlarge", {**image, "base_image": BASE}, **training)
-    assert about("no code for", problems) == []
-    assert len(about("no code for the V100", hints)) == 1
+    assert about("V100", problems) == []
+    assert len(about("V100", hints)) == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +98,7 @@ def test_nothing_is_assumed_of_an_unknown_image(image, check):
 
 def test_a_tag_without_cuda_is_said(check, snapshot):
     image = uri("2.0.1-gpu-py310")
-    (hint,) = about("does not show its CUDA", check(TORCHRUN, "ml.p5.48xlarge", {"uri": image})[1])
+    (hint,) = about("CUDA", check(TORCHRUN, "ml.p5.48xlarge", {"uri": image})[1])
     assert hint == snapshot
 
 
@@ -152,22 +146,20 @@ def test_a_container_for_another_device_is_a_hint(image, instance_type, check, s
         ("2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker", False, True),
     ],
 )
-def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check):
-    problems, hints = check({"kind": "smddp"}, "ml.p4d.24xlarge", {"uri": uri(tag)})
-    assert (
-        len(about("was released without SMDDP, which later patches of it include; check", hints))
-        == said
+def test_smddp_in_a_container_that_was_given_it_later(tag, said, refused, check, snapshot):
+    image = {"uri": uri(tag)}
+    problems, hints = (
+        about("SMDDP", found) for found in check({"kind": "smddp"}, "ml.p4d.24xlarge", image)
     )
-    assert len(about("needs a container with SMDDP", problems)) == refused
-    assert (
-        about("was released without", check(TORCHRUN, "ml.p4d.24xlarge", {"uri": uri(tag)})[1])
-        == []
-    )
+    assert (len(hints), len(problems)) == (said, refused)
+    assert hints + problems == snapshot
+    assert not {*hints} & {*check(TORCHRUN, "ml.p4d.24xlarge", image)[1]}
 
 
-def test_unknown_gpus_are_said(make_config):
+def test_unknown_gpus_are_said(make_config, snapshot):
     row = load_catalogue().get("ml.p2.xlarge").model_copy(update={"accelerator": None})
     config = make_config(training={"instance_type": "ml.p2.xlarge"}, image={"uri": GPU})
     problems, hints = check_distribution(facts_of(config, row))
     assert about("CUDA", problems) == []
-    assert about("which GPUs ml.p2.xlarge has is unknown", hints)
+    (hint,) = about("which GPUs", hints)
+    assert hint == snapshot

@@ -1,4 +1,4 @@
-"""What refuses a distributed job before anything is sent."""
+"""Refusals of a distributed job before anything is sent."""
 
 from __future__ import annotations
 
@@ -77,31 +77,23 @@ def test_the_toolkits_list_of_adapters_is_in_the_catalogue():
 
 
 @pytest.mark.parametrize(
-    ("raw", "environment", "field"),
+    ("raw", "environment", "said"),
     [
-        (
-            {"kind": "mpi", "custom_mpi_options": "-x FI_PROVIDER=efa"},
-            {},
-            "training.distribution.custom_mpi_options: FI_P",
-        ),
-        (
-            {"kind": "none"},
-            {"FI_PROVIDER": "efa", RDMA: "1"},
-            f"training.environment: {RDMA}=1 and FI_PROVIDER=efa, but",
-        ),
-        ({"kind": "pytorchddp"}, {}, "training.distribution.kind: FI_PROVIDER=efa, but"),
-        ({"kind": "mpi"}, {}, None),  # efa_flags gives nothing where there is no adapter
-        ({"kind": "torch_distributed"}, {"FI_PROVIDER": "tcp"}, None),
+        ({"kind": "mpi", "custom_mpi_options": "-x FI_PROVIDER=efa"}, {}, True),
+        ({"kind": "none"}, {"FI_PROVIDER": "efa", RDMA: "1"}, True),
+        ({"kind": "pytorchddp"}, {}, True),
+        ({"kind": "mpi"}, {}, False),  # efa_flags gives nothing where there is no adapter
+        ({"kind": "torch_distributed"}, {"FI_PROVIDER": "tcp"}, False),
     ],
 )
-def test_flags_of_an_adapter_that_is_not_there_are_a_hint(raw, environment, field, check):
+def test_flags_of_an_adapter_that_is_not_there_are_a_hint(raw, environment, said, check, snapshot):
     problems, hints = check(raw, "ml.g4dn.xlarge", environment=environment)
-    found = [hint for hint in hints if "has no Elastic Fabric Adapter; NCCL warns" in hint]
-    assert [hint.startswith(field) for hint in found] == [True] * bool(field)
+    found = [hint for hint in hints if "NCCL warns" in hint]
     assert problems == []
-    assert not [
-        hint for hint in check(raw, "ml.g5.48xlarge", environment={})[1] if "has no Elastic" in hint
-    ]
+    assert bool(found) is said
+    assert found == snapshot
+    on_adapter = check(raw, "ml.g5.48xlarge", environment={})[1]
+    assert not [hint for hint in on_adapter if "NCCL warns" in hint]
 
 
 def test_rdma_is_neither_refused_nor_demanded_where_nobody_knows_of_it(check, snapshot):
@@ -128,10 +120,8 @@ def test_a_launcher_is_refused_where_nobody_knows_how_many_ranks_it_starts(raw, 
     assert problem == snapshot
 
 
-def test_a_kind_without_the_field_is_told_which_has_it(check):
-    problems = check({"kind": "pytorchddp"}, "ml.p6e-gb200.36xlarge")[0]
-    remedy = "has no such field: use kind torch_distributed, or use another instance type"
-    assert [problem for problem in problems if problem.endswith(f"kind pytorchddp {remedy}")]
+def test_a_kind_without_the_field_is_told_which_has_it(check, snapshot):
+    assert check({"kind": "pytorchddp"}, "ml.p6e-gb200.36xlarge")[0] == snapshot
 
 
 def test_ranks_that_were_given_are_taken_and_said_to_be_unchecked(check, snapshot):
@@ -186,67 +176,49 @@ MPI_KINDS = ["mpi", "horovod", "pytorchddp", "smddp", "smp_v1"]
 
 
 @pytest.mark.parametrize(
-    ("raw", "instance_type", "message"),
+    ("raw", "instance_type"),
     [
-        ({"kind": "smddp"}, "ml.g5.12xlarge",
-         "training.instance_type: ml.g5.12xlarge has no smddp; SMDDP's list names"
-         " ml.p3.16xlarge, "),
-        ({"kind": "smddp"}, "ml.p5.48xlarge", "ml.p5.48xlarge has no smddp"),
-        ({"kind": "torch_distributed", "smddp": True}, "ml.p3.16xlarge",
-         "training.distribution.smddp: ml.p3.16xlarge has no AllGather of SMDDP;"
-         " AWS's list names ml.p4d.24xlarge, ml"),
-        (SMP_V1, "ml.m5.xlarge", "training.instance_type: ml.m5.xlarge has no smp_v1"),
-        (SMP_V2, "ml.p3.16xlarge", "training.instance_type: ml.p3.16xlarge has no smp_v2"),
-        ({"kind": "trainium"}, "ml.p4d.24xlarge",
-         "ml.p4d.24xlarge has no NeuronCores; kind trainium needs ml.trn1.*"),
-        ({"kind": "mpi"}, "ml.trn1.32xlarge",
-         "training.distribution.kind: mpi does not start on ml.trn1.32xlarge"),
-        ({"kind": "parameter_server"}, "ml.trn1.2xlarge",
-         "Trainium supports kinds trainium and torch_distributed"),
-        ({"kind": "mpi", "processes_per_node": 64}, "ml.p4d.24xlarge",
-         "training.distribution.processes_per_node: 64 is more than the 8 accelerators"),
-        ({"kind": "torch_distributed", "processes_per_node": 33}, "ml.trn1.32xlarge",
-         "use at most 32"),
-        ({**SMP_V1, "partitions": 3}, "ml.p3.16xlarge",
-         "training.distribution.partitions: 3 partitions do not divide"
-         " the 8 processes of 1 nodes x 8"),
-        ({**SMP_V1, "partitions": 4, "tensor_parallel_degree": 4}, "ml.p3.16xlarge",
-         "4 partitions x tensor degree 4 do not divide the 8 processes"),
-        ({**SMP_V1, "sharded_data_parallel_degree": 3}, "ml.p3.16xlarge",
-         "training.distribution.sharded_data_parallel_degree: 3 does not divide the 4 replicas"),
-        ({"kind": "smp_v1", "partitions": 2}, "ml.p3.16xlarge",
-         "training.distribution.ddp: more processes than partitions"),
-        ({**SMP_V1, "microbatches": 3}, "ml.p3.16xlarge",
-         "training.distribution.microbatches: 3 do not divide the per-replica batch of 16"
-         " on 1 nodes"),
-        ({**SMP_V2, "tensor_parallel_degree": 3}, "ml.p4d.24xlarge",
-         "tensor_parallel_degree x max(1, hybrid_shard_degree) is 24,"
-         " which does not divide the 8 processes of 1 no"),
-        ({**SMP_V2, "hybrid_shard_degree": 4, "context_parallel_degree": 8}, "ml.p4d.24xlarge",
-         "training.distribution.context_parallel_degree: 8 is more than hybrid_shard_degree 4"),
-        ({**SMP_V2, "expert_parallel_degree": 5}, "ml.p4d.24xlarge",
-         "training.distribution: expert_parallel_degree is 5, which does not divide"),
-        ({"kind": "mpi", "custom_mpi_options": f"-x {RDMA}=1"}, "ml.p3dn.24xlarge",
-         f"training.distribution.custom_mpi_options: {RDMA}=1,"
-         " but the adapter of ml.p3dn.24xlarge has no RDMA read"),
-        ({"kind": "smddp", "custom_mpi_options": "--mca plm_rsh_num_concurrent 2"},
-         "ml.p4d.24xlarge",
-         "MCA parameter plm_rsh_num_concurrent is set by the SageMaker toolkit already"),
-        *[({**({"kind": kind} if kind != "smp_v1" else SMP_V1),
-            "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none"}, "ml.p4d.24xlarge",
-           "training.distribution.custom_mpi_options: MCA parameter btl_vader_single_copy_mechanism"
-           " is set by the SageMaker toolkit already, and mpirun refuses one that is listed twice")
-          for kind in MPI_KINDS],
-        ({"kind": "mpi", "custom_mpi_options": "-mca a 1 --mca a 2"}, "ml.p4d.24xlarge",
-         "MCA parameter a is given more than once"),
-        ({"kind": "mpi", "custom_mpi_options": "-x A='b c'"}, "ml.p4d.24xlarge",
-         "training.distribution.custom_mpi_options: A='b contains a quote, which the toolkit"),
+        ({"kind": "smddp"}, "ml.g5.12xlarge"),
+        ({"kind": "smddp"}, "ml.p5.48xlarge"),
+        ({"kind": "torch_distributed", "smddp": True}, "ml.p3.16xlarge"),
+        (SMP_V1, "ml.m5.xlarge"),
+        (SMP_V2, "ml.p3.16xlarge"),
+        ({"kind": "trainium"}, "ml.p4d.24xlarge"),
+        ({"kind": "mpi"}, "ml.trn1.32xlarge"),
+        ({"kind": "parameter_server"}, "ml.trn1.2xlarge"),
+        ({"kind": "mpi", "processes_per_node": 64}, "ml.p4d.24xlarge"),
+        ({"kind": "torch_distributed", "processes_per_node": 33}, "ml.trn1.32xlarge"),
+        ({**SMP_V1, "partitions": 3}, "ml.p3.16xlarge"),
+        ({**SMP_V1, "partitions": 4, "tensor_parallel_degree": 4}, "ml.p3.16xlarge"),
+        ({**SMP_V1, "sharded_data_parallel_degree": 3}, "ml.p3.16xlarge"),
+        ({"kind": "smp_v1", "partitions": 2}, "ml.p3.16xlarge"),
+        ({**SMP_V1, "microbatches": 3}, "ml.p3.16xlarge"),
+        ({**SMP_V2, "tensor_parallel_degree": 3}, "ml.p4d.24xlarge"),
+        ({**SMP_V2, "hybrid_shard_degree": 4, "context_parallel_degree": 8}, "ml.p4d.24xlarge"),
+        ({**SMP_V2, "expert_parallel_degree": 5}, "ml.p4d.24xlarge"),
+        ({"kind": "mpi", "custom_mpi_options": f"-x {RDMA}=1"}, "ml.p3dn.24xlarge"),
+        (
+            {"kind": "smddp", "custom_mpi_options": "--mca plm_rsh_num_concurrent 2"},
+            "ml.p4d.24xlarge",
+        ),
+        *(
+            (
+                {
+                    **({"kind": kind} if kind != "smp_v1" else SMP_V1),
+                    "custom_mpi_options": "--mca btl_vader_single_copy_mechanism none",
+                },
+                "ml.p4d.24xlarge",
+            )
+            for kind in MPI_KINDS
+        ),
+        ({"kind": "mpi", "custom_mpi_options": "-mca a 1 --mca a 2"}, "ml.p4d.24xlarge"),
+        ({"kind": "mpi", "custom_mpi_options": "-x A='b c'"}, "ml.p4d.24xlarge"),
     ],
-)  # fmt: skip
-def test_an_unsupported_choice_is_refused(raw, instance_type, message, check):
-    problems = [problem for problem in check(raw, instance_type)[0] if message in problem]
-    assert len(problems) >= 1, check(raw, instance_type)[0]
-    assert all("; " in problem for problem in problems), "a problem says what to do"
+)
+def test_an_unsupported_choice_is_refused(raw, instance_type, check, snapshot):
+    problems = check(raw, instance_type)[0]
+    assert problems and all("; " in problem for problem in problems), "a problem says what to do"
+    assert problems == snapshot
 
 
 @pytest.mark.parametrize(
