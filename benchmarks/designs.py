@@ -36,7 +36,8 @@ from benchmarks.dated_result import store_result
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.design.sequential import ERROR, ZONE, Limits, Progress, follow
+from nodesweep.scaling.design.base import Progress
+from nodesweep.scaling.design.sequential import ERROR, ZONE, Limits, follow
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
 NODE_COUNTS = (1, 2, 4, 8)

@@ -380,54 +380,10 @@ class BenchmarkConfig(Section):
             )
         return self
 
-    @property
-    def sequential_problem(self) -> str | None:
-        """The reason this config cannot use sweep.design: sequential; None if it can."""
-        goals = self.report.recommendation
-        for name in ("deadline_seconds", "budget_usd_per_run"):
-            if getattr(goals, name) is not None:
-                return (
-                    f"report.recommendation.{name} is {getattr(goals, name)}, but sweep.design:"
-                    " sequential decides by efficiency and doubling ratio alone; remove it, or"
-                    " set sweep.design: full"
-                )
-        if self.training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count for the headline, so"
-                " sweep.design: sequential would have nothing to decide by; remove it, or set"
-                " sweep.design: full"
-            )
-        return None
-
-    @property
-    def probe_problem(self) -> str | None:
-        """The reason this config cannot use sweep.design: probe; None if it can."""
-        if self.training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count for the headline, so"
-                " sweep.design: probe would have nothing to project from; remove it, or set"
-                " sweep.design: full"
-            )
-        if self.report.parity.target_metric is not None:
-            return (
-                f"report.parity.target_metric is {self.report.parity.target_metric}, but"
-                " sweep.design: probe ends jobs long before they reach it; remove it, or set"
-                " sweep.design: full"
-            )
-        return None
-
     @model_validator(mode="after")
     def _design_has_what_it_needs(self) -> Self:
-        design = self.sweep.design
-        problem = {"sequential": self.sequential_problem, "probe": self.probe_problem}.get(design)
-        if problem is not None:
+        if problem := self.sweep.rules.problem(self):
             raise ValueError(problem)
-        if design == "probe" and self.training.baseline_seconds is not None:
-            raise ValueError(
-                f"training.baseline_seconds is {self.training.baseline_seconds:g}, which"
-                " sets the steps of a full run, but sweep.design: probe ends jobs long before;"
-                " remove it, or set sweep.design: full"
-            )
         return self
 
     @model_validator(mode="after")

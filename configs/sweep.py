@@ -6,12 +6,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from nodesweep.configs.designs import (
+    DEFAULT_MAX_REPEATS,
+    DEFAULT_REPEATS,
+    RULES,
+    DesignName,
+    DesignRules,
+)
 from nodesweep.configs.section import NOT_MEASURED, Section
 
 MAX_JOBS = 1000
 MAX_INSTANCE_TYPES = 8
-DEFAULT_REPEATS = 3
-DEFAULT_MAX_REPEATS = 5
 
 
 class ProbeConfig(Section):
@@ -58,15 +63,9 @@ class SweepConfig(Section):
             " training.instance_type only."
         ),
     )
-    design: Literal["full", "sequential", "probe"] = Field(
+    design: DesignName = Field(
         default="full",
-        description=(
-            "full: `repeats` jobs at every node count; sequential: one job each, then only"
-            " the repeats needed to decide the limits of report.recommendation, error rate at"
-            " most 5% per sweep (docs/sequential.md); probe: short jobs whose times are"
-            " projected, then one full validation run at the recommended count"
-            " (docs/probe.md)."
-        ),
+        description="; ".join(f"{name}: {rules.text}" for name, rules in RULES.items()) + ".",
     )
     repeats: int = Field(
         default=DEFAULT_REPEATS,
@@ -213,40 +212,18 @@ class SweepConfig(Section):
 
     @model_validator(mode="after")
     def _design_fits(self) -> Self:
-        if self.design != "sequential" and self.max_repeats != DEFAULT_MAX_REPEATS:
-            raise ValueError(
-                f"max_repeats is {self.max_repeats}, but only design: sequential uses it; set"
-                " repeats, or design: sequential"
-            )
-        if self.design != "probe" and self.probe is not None:
-            raise ValueError(
-                f"probe is set, but design is {self.design}; set design: probe, or remove it"
-            )
-        if self.design == "sequential" and self.repeats != DEFAULT_REPEATS:
-            raise ValueError(
-                f"repeats is {self.repeats}, but design: sequential decides that itself; set"
-                " max_repeats, or design: full"
-            )
-        if self.design == "sequential" and len(self.node_counts) < 2:
-            raise ValueError(
-                f"node_counts is {list(self.node_counts)}, but design: sequential compares node"
-                " counts; give two or more, or set design: full"
-            )
-        if self.design == "sequential" and self.instance_types is not None:
-            raise ValueError(
-                f"instance_types is {list(self.instance_types)}, but design: sequential decides "
-                "between the node counts of one type; set design: probe, which drops node "
-                "counts that another type beats, or design: full"
-            )
+        others = (rules for rules in RULES.values() if rules is not self.rules)
+        problems = [*(rules.misplaced(self) for rules in others), self.rules.sweep_problem(self)]
+        if problem := next(filter(None, problems), None):
+            raise ValueError(problem)
         return self
 
     @model_validator(mode="after")
     def _points_are_in_bounds(self) -> Self:
         points = self.most_jobs
-        repeats = self.repeats if self.design == "probe" else self.most_repeats
-        check = " and the validation run" if self.design == "probe" else ""
+        check = " and the validation run" if self.rules.checks else ""
         types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
-        jobs = f"{types}{len(self.node_counts)} node counts x {repeats} repeats{check}"
+        jobs = f"{types}{len(self.node_counts)} node counts x {self.arm_repeats} repeats{check}"
         if points > MAX_JOBS:
             raise ValueError(
                 f"{jobs} are {points} jobs; a sweep has at most {MAX_JOBS}, the most that was "
@@ -260,21 +237,36 @@ class SweepConfig(Section):
         return self
 
     @property
+    def rules(self) -> DesignRules:
+        """What the design asks of the config, and which jobs it makes at most."""
+        return RULES[self.design]
+
+    @property
+    def arm_repeats(self) -> int:
+        """Maximum jobs per instance type and node count, without retries and validation runs."""
+        return self.rules.arm_repeats(self)
+
+    @property
     def most_repeats(self) -> int:
         """Maximum jobs per instance type and node count, without retries.
 
         For a probe sweep this includes the validation run.
         """
-        if self.design == "sequential":
-            return self.max_repeats
-        return self.repeats + (self.design == "probe")
+        return self.arm_repeats + self.rules.checks
 
     @property
     def most_jobs(self) -> int:
         """Maximum jobs of the sweep, without retries."""
-        check = 1 if self.design == "probe" else 0
         arms = len(self.node_counts) * len(self.instance_types or (None,))
-        return arms * (self.most_repeats - check) + check
+        return arms * self.arm_repeats + self.rules.checks
+
+    def is_check(self, repeat: int) -> bool:
+        """Return True if a job with this repeat number is the sweep's validation run."""
+        return self.arm_repeats < repeat <= self.most_repeats
+
+    def ends_early(self, repeat: int) -> bool:
+        """Return True if a job with this repeat number is to end itself early."""
+        return self.rules.ends_jobs_early and not self.is_check(repeat)
 
     @property
     def probe_ends(self) -> ProbeConfig:

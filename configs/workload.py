@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
+from nodesweep.configs.designs import RULES
+
 STEP_LIMITS = frozenset({"max_steps", "max_train_steps", "max_iterations", "max_iters"})
 """Hyperparameters that end training after a number of steps."""
 SHIPPED_AMOUNTS = frozenset({"epochs", "max_steps"})
@@ -40,7 +42,7 @@ def drop_overridden_amounts(raw: dict[str, Any], given: Mapping[str, Any]) -> No
     if "baseline_seconds" not in set_training:
         if (
             any(spelled(name) in _AMOUNTS for name in _texts(set_hyperparameters))
-            or _section(given, "sweep").get("design") == "probe"
+            or _ends_jobs_early(_section(given, "sweep").get("design"))
             or set_training.get("spot") is not None
             or set_training.get("checkpoints") is not None
         ):
@@ -49,6 +51,10 @@ def drop_overridden_amounts(raw: dict[str, Any], given: Mapping[str, Any]) -> No
         for name in list(_texts(hyperparameters)):
             if spelled(name) in SHIPPED_AMOUNTS and name not in set_hyperparameters:
                 del hyperparameters[name]
+
+
+def _ends_jobs_early(design: Any) -> bool:
+    return any(design == name and rules.ends_jobs_early for name, rules in RULES.items())
 
 
 def _ships_program(raw: Mapping[str, Any]) -> bool:

@@ -159,7 +159,7 @@ def _count_steps(
 
 def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
     """Refuse sweeps whose jobs cannot all start at once, since nobody would submit the rest."""
-    if config.sweep.design != "full":
+    if config.sweep.rules.decides_as_it_goes:
         raise PreflightRefused(
             f"sweep.design: {config.sweep.design} chooses each job by earlier results, but"
             " --detach starts all jobs at once; set sweep.design: full, or run without --detach"

@@ -8,6 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from nodesweep.configs.designs import RULES
+from nodesweep.scaling.design.registry import DESIGNS
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own layer and from those listed; infra/ is reached through URLs and
 # process calls alone.
@@ -160,14 +163,14 @@ def test_a_cycle_is_found_at_any_depth() -> None:
 # Folders that import each other in circles. None may be added to a group, and no group be added;
 # take out what no longer takes part.
 KNOTS = {
-    "nodesweep.infra.local": {
+    "nodesweep.infra.local": [{
         "api", "builds", "engine", "faults", "jobs", "processing", "sagemaker", "server",
         "simulation", "state", "training",
-    },
-    "nodesweep.scaling": {
-        "analysis", "design", "fits", "instances", "outcome", "planning", "report", "rules",
-    },
-    "nodesweep.tasks": {"dataset", "image", "jobs", "preflight", "processing", "sweeps"},
+    }],
+    "nodesweep.scaling": [
+        {"analysis", "outcome"}, {"design", "instances", "planning", "report", "rules"},
+    ],
+    "nodesweep.tasks": [{"dataset", "image", "jobs", "preflight", "processing", "sweeps"}],
 }  # fmt: skip
 
 
@@ -179,8 +182,82 @@ def test_no_further_folders_import_each_other_in_circles() -> None:
     }
     found = {parent: knots(imports) for parent, imports in folder_imports(texts).items()}
     assert {parent: groups for parent, groups in found.items() if groups} == {
-        parent: {frozenset(group)} for parent, group in KNOTS.items()
+        parent: set(map(frozenset, groups)) for parent, groups in KNOTS.items()
     }
+
+
+DESIGN_FILES = ("configs/designs.py", "nodesweep/scaling/design/")
+# Branches on the design elsewhere. None may be added; take out what is gone.
+DESIGN_BRANCHES = {"configs/sweep.py": ["self.probe or ProbeConfig()"]}
+
+
+def design_branches(text: str) -> list[str]:
+    """Return the expressions that ask which design a sweep has, or whether it has its section."""
+    names = set(RULES)
+    classes = {type(design).__name__ for design in DESIGNS.values()}
+
+    def is_name(node: ast.expr) -> bool:
+        return isinstance(node, ast.Constant) and node.value in names
+
+    def asks(node: ast.expr) -> bool:
+        if isinstance(node, ast.Tuple | ast.List | ast.Set):
+            return any(map(is_name, node.elts))
+        return is_name(node) or (
+            isinstance(node, ast.Attribute) and node.attr in {"design", *names}
+        )
+
+    def is_branch(node: ast.AST) -> bool:
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                return any(map(asks, [left, *others]))
+            case ast.BoolOp(values=values):
+                return any(isinstance(each, ast.Attribute) and asks(each) for each in values)
+            case ast.MatchValue(value=value):
+                return is_name(value)
+            case ast.Dict(keys=keys):
+                return any(key is not None and is_name(key) for key in keys)
+            case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, given]):
+                named = {
+                    ast.unparse(each).split(".")[-1]
+                    for each in ast.walk(given)
+                    if isinstance(each, ast.Name | ast.Attribute)
+                }
+                return bool(named & classes)
+        return False
+
+    return [ast.unparse(node) for node in ast.walk(ast.parse(text)) if is_branch(node)]
+
+
+def test_a_branch_on_the_design_is_found_however_it_is_written() -> None:
+    text = """
+if sweep.design != "full" or kind in ("run", "probe"):
+    texts = {"sequential": 1, "other": 2}
+match sweep.design:
+    case "probe": pass
+if isinstance(design, base.Probe) or sweep.probe is not None:
+    ends = sweep.probe or None
+"""
+    assert sorted(design_branches(text)) == [
+        "'probe'",
+        "isinstance(design, base.Probe)",
+        "kind in ('run', 'probe')",
+        "sweep.design != 'full'",
+        "sweep.probe is not None",
+        "sweep.probe or None",
+        "{'sequential': 1, 'other': 2}",
+    ]
+    assert design_branches("design_of(config).caveats(sweep.design, probe={'design': 1})") == []
+
+
+def test_nobody_but_the_designs_asks_which_design_a_sweep_has() -> None:
+    layers = ("nodesweep/", "flows/", "tasks/", "configs/")
+    names = {path.relative_to(REPOSITORY).as_posix(): path for path in FILES}
+    found = {
+        name: design_branches(path.read_text(encoding="utf-8"))
+        for name, path in names.items()
+        if name.startswith(layers) and not name.startswith(DESIGN_FILES)
+    }
+    assert {name: branches for name, branches in found.items() if branches} == DESIGN_BRANCHES
 
 
 def mirror_problems(files: Iterable[str]) -> list[str]:

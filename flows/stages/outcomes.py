@@ -10,7 +10,6 @@ from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.design.kinds import kind_of_job
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_disturbed
 from nodesweep.scaling.outcome.logged import (
     missing_metrics,
@@ -55,9 +54,8 @@ def collect_outcome(
         config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed
     )
     tail = [] if completed else log_tail(log)
-    is_probe = kind_of_job(config, point.repeat) == "probe"
     is_asked = completed and (
-        needs_log(metrics, is_probe)
+        needs_log(metrics, config.sweep.ends_early(point.repeat))
         or missing_metrics(description)
         or uses_definitions(description, metrics)
     )

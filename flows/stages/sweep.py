@@ -24,8 +24,8 @@ from nodesweep.flows.stages.outcomes import (
     with_warm_pool,
 )
 from nodesweep.scaling import names
-from nodesweep.scaling.design.kinds import kind_of_job
-from nodesweep.scaling.design.sequential import CountAnswer
+from nodesweep.scaling.design.base import CountAnswer, kind_of_job
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import counted, join_words, point_text
 from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
@@ -65,24 +65,15 @@ class SweepRun:
     given_up: str | None
 
 
-_AS_MANY = {
-    "full": "{} jobs",
-    "sequential": "at most {} jobs, as many as its limits need",
-    "probe": "at most {} jobs: probes, and one full run that validates their projection",
-}
-
-
 def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """Log what will run, on one line; views also receive the points and their cost bound."""
     most = config.sweep.most_jobs
-    is_full = config.sweep.design == "full"
-    points = (
-        _facts(config, plan, plan.points) if is_full else []
-    )  # other designs report points as they are decided
+    is_open = config.sweep.rules.decides_as_it_goes  # each point is reported once it is decided
+    points = [] if is_open else _facts(config, plan, plan.points)
     logger.info(
         "sweep %s: %s",
         sweep,
-        _AS_MANY[config.sweep.design].format(most),
+        design_of(config).jobs_text.format(most),
         extra=about(
             "sweep-planned",
             stage="sweep",
@@ -107,7 +98,7 @@ def _facts(
             "nodes": point.nodes,
             "repeat": point.repeat,
             "batch": point.global_batch_size,
-            "kind": kind_of_job(config, point.repeat),
+            "kind": kind_of_job(config.sweep, point.repeat),
         }
         for point in points
     ]
@@ -488,7 +479,7 @@ def _submit(
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
     again += ", since its nodes were contended" if attempt.is_repeat else ""
     position = f"{plan.points.index(point) + 1}/{len(plan.points)}"
-    if config.sweep.design != "full":
+    if config.sweep.rules.decides_as_it_goes:
         position = f"of at most {config.sweep.most_jobs}"
     logger.info(
         "job %s: %d x %s, repeat %d%s",

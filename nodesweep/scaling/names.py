@@ -56,10 +56,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
     for name in marked_fields(type(config), NOT_MEASURED):
         _leave_out(asked, name.split("."))
-    if config.sweep.design == "full":  # keeps the ids of sweeps that predate other designs
-        del asked["sweep"]["design"]
-    if config.sweep.design == "probe":
-        asked["sweep"]["probe"] = config.sweep.probe_ends.model_dump(mode="json")
+    config.sweep.rules.identify(asked["sweep"], config.sweep)
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_container_as_it_is:

@@ -199,7 +199,8 @@ def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
     At run time it may still not report them.
     """
     source_dir = config.training.source_dir
-    if config.sweep.design != "probe" or source_dir is None or not Path(source_dir).is_dir():
+    ends_early = config.sweep.rules.ends_jobs_early
+    if not ends_early or source_dir is None or not Path(source_dir).is_dir():
         return None
     if "planned_steps" in config.training.metric_definitions:
         return True

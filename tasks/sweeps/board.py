@@ -62,7 +62,7 @@ class SweepBoard:
     ) -> None:
         self._sweep, self._plan, self._config = sweep, plan, config
         self._monotonic = monotonic
-        self._is_full = config.design == "full"  # other designs decide later how many jobs to run
+        self._is_open = config.rules.decides_as_it_goes
         self._begun: dict[str, float] = {}
         self._outcomes: Sequence[JobOutcome] = ()
         self._drawer = Drawer(sweep)
@@ -136,7 +136,7 @@ class SweepBoard:
         """Return the description: points done, cost of ended jobs, expected end, running jobs."""
         done, outcomes = self._done(), self._outcomes
         planned = f"{self._config.most_jobs} points"
-        if not self._is_full:
+        if self._is_open:
             planned = f"at most {planned}"
         words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
         rates = self._plan.usd_per_hour_by_letter
@@ -151,7 +151,7 @@ class SweepBoard:
             of_most = "" if most is None else f" of at most {format_usd(most)}"
             words.append(f"ended jobs cost {format_usd(usd / 3600)}{of_most}")
         is_over = last or len(done) == self._config.most_jobs
-        left = self._left(outcomes, now) if self._is_full and not is_over else None
+        left = self._left(outcomes, now) if not (self._is_open or is_over) else None
         if left is not None and math.isfinite(left.high_seconds):
             at = utc_now()
             ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
@@ -227,7 +227,7 @@ def _rows(
     if any(outcome.projection is not None for outcome in ordered):
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"
-            if config.design == "probe" and outcome.repeat > config.repeats:
+            if config.is_check(outcome.repeat):
                 row["train time"], row["speedup"] = "measured, validation run", None
     return rows
 

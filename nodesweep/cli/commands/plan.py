@@ -12,17 +12,8 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import Checked, check_offline, check_requests
 from nodesweep.scaling import names
-from nodesweep.scaling.design.costs import (
-    NOISE,
-    REFERENCE_MINUTES,
-    REFERENCE_STEPS,
-    STEP_NOISE,
-    DesignCost,
-    full_cost,
-    probe_cost,
-    sequential_cost,
-)
-from nodesweep.scaling.design.kinds import is_check
+from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
+from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
 from nodesweep.scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
@@ -52,8 +43,8 @@ def describe_plan(checked: Checked) -> str:
     """Return the points in the order they run and the cost bound, as text."""
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
-    most = "" if sweep.design == "full" else "at most "
-    points = [point for point in plan.points if not is_check(config, point.repeat)]
+    most = "at most " if sweep.rules.decides_as_it_goes else ""
+    points = [point for point in plan.points if not sweep.is_check(point.repeat)]
     width = max(map(len, plan.by_type), default=0)
     heading = f"  {'instance type':<{max(width, 13)}}" if width else ""
     lines = [
@@ -80,10 +71,7 @@ def describe_plan(checked: Checked) -> str:
         f"{_number(point.learning_rate):>14}"
         for point in points
     ]
-    if sweep.design == "probe":
-        lines.append(
-            f"{sweep.most_jobs:>4} one full job at the {_what(plan)} that the probes recommend"
-        )
+    lines += design_of(config).plan_lines(config)
     bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
     lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
@@ -131,29 +119,12 @@ def _type_cell(point: PlannedPoint, width: int) -> str:
     return "" if point.instance_type is None else f"  {point.instance_type:<{max(width, 13)}}"
 
 
-def _what(plan: SweepPlan) -> str:
-    return "instance type and node count" if plan.by_type else "node count"
-
-
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     """Return a cost table of all designs, assuming the reference's times.
 
     Designs that would be refused are left out; the table is empty if fewer than two remain.
     """
-    sweep, goals = config.sweep, config.report.recommendation
-    has_types = sweep.instance_types is not None
-    own = sweep.max_repeats if sweep.design == "sequential" else sweep.repeats
-    repeats = max(2, own)
-    types = len(config.instance_types)
-    full = full_cost(sweep.node_counts, own) * types
-    shown = {f"full, {_repeats(own)}": DesignCost(full, full, full)}
-    if not has_types and len(sweep.node_counts) > 1 and config.sequential_problem is None:
-        shown[f"sequential, up to {repeats}"] = sequential_cost(sweep.node_counts, goals, repeats)
-    if config.probe_problem is None:
-        ends = sweep.probe_ends
-        shown[f"probe, {_repeats(own)}"] = probe_cost(
-            sweep.node_counts, goals, own, ends.precision, ends.max_steps, types
-        )
+    shown = [each for design in DESIGNS.values() if (each := design.estimate(config))]
     if len(shown) < 2:
         return []
     usd = _mean_price(plan)
@@ -170,19 +141,14 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
             f"{'' if usd is None else ', and USD expected'}"
         ),
     ]
-    for name, cost in shown.items():
-        price = "" if usd is None else f"  {cost.expected * usd:.2f}"
+    for each in shown:
+        cost, price = each.cost, "" if usd is None else f"  {each.cost.expected * usd:.2f}"
         lines.append(
-            f"{name:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
+            f"{each.label:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
-    of_probes = f"probes: {REFERENCE_STEPS:,} steps, which vary by {format_percent(STEP_NOISE)}; "
-    probes = of_probes if config.probe_problem is None else ""
-    same_speed = _SAME_SPEED if has_types else []
-    return [*lines, f"({probes}start-up not included)", *same_speed]
-
-
-def _repeats(count: int) -> str:
-    return f"{count} repeat{'' if count == 1 else 's'}"
+    notes = "".join(each.note for each in shown)
+    same_speed = [] if config.sweep.instance_types is None else _SAME_SPEED
+    return [*lines, f"({notes}start-up not included)", *same_speed]
 
 
 def _mean_price(plan: SweepPlan) -> float | None:

@@ -173,7 +173,7 @@ def read_facts(
         if benchmark is not None:
             done, planned = points_done(benchmark, report)
             state = "finished" if done == planned else "incomplete"
-    elif benchmark is not None and benchmark.sweep.design == "full":
+    elif benchmark is not None and not benchmark.sweep.rules.decides_as_it_goes:
         planned = len(asked_keys(benchmark, ()))
     spent = report.costs.spent_usd if report is not None else None
     return SweepFacts(sweep, state, done, planned, spent, started), report, benchmark

@@ -231,7 +231,7 @@ def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> l
     return [
         _MARKS.get(point.state, "▸"),
         f"{point.nodes}{type_}",
-        "check" if point.kind == "check" else str(point.repeat),
+        "check" if point.is_check else str(point.repeat),
         escape_control_characters(shown_state),
         _progress(point, now),
         seconds,
@@ -248,7 +248,7 @@ def _others_width(rows: Sequence[Sequence[str]]) -> int:
 
 def _speedup(point: PointState, baseline: float | None) -> float | None:
     """Return the speedup; None for a validation run, since its baseline is only projected."""
-    if point.kind == "check" or not baseline or not point.train_seconds:
+    if point.is_check or not baseline or not point.train_seconds:
         return None
     return baseline / point.train_seconds
 
@@ -267,7 +267,7 @@ def _baseline(state: RunState, instance_type: str | None) -> float | None:
             if point.nodes == smallest
             and point.instance_type == instance_type
             and point.train_seconds
-            and point.kind != "check"
+            and not point.is_check
         ),
         None,
     )
@@ -279,7 +279,7 @@ def _progress(point: PointState, now: float) -> str:
         of = f" of {point.steps}" if point.whole_run_seconds and point.steps else ""
         return "" if point.step is None else f"{point.step}{of} steps"
     if point.step is not None:
-        if point.kind == "probe":  # its step total says nothing about when it ends
+        if point.ends_early:  # its step total says nothing about when it ends
             return f"step {point.step}, ends early"
         if not point.steps:
             return f"step {point.step}"
@@ -305,7 +305,7 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
     ended = [
         CompletedJob(point.nodes, point.job_seconds or 0.0, point.letter)
         for point in done
-        if point.kind != "check"
+        if not point.is_check
     ]
     foretold = [
         CompletedJob(point.nodes, point.whole_run_seconds, point.letter)
@@ -317,7 +317,7 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
             point.nodes,
             now - point.begun if point.runs and point.begun is not None else None,
             _left_by_steps(point, now),
-            point.kind == "check",
+            point.is_check,
             instance_type=point.letter,
             may_be_dropped=point.may_be_dropped,
         )
@@ -345,16 +345,16 @@ def _awaits_check(state: RunState) -> bool:
     At least one probe must have projected the duration of a whole job.
     """
     return (
-        state.design == "probe"
+        state.rules.checks > 0
         and any(point.whole_run_seconds for point in state.points)
         and any(point.runs or point.state == "waiting" for point in state.points)
-        and not any(point.kind == "check" for point in state.points)
+        and not any(point.is_check for point in state.points)
     )
 
 
 def _left_by_steps(point: PointState, now: float) -> float | None:
     """Estimate the remaining seconds from steps; None for a probe, whose end is not known."""
-    if point.kind == "probe" or point.trains_since is None or not point.runs:
+    if point.ends_early or point.trains_since is None or not point.runs:
         return None
     if not point.step or not point.steps:
         return None
@@ -393,7 +393,7 @@ def _total(state: RunState, now: float, width: int) -> Table:
 
 def _most_points(state: RunState) -> int | None:
     """Return the maximum number of points, if the planned ones may not be all."""
-    if state.design == "sequential":
+    if state.rules.repeats_as_needed:
         return state.most_jobs
     if state.later:
         return len(state.points) + len(state.later) + 1  # the validation run

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from nodesweep.cli.views.plain import short_name
+from nodesweep.configs.designs import RULES, DesignRules
 from nodesweep.scaling import names
+from nodesweep.scaling.design.base import JobKind, may_end_early, validates
 from nodesweep.tasks.events import STAGES, Event, Stage
-
-if TYPE_CHECKING:
-    from nodesweep.scaling.design.kinds import JobKind
 
 RECENT_LINES = 100
 LEAVES_JOBS = "Ctrl-C again exits at once and leaves the jobs running"
@@ -73,6 +72,16 @@ class PointState:
         return self.letter, self.nodes, self.repeat
 
     @property
+    def is_check(self) -> bool:
+        """True for a whole run that validates what is projected."""
+        return validates(self.kind)
+
+    @property
+    def ends_early(self) -> bool:
+        """True for a job that ends itself before all its steps are made."""
+        return may_end_early(self.kind)
+
+    @property
     def runs(self) -> bool:
         """True while an attempt is running."""
         return self.state != "waiting" and not self.is_over
@@ -101,7 +110,8 @@ class RunState:
     points: list[PointState] = field(default_factory=list)
     later: list[PointState] = field(default_factory=list)
     """Probes that may still be requested in a sweep of several types."""
-    design: str = "full"
+    rules: DesignRules = RULES["full"]
+    """Those of the sweep's design."""
     most_jobs: int | None = None
     decision: str = ""
     """In a sequential or probe sweep, the reason for the next jobs and the results so far."""
@@ -165,7 +175,8 @@ class RunState:
 
     def _on_sweep_planned(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         self.points = [PointState(**point) for point in facts["points"]]
-        self.design, self.most_jobs = facts.get("design", "full"), facts.get("most_jobs")
+        self.rules = RULES[facts.get("design", "full")]
+        self.most_jobs = facts.get("most_jobs")
         self.max_parallel_jobs = facts["max_parallel_jobs"]
         self.usd_per_hour, self.cost_bound_usd = facts["usd_per_hour"], facts["cost_bound_usd"]
         self.on_cancel = facts["on_cancel"]
@@ -176,7 +187,7 @@ class RunState:
         known_so_far = "; ".join(each["brief"] for each in facts["answers"])
         self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
         for check in asked:
-            if check.kind == "check":  # only its probes report a number of steps
+            if check.is_check:  # only its probes report a number of steps
                 probes = (each for each in self.points if each.key[:2] == check.key[:2])
                 of = (each.steps for each in probes)
                 check.steps = next(filter(None, of), None)

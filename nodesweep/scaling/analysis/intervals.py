@@ -16,11 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, stdtrit
 
-from nodesweep.scaling.analysis.interval import LEVEL, Interval
+from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval
 
-# One run shows no spread. With two, the only interval, from one to the other, misses the median
-# every second time, but would be read as a 95% interval.
-MIN_REPEATS = 3
 # Measured coverage of a ratio's bootstrap with few runs (docs/statistics.md); with 5 or more it is
 # at least LEVEL.
 _MEASURED_LEVELS = {3: 0.90, 4: 0.93}

@@ -9,7 +9,7 @@ decide them (docs/recommendation.md; docs/method.md, "Cost and recommendation").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from nodesweep.configs.models import RecommendationConfig
@@ -43,8 +43,6 @@ from nodesweep.scaling.analysis.verdicts import (
     judged_count,
     pays_for_doubling,
 )
-from nodesweep.scaling.design.advice import recommend_sequential
-from nodesweep.scaling.design.sequential import Progress
 from nodesweep.scaling.formats import (
     format_percent,
     format_ratio,
@@ -54,11 +52,13 @@ from nodesweep.scaling.formats import (
 )
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
+OwnJudge = Callable[[Sequence[MeasuredCount], RecommendationConfig], Recommendation]
+
 
 def recommend(
     rows: Sequence[SummaryRow],
     goals: RecommendationConfig,
-    progress: Progress | None = None,
+    own: OwnJudge | None = None,
 ) -> Recommendation | None:
     """Choose among the measured counts; None for fewer than two.
 
@@ -67,8 +67,8 @@ def recommend(
     Args:
         rows: The summary rows.
         goals: Limits, deadline and budget.
-        progress: Progress of a sequential sweep, whose own answers decide unless there is a
-            deadline or a budget per run, which its design ignores.
+        own: The judge of a design whose own answers decide unless there is a deadline or a budget
+            per run, which it ignores.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -81,8 +81,8 @@ def recommend(
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
         return _unless_contended(answer, measured)
     is_contended = any(count.is_bounded for count in measured)
-    if progress is not None and goals.budget_usd_per_run is None and not is_contended:
-        answer = recommend_sequential(measured, goals, progress)
+    if own is not None and goals.budget_usd_per_run is None and not is_contended:
+        answer = own(measured, goals)
     else:
         answer = _by_efficiency(measured, goals)
     return _unless_contended(_unless_next_starved(answer, measured), measured)

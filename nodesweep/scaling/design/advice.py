@@ -26,10 +26,9 @@ from nodesweep.scaling.analysis.verdicts import (
     judged_count,
     runs_needed,
 )
-from nodesweep.scaling.design.sequential import ERROR, ZONE, CountAnswer, Judged, Point, Progress
+from nodesweep.scaling.design.base import CountAnswer, Judged, Point, Progress
+from nodesweep.scaling.design.sequential import ZONE, Sequential
 from nodesweep.scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
-
-PROMISE = f"the sequential design's error rate is at most {format_percent(ERROR)} per sweep"
 
 
 def recommend_sequential(
@@ -77,16 +76,12 @@ def recommend_sequential(
     )
 
 
-def spared(
-    config: BenchmarkConfig | None, progress: Progress | None, made: Collection[Point] = ()
-) -> Iterator[str]:
+def spared(config: BenchmarkConfig, progress: Progress, made: Collection[Point]) -> Iterator[str]:
     """Yield caveats on the runs that the sequential design skipped.
 
     `made` are the points that were run, including those from an earlier run of the sweep that the
     design no longer asks for.
     """
-    if config is None or progress is None or config.sweep.design != "sequential":
-        return
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (
         f"Sequential design: {len(progress.points)} runs were requested instead of {most} "
@@ -176,7 +171,8 @@ def _reason(
         f"(efficiency at least {format_percent(goals.min_efficiency)}, doubling ratio at least"
         f" {format_ratio(goals.min_doubling_ratio)})"
     )
-    notes = [*on_the_limit_notes(judged), *undecided_notes(open_), PROMISE]
+    design = Sequential()
+    notes = [*design.limit_notes(judged), *undecided_notes(open_), design.promise]
     if chosen is measured[0]:
         return sentence(
             f"No node count larger than {nodes_text(chosen.nodes)} is known to pass {asked}", *notes
@@ -186,14 +182,3 @@ def _reason(
     return sentence(
         f"{nodes_text(chosen.nodes)} is the largest measured node count that passes {asked}", *notes
     )
-
-
-def on_the_limit_notes(judged: Sequence[JudgedCount]) -> list[str]:
-    """Return a note on the node counts that are on the limit, if there are any."""
-    counts = [each.nodes for each in judged if each.answer == "on_the_limit"]
-    if not counts:
-        return []
-    return [
-        f"{join_words(counts)} nodes are on the limit, within {format_percent(ZONE)} of it: "
-        "whether they pass makes no practical difference"
-    ]

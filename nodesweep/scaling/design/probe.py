@@ -8,86 +8,136 @@ recommended count, planned as one more repeat.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
-from pydantic import Field
-
-from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.analysis.intervals import MIN_REPEATS
-from nodesweep.scaling.analysis.recommend import recommend
-from nodesweep.scaling.analysis.rows import SummaryRow
-from nodesweep.scaling.analysis.speedup import Run
-from nodesweep.scaling.design.kinds import check_repeat, is_check, kind_of_job
-from nodesweep.scaling.design.sequential import Point, Progress
-from nodesweep.scaling.formats import counted, format_seconds, join_words, nodes_text
+from nodesweep.scaling.analysis.interval import MIN_REPEATS
+from nodesweep.scaling.design.base import Attempt, Check, Design, Measured, Progress
+from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost, reference_minutes
+from nodesweep.scaling.formats import (
+    counted,
+    format_percent,
+    format_seconds,
+    join_words,
+    nodes_text,
+)
 from nodesweep.scaling.outcome.attainment import soundness
-from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.outcome.projection import Projection
-from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+    from nodesweep.scaling.analysis.rows import SummaryRow
+    from nodesweep.scaling.analysis.speedup import Run
+    from nodesweep.scaling.instances.progress import SweepProgress
+    from nodesweep.scaling.outcome.outcome import JobOutcome
+    from nodesweep.scaling.outcome.projection import Projection
+    from nodesweep.scaling.rules.rule import Facts
+
+REFERENCE_STEPS = 5000
+"""Assumed steps of a run; the reference does not report its number."""
+STEP_NOISE = 0.05
+"""Assumed spread of a step as a share of the mean."""
+_LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
+_WARM_UP_STEPS = 10
+_NORMAL = 1.96  # two-sided 95% quantile
 _ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 
 
-class Check(Part):
-    """A whole run at the recommended node count, compared with its projection."""
+class Probe(Design):
+    """The probe design."""
 
-    nodes: int = Field(description="Node count that it ran on.")
-    job_name: str = Field(description="Its training job.")
-    projected_seconds: float = Field(description="Mean of the times projected there.")
-    error_seconds: float | None = Field(
-        description=(
-            "Error of the projection for a full run, half of a 95% interval: the largest error "
-            "of those projections or, for three or more, the prediction interval from their "
-            "spread, whichever is wider; null: unknown."
-        )
-    )
-    probes: int = Field(description="Number of projected times there.")
-    measured_seconds: float = Field(description="Time of the full run.")
-    difference: float = Field(description="Measured over projected time, minus 1.")
-    is_within_error: bool | None = Field(description="null: the error is unknown.")
+    name = "probe"
+    jobs_text = "at most {} jobs: probes, and one full run that validates their projection"
 
-    @property
-    def text(self) -> str:
-        """The comparison in words.
+    def progress(
+        self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
+    ) -> Progress:
+        """Return all probes first, then the validation run at the count that they recommend."""
+        ended = {(each.nodes, each.repeat) for each in attempts}
+        repeats = range(1, config.sweep.repeats + 1)
+        points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
+        if missing := tuple(point for point in points if point not in ended):
+            return Progress(points, missing, (), "every node count is probed first")
+        nodes, reason = _checked_count(config, rows)
+        if nodes is None:
+            return Progress(points, (), (), reason)
+        check = (nodes, config.sweep.most_repeats)
+        left = () if check in ended else (check,)
+        return Progress((*points, check), left, (), reason)
 
-        For example: 8 nodes took 13.6 s, 1.5% more than the 13.4 s ± 0.3 s projected, outside that
-        error.
+    def progress_of_types(
+        self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
+    ) -> SweepProgress:
+        """Return passes of probes over the arms that are not beaten, then the validation run."""
+        from nodesweep.scaling.instances.design import probe_types  # a plan needs none of it
+
+        return probe_types(config, outcomes)
+
+    def find_checks(
+        self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
+    ) -> tuple[Check | None, tuple[Check, ...]]:
+        """Return the validation run at the count to validate, and those at other counts.
+
+        The answer may have moved after the others were made. Of several runs at one count, the
+        least contended one counts, then the latest.
         """
-        return self.text_of(nodes_text(self.nodes))
+        is_check = config.sweep.is_check
+        latest: dict[int, JobOutcome] = {}
+        outcomes = (run.outcome for run in runs)
+        for outcome in sorted(outcomes, key=lambda each: (soundness(each), each.created_at or "")):
+            if is_check(outcome.repeat) and outcome.completed:
+                latest[outcome.nodes] = outcome
+        asked = [nodes for nodes, repeat in progress.points if is_check(repeat)]
+        found = [check for _, each in sorted(latest.items()) if (check := _compare(each, runs))]
+        others = tuple(check for check in found if check.nodes not in asked)
+        return next((check for check in found if check.nodes in asked), None), others
 
-    def text_of(self, place: str) -> str:
-        """Return the comparison in words, with another name for the place: 8 x ml.g5.xlarge."""
-        error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
-        share = f"{abs(self.difference) * 100:.1f}%"
-        than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
-        where = {True: ", within this error", False: ", outside this error", None: ""}
-        return (
-            f"{place} took {format_seconds(self.measured_seconds)}, {than} the"
-            f" {format_seconds(self.projected_seconds)}{error} projected"
-            f"{where[self.is_within_error]}"
+    def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
+        """Return the general caveats, then which figures are projected and if that is validated."""
+        return (*general, *_projected_notes(measured))
+
+    def plan_lines(self, config: BenchmarkConfig) -> list[str]:
+        """Return a line on the validation run."""
+        sweep = config.sweep
+        what = "node count" if sweep.instance_types is None else "instance type and node count"
+        return [f"{sweep.most_jobs:>4} one full job at the {what} that the probes recommend"]
+
+    def estimate(self, config: BenchmarkConfig) -> Estimate | None:
+        """Return the cost of as many probes of each count as the config's design has repeats."""
+        if self.rules.unsuited(config):
+            return None
+        sweep, ends = config.sweep, config.sweep.probe_ends
+        cost = probe_cost(
+            sweep.node_counts,
+            config.report.recommendation,
+            sweep.arm_repeats,
+            ends.precision,
+            ends.max_steps,
+            len(config.instance_types),
         )
+        spread = format_percent(STEP_NOISE)
+        note = f"probes: {REFERENCE_STEPS:,} steps, which vary by {spread}; "
+        return Estimate(f"probe, {counted(sweep.arm_repeats, 'repeat')}", cost, note)
 
+    def program_hints(self, facts: Facts) -> Iterator[str]:
+        """Yield what ends a job early and what makes its time known (docs/probe.md).
 
-def probe_progress(
-    config: BenchmarkConfig, rows: Sequence[SummaryRow], ended: Collection[Point]
-) -> Progress:
-    """Return the points that the design has asked for, and those that come next.
-
-    It is a pure function of what has ended, like the sequential design. `rows` are the report rows
-    of the points that have `ended`.
-    """
-    repeats = range(1, check_repeat(config))
-    points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
-    if missing := tuple(point for point in points if point not in ended):
-        return Progress(points, missing, (), "every node count is probed first")
-    nodes, reason = _checked_count(config, rows)
-    if nodes is None:
-        return Progress(points, (), (), reason)
-    check = (nodes, check_repeat(config))
-    left = () if check in ended else (check,)
-    return Progress((*points, check), left, (), reason)
+        A probe that does not end itself is a whole job, and one that does not report its steps and
+        planned steps gives no time.
+        """
+        yield (
+            "sweep.design: probe: a job ends early only if its program asks the clock after each "
+            "step, and otherwise costs as much as a full run; see 'Your training script' in "
+            "docs/probe.md for the three lines"
+        )
+        if facts.files.mentions_planned_steps is False:
+            yield (
+                "sweep.design: probe: no .py file in training.source_dir "
+                f"{facts.training.source_dir} contains clock(steps=…) or planned_steps, and no "
+                "metric definition has such a name; a probe that does not report how many steps it "
+                "ran, and out of how many, gives no time to train, and two of them end the sweep"
+            )
 
 
 def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple[int | None, str]:
@@ -95,6 +145,8 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
     timed = [row for row in rows if row.train.seconds is not None]
     if not any(row.n_projected for row in timed):
         return None, "no time is projected, so there is nothing to validate"
+    from nodesweep.scaling.analysis.recommend import recommend  # a plan needs none of it
+
     recommendation = recommend(rows, config.report.recommendation)
     if recommendation is None:
         nodes = max(row.nodes for row in timed)
@@ -112,27 +164,6 @@ def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple
         )
     why = f"this recommends {nodes_text(nodes)}, and one full run there validates it"
     return nodes, f"projected: {known}; {why}"
-
-
-def find_checks(
-    config: BenchmarkConfig | None, runs: Sequence[Run], progress: Progress | None
-) -> tuple[Check | None, tuple[Check, ...]]:
-    """Return the validation run at the count that the design validates, and those at other counts.
-
-    The answer may have moved after the others were made. Of several runs at one count, the least
-    contended one counts, then the latest.
-    """
-    if config is None or progress is None:
-        return None, ()
-    latest: dict[int, JobOutcome] = {}
-    outcomes = (run.outcome for run in runs)
-    for outcome in sorted(outcomes, key=lambda each: (soundness(each), each.created_at or "")):
-        if is_check(config, outcome.repeat) and outcome.completed:
-            latest[outcome.nodes] = outcome
-    asked = [nodes for nodes, repeat in progress.points if is_check(config, repeat)]
-    found = [check for _, each in sorted(latest.items()) if (check := _compare(each, runs))]
-    others = tuple(check for check in found if check.nodes not in asked)
-    return next((check for check in found if check.nodes in asked), None), others
 
 
 def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
@@ -180,20 +211,9 @@ def _error(projections: Sequence[Projection]) -> float | None:
     return max(*known, between)
 
 
-def projected_notes(
-    config: BenchmarkConfig | None,
-    rows: Sequence[SummaryRow],
-    check: Check | None,
-    progress: Progress | None,
-    others: Sequence[Check] = (),
-) -> Iterator[str]:
-    """Yield caveats: which figures are projected, from what, and whether a whole run confirms them.
-
-    `check` is the validation run at the count that is validated now, if any; `others` are those at
-    other counts.
-    """
-    if config is None or progress is None or config.sweep.design != "probe":
-        return
+def _projected_notes(measured: Measured) -> Iterator[str]:
+    """Yield caveats: what is projected, from what, and whether a whole run confirms it."""
+    rows, check, others = measured.rows, measured.check, measured.other_checks
     if not any(row.n_projected for row in rows):
         if any(row.n for row in rows):
             yield (
@@ -218,67 +238,13 @@ def projected_notes(
         yield f"Validation run: a full run on {_check_text(check)}."
     else:
         checked = " at the node count to be validated" if others else ""
-        why = _why_unchecked(config, progress)
+        why = _why_unchecked(measured.config, measured.progress)
         yield f"No full run has validated the projection{checked}: {why}."
     for other in others:
         yield (
             "Validation run at another node count, made before the recommendation changed: "
             f"{_check_text(other)}."
         )
-
-
-def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield caveats: which probes give no train time, and the remedy."""
-    by_reason: dict[str, list[int]] = {}
-    for outcome in outcomes:
-        if outcome.unprojected is not None:
-            by_reason.setdefault(outcome.unprojected, []).append(outcome.nodes)
-    for reason, counts in by_reason.items():
-        at = join_words(map(nodes_text, sorted(set(counts))))
-        yield (
-            f"No time to train from {counted(len(counts), 'job')} at {at}: {reason}"
-            " (docs/probe.md)."
-        )
-
-
-def unrequested_partial_notes(
-    config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
-) -> Iterator[str]:
-    """Yield caveats on unrequested partial runs, whose times are projected all the same.
-
-    These are jobs that ended early but were to be whole, and probes that ended without being told
-    to.
-    """
-    if config is None:
-        return
-    parts = [outcome for outcome in outcomes if outcome.projection is not None]
-    whole = [each for each in parts if kind_of_job(config, each.repeat) != "probe"]
-    if whole:
-        yield (
-            f"Partial runs: jobs that should have run all their steps ran {_parts_text(whole)}; "
-            "the time of the rest is projected. Look for a step limit left in the program, its "
-            "hyperparameters or its image; use design: probe to measure partial runs and "
-            "validate them."
-        )
-    untold = [
-        each for each in parts if each not in whole and each.metric("probe", "ended") == "complete"
-    ]
-    if untold:
-        yield (
-            f"Ended early for no known reason: probes ran {_parts_text(untold)}, although "
-            "nothing had asked them to end. The projection covers all the steps that the "
-            "program reports for a full run; if a full run has no more than these, the program "
-            "miscounts its steps."
-        )
-
-
-def _parts_text(parts: Sequence[JobOutcome]) -> str:
-    """Return, for example, "50 of 500 steps at 1 node and 50 of 500 steps at 2 nodes"."""
-    by_nodes = {each.nodes: each.projection for each in parts if each.projection is not None}
-    return join_words(
-        f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"
-        for nodes, part in sorted(by_nodes.items())
-    )
 
 
 def _check_text(check: Check) -> str:
@@ -289,7 +255,7 @@ def _check_text(check: Check) -> str:
 def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
     if progress.next_points:
         return "the validation run was not made; continue with --resume"
-    if any(is_check(config, repeat) for _, repeat in progress.points):
+    if any(config.sweep.is_check(repeat) for _, repeat in progress.points):
         return "the validation run did not complete, or gave no train time"
     return progress.reason
 
@@ -297,3 +263,57 @@ def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
 def _error_share(row: SummaryRow) -> float | None:
     error, seconds = row.projection_error_seconds, row.train.seconds
     return None if error is None or seconds is None else error / seconds
+
+
+def probe_cost(
+    counts: Sequence[int],
+    goals: RecommendationConfig,
+    repeats: int,
+    precision: float,
+    max_steps: int,
+    types: int = 1,
+) -> DesignCost:
+    """Return the probe design's node-hours on the reference curve, without start-up.
+
+    The least has the fewest steps per probe and the validation run at the cheapest count; the most
+    has max_steps per probe and the validation run at the most expensive count. With several
+    instance types, each is assumed to be as fast as the reference, so that the expected cost drops
+    none of them; for the least, one arm is left after the second pass.
+
+    Args:
+        counts: The sweep's node counts.
+        goals: The limits of the recommendation, which decide the validation run's count.
+        repeats: Probes per count.
+        precision: Target half width of the 95% interval of a step's time, as a share of the time.
+        max_steps: Steps after which a probe ends at the latest.
+        types: Number of instance types.
+    """
+    steady = (_NORMAL * STEP_NOISE / precision) ** 2
+    whole = full_cost(counts, repeats) * types
+    checks = {nodes: full_cost([nodes], 1) for nodes in counts}
+    least = whole
+    if types > 1 and repeats > 2:
+        least = full_cost(counts, 2) * types + (repeats - 2) * min(checks.values())
+
+    def hours(whole: float, steps: float, check: float) -> float:
+        made = min(max(steps, _LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)
+        return whole * made / REFERENCE_STEPS + check
+
+    return DesignCost(
+        least=hours(least, 0, min(checks.values())),
+        expected=hours(whole, _WARM_UP_STEPS + steady, checks[_reference_choice(counts, goals)]),
+        most=hours(whole, max_steps, max(checks.values())),
+    )
+
+
+def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> int:
+    """Return the largest count that passes the limits on the reference curve, else the smallest."""
+    base = min(counts)
+
+    def passes(nodes: int) -> bool:
+        efficiency = reference_minutes(base) * base / reference_minutes(nodes) / nodes
+        half = reference_minutes(nodes // 2) if nodes // 2 in counts and nodes % 2 == 0 else None
+        ratio = math.inf if half is None else half / reference_minutes(nodes)
+        return efficiency >= goals.min_efficiency and ratio >= goals.min_doubling_ratio
+
+    return max((nodes for nodes in counts if nodes != base and passes(nodes)), default=base)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.analysis.price import Price, price_of
-from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.design.probe import probe_progress
-from nodesweep.scaling.design.sequential import Limits, Point, Progress, follow
+from nodesweep.scaling.design.base import Attempt, Point, Progress
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.outcome.attainment import is_disturbed
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
@@ -20,21 +19,12 @@ if TYPE_CHECKING:
     from nodesweep.scaling.report.model import ScalingReport
 
 
-class Attempt(NamedTuple):
-    """A run that has ended; `train_seconds` is None if it gave no time or its time is not used."""
-
-    nodes: int
-    repeat: int
-    train_seconds: float | None
-    starved: bool
-
-
 def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
-    """Return the progress of a sequential or probe sweep from all outcomes so far.
+    """Return the progress of a sweep from all outcomes so far.
 
-    None for a full sweep.
+    None if the design asks for all points at once.
     """
-    if config.sweep.design == "full":
+    if not config.sweep.rules.decides_as_it_goes:
         return None
     rows, runs = summarise_runs(
         outcomes,
@@ -52,7 +42,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
         )
         for run in runs
     ]
-    return progress_by_rows(config, rows, attempts)
+    return design_of(config).progress(config, rows, attempts)
 
 
 def _price(config: BenchmarkConfig) -> Price:
@@ -61,44 +51,12 @@ def _price(config: BenchmarkConfig) -> Price:
     return price_of(instance, config.platform.region)
 
 
-def progress_by_rows(
-    config: BenchmarkConfig,
-    rows: Sequence[SummaryRow],
-    attempts: Sequence[Attempt],
-) -> Progress:
-    """Return the progress of a sequential or probe sweep from a report's rows and attempts.
-
-    Times that include start-up give no ratios, so none are used (docs/method.md, "Clocks").
-    """
-    if config.sweep.design == "probe":
-        return probe_progress(config, rows, {(each.nodes, each.repeat) for each in attempts})
-    has_ratios = any(row.train.efficiency is not None for row in rows)
-    times: dict[Point, float | None] = {}
-    for nodes, repeat, seconds, starved in attempts:
-        if times.get((nodes, repeat)) is None:
-            times[nodes, repeat] = seconds if has_ratios and not starved else None
-    without_cpu = {
-        (each.nodes, each.repeat)
-        for each in attempts
-        if each.starved and times[each.nodes, each.repeat] is None
-    }
-    goals = config.report.recommendation
-    return follow(
-        times,
-        config.sweep.node_counts,
-        Limits(goals.min_efficiency, goals.min_doubling_ratio),
-        config.sweep.max_repeats,
-        [row.nodes for row in rows if "throughput_only" in row.flags],
-        without_cpu,
-    )
-
-
 def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Point]:
     """Return every (nodes, repeat) that the design has asked for, ascending."""
     progress = progress_of(config, outcomes)
     if progress is not None:
         return sorted(progress.points)
-    repeats = range(1, config.sweep.repeats + 1)
+    repeats = range(1, config.sweep.arm_repeats + 1)
     return [(nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats]
 
 
@@ -121,8 +79,6 @@ def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, in
 
 
 def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable[Point]:
-    if config.sweep.design == "full":
-        return asked_points(config, ())
     attempts = [
         Attempt(
             point.nodes,
@@ -132,4 +88,5 @@ def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable
         )
         for point in report.points
     ]
-    return progress_by_rows(config, report.summary, attempts).points
+    progress = design_of(config).progress(config, report.summary, attempts)
+    return asked_points(config, ()) if progress is None else progress.points

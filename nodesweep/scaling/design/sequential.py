@@ -9,16 +9,41 @@ counts, limits and looks, so that all answers of a sweep are right in at least 9
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from statistics import fmean
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from nodesweep.scaling.formats import format_percent, format_ratio, join_words, nodes_text
+from nodesweep.scaling.design.base import (
+    Answer,
+    Attempt,
+    CountAnswer,
+    Design,
+    Judged,
+    Measured,
+    Point,
+    Progress,
+    RatioCriterion,
+)
+from nodesweep.scaling.design.costs import (
+    NOISE,
+    DesignCost,
+    Estimate,
+    full_cost,
+    reference_minutes,
+)
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.t_distribution import t_quantile
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+    from nodesweep.scaling.analysis.advice import Recommendation
+    from nodesweep.scaling.analysis.rows import SummaryRow
+    from nodesweep.scaling.analysis.verdicts import JudgedCount
 
 ERROR = 0.05
 """The largest share of sweeps in which any pass, fail or "on the limit" may be wrong."""
@@ -26,16 +51,13 @@ ZONE = 0.02
 """Relative distance from a limit within which a value is on the limit and not worth more runs."""
 LEAST_SPREAD = 0.001
 """Least assumed spread of runs, as a share: equal times may only reflect a coarse clock."""
+SIMULATED_SWEEPS = 50
 
 _ZONE = math.log1p(ZONE)
 _LARGEST_LOG = math.log(sys.float_info.max)
 
-Point = tuple[int, int]
-"""A point of the sweep as (nodes, repeat)."""
 Times = Mapping[Point, float | None]
 """The train times in seconds of the points that have ended; None for a run without a time."""
-Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
-RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
 
 _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
@@ -47,85 +69,6 @@ class Limits:
 
     min_efficiency: float
     min_doubling_ratio: float
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One limit at one node count: the ratio `value` with its one-sided bounds.
-
-    `than` is the smaller node count that its time is compared with.
-    """
-
-    criterion: RatioCriterion
-    than: int
-    answer: Answer
-    value: float
-    low: float
-    high: float
-    limit: float
-    error: float
-    """The error that both bounds have together."""
-
-    @property
-    def text(self) -> str:
-        """The value and its limit in words: efficiency 92% (80%–105%) for at least 75%."""
-        return f"{self.value_text} for at least {self.limit_text}"
-
-    @property
-    def limit_text(self) -> str:
-        """The limit in words."""
-        return self._write(self.limit)
-
-    @property
-    def value_text(self) -> str:
-        """The value in words: efficiency 92% (80%–105%)."""
-        what = (
-            f"speedup over {nodes_text(self.than)}"
-            if self.criterion == "faster"
-            else self.criterion.replace("_", " ")
-        )
-        span = f"{self._write(self.low)}–{self._write(self.high)}"
-        return f"{what} {self._write(self.value)} ({span})"
-
-    def _write(self, number: float) -> str:
-        return format_percent(number) if self.criterion == "efficiency" else format_ratio(number)
-
-
-@dataclass(frozen=True)
-class CountAnswer:
-    """One node count against all its limits, at its last look."""
-
-    nodes: int
-    answer: Answer
-    limits: tuple[Judged, ...]
-    looks: int
-
-    @property
-    def text(self) -> str:
-        """The answer with its reasons: "8 nodes undecided: efficiency 76% … for at least 75%"."""
-        why = [each.text for each in self.limits if each.answer == self.answer]
-        return f"{self.brief}: {', '.join(why)}" if why else self.brief
-
-    @property
-    def brief(self) -> str:
-        """The count and its answer in a few words: "8 nodes undecided"."""
-        words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
-        return f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """The progress of a sequential or probe sweep.
-
-    `points` are all points that the design has asked for so far; `next_points` those of them that
-    have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
-    `reason` explains the next points, or why there are none.
-    """
-
-    points: tuple[Point, ...]
-    next_points: tuple[Point, ...]
-    answers: tuple[CountAnswer, ...]
-    reason: str
 
 
 def follow(
@@ -461,3 +404,104 @@ def _one_more(counts: Sequence[int]) -> str:
     if len(counts) == 1:
         return f"one more run at {nodes_text(counts[0])}"
     return f"one more run each at {join_words(counts)} nodes"
+
+
+def sequential_cost(
+    counts: Sequence[int], goals: RecommendationConfig, max_repeats: int
+) -> DesignCost:
+    """Return the sequential design's node-hours on the reference curve; deterministic.
+
+    The least is the cheapest simulated sweep, one without noise included. The most is every repeat
+    of every count.
+    """
+    limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
+    minutes = {nodes: reference_minutes(nodes) for nodes in counts}
+    node_minutes = {nodes: nodes * minutes[nodes] for nodes in counts}
+    generator = random.Random(1)
+
+    def hours(draw: Callable[[], float]) -> float:
+        points = run_through(
+            counts, limits, max_repeats, lambda nodes: minutes[nodes] * math.exp(draw())
+        )
+        return sum(node_minutes[nodes] for nodes, _ in points) / 60
+
+    runs = [hours(lambda: generator.gauss(0, NOISE)) for _ in range(SIMULATED_SWEEPS)]
+    least = hours(lambda: 0.0)
+    return DesignCost(min(least, *runs), fmean(runs), full_cost(counts, max_repeats))
+
+
+class Sequential(Design):
+    """The sequential design."""
+
+    name = "sequential"
+    jobs_text = "at most {} jobs, as many as its limits need"
+    promise = f"the sequential design's error rate is at most {format_percent(ERROR)} per sweep"
+    bounds_text = "the one-sided bounds of the sequential design, error rate at most 5% per sweep"
+
+    def progress(
+        self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
+    ) -> Progress:
+        """Return the progress by follow().
+
+        Times that include start-up give no ratios, so none are used (docs/method.md, "Clocks").
+        """
+        has_ratios = any(row.train.efficiency is not None for row in rows)
+        times: dict[Point, float | None] = {}
+        for nodes, repeat, seconds, starved in attempts:
+            if times.get((nodes, repeat)) is None:
+                times[nodes, repeat] = seconds if has_ratios and not starved else None
+        without_cpu = {
+            (each.nodes, each.repeat)
+            for each in attempts
+            if each.starved and times[each.nodes, each.repeat] is None
+        }
+        goals = config.report.recommendation
+        return follow(
+            times,
+            config.sweep.node_counts,
+            Limits(goals.min_efficiency, goals.min_doubling_ratio),
+            config.sweep.max_repeats,
+            [row.nodes for row in rows if "throughput_only" in row.flags],
+            without_cpu,
+        )
+
+    def recommend(
+        self,
+        rows: Sequence[SummaryRow],
+        goals: RecommendationConfig,
+        progress: Progress,
+    ) -> Recommendation | None:
+        """Return the recommendation by the design's own answers where they can decide."""
+        # late imports: a plan needs none of these modules
+        from nodesweep.scaling.analysis.recommend import recommend
+        from nodesweep.scaling.design.advice import recommend_sequential
+
+        return recommend(rows, goals, partial(recommend_sequential, progress=progress))
+
+    def limit_notes(self, judged: Sequence[JudgedCount]) -> list[str]:
+        """Return a note on the node counts that are on the limit, if there are any."""
+        counts = [each.nodes for each in judged if each.answer == "on_the_limit"]
+        if not counts:
+            return []
+        return [
+            f"{join_words(counts)} nodes are on the limit, within {format_percent(ZONE)} of it: "
+            "whether they pass makes no practical difference"
+        ]
+
+    def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
+        """Return caveats on the runs that the design skipped, then the general ones."""
+        from nodesweep.scaling.design.advice import spared
+
+        made = {(each.nodes, each.repeat) for each in measured.outcomes}
+        return (*spared(measured.config, measured.progress, made), *general)
+
+    def estimate(self, config: BenchmarkConfig) -> Estimate | None:
+        """Return the cost of up to as many repeats as the config's design makes at most."""
+        sweep = config.sweep
+        if sweep.instance_types is not None or len(sweep.node_counts) < 2:
+            return None
+        if self.rules.unsuited(config):
+            return None
+        repeats = max(2, sweep.arm_repeats)
+        cost = sequential_cost(sweep.node_counts, config.report.recommendation, repeats)
+        return Estimate(f"sequential, up to {repeats}", cost)

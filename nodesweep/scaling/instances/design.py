@@ -15,10 +15,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
-from nodesweep.configs.models import RecommendationConfig
+from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.speedup import Run
 from nodesweep.scaling.design.sequential import LEAST_SPREAD
-from nodesweep.scaling.formats import format_seconds, format_usd
-from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.formats import counted, format_seconds, format_usd, join_words
+from nodesweep.scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
+from nodesweep.scaling.instances.compare import choose_arms, judge_arms
+from nodesweep.scaling.instances.progress import SweepProgress, summarise_type
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.plan import Key
 from nodesweep.scaling.t_distribution import t_quantile
 
 ERROR = 0.05
@@ -163,3 +169,59 @@ class _Bounds:
         if values is None:
             return False
         return fmean(values) - self._reach / math.sqrt(len(values)) > math.log(limit)
+
+
+def probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
+    """Return the progress: arms are probed until dominated, then a whole run validates."""
+    rows_by_type: dict[str, tuple[SummaryRow, ...]] = {}
+    runs: dict[Arm, dict[int, Sample | None]] = {}
+    for name, own in outcomes_by_type(config, outcomes).items():
+        rows, own_runs = summarise_type(config.of_type(name), own)
+        rows_by_type[name] = rows
+        for run in own_runs:
+            known = runs.setdefault(Arm(name, run.outcome.nodes), {})
+            known[run.outcome.repeat] = _sample(run) or known.get(run.outcome.repeat)
+    lost = lost_to_memory(config, outcomes)
+    goals, repeats = config.report.recommendation, config.sweep.repeats
+    passes = follow_passes(runs, arms_of(config), repeats, goals, lost)
+    asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
+    missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
+    if missing:
+        later = tuple(Key(*arm, repeat) for arm, repeat in passes.later)
+        return SweepProgress(asked, missing, _pass_text(passes), (), passes.dropped, later)
+    check, reason = _check(config, rows_by_type)
+    if check is None:
+        return SweepProgress(asked, (), reason, dropped=passes.dropped)
+    left = () if check.repeat in runs.get(Arm(check.instance_type, check.nodes), {}) else (check,)
+    return SweepProgress((*asked, check), left, reason, dropped=passes.dropped, check=check)
+
+
+def _sample(run: Run) -> Sample | None:
+    if not run.used or not run.train_seconds:
+        return None
+    return Sample(run.train_seconds, run.whole_run_costs.total_usd)
+
+
+def _pass_text(passes: Passes) -> str:
+    repeat = passes.missing[0][1]
+    if repeat == 1:
+        return "every instance type is probed at every node count first"
+    if not passes.dropped:
+        return f"pass {repeat}: no arm is known to be beaten"
+    dropped = [f"{arm.text} ({why})" for arm, why in passes.dropped.items()]
+    return f"pass {repeat}: {counted(len(dropped), 'arm')} dropped: {join_words(dropped)}"
+
+
+def _check(
+    config: BenchmarkConfig, rows_by_type: Mapping[str, Sequence[SummaryRow]]
+) -> tuple[Key | None, str]:
+    """Return (point to validate with a whole run, reason); None if there is none to validate."""
+    if not any(row.n_projected for rows in rows_by_type.values() for row in rows):
+        return None, "no time is projected, so there is nothing to validate"
+    choice = choose_arms(config, judge_arms(config, rows_by_type))[0]
+    if choice.instance_type is None or choice.nodes is None:
+        return None, "no instance type is recommended, so none is validated"
+    arm = Arm(choice.instance_type, choice.nodes)
+    return Key(*arm, config.sweep.most_repeats), (
+        f"{choice.reason.removesuffix('.')}; one full run on {arm.text} validates it"
+    )

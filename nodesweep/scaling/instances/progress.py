@@ -15,13 +15,10 @@ from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run, summarise_runs
-from nodesweep.scaling.design.kinds import check_repeat
+from nodesweep.scaling.design.base import CountAnswer, Progress
 from nodesweep.scaling.design.progress import progress_of
-from nodesweep.scaling.design.sequential import CountAnswer, Progress
-from nodesweep.scaling.formats import counted, join_words
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
-from nodesweep.scaling.instances.compare import choose_arms, judge_arms
-from nodesweep.scaling.instances.design import Passes, Sample, follow_passes
 from nodesweep.scaling.outcome.attainment import is_disturbed
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
@@ -60,12 +57,12 @@ class SweepProgress:
 
 
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
-    """Return the progress; None for a full sweep, which asks for all points at once.
+    """Return the progress; None if the design asks for all points at once.
 
     `outcomes` are those of all points that have ended.
     """
-    if config.sweep.instance_types is not None and config.sweep.design == "probe":
-        return _probe_types(config, outcomes)
+    if config.sweep.instance_types is not None:
+        return design_of(config).progress_of_types(config, outcomes)
     progress = progress_of(config, outcomes)
     if progress is None:
         return None
@@ -88,7 +85,7 @@ def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[
     if progress is not None:
         asked = list(progress.asked)
     else:
-        repeats = range(1, config.sweep.repeats + 1)
+        repeats = range(1, config.sweep.arm_repeats + 1)
         asked = [Key(*arm, repeat) for arm in arms_of(config) for repeat in repeats]
     if not any(outcome.completed for outcome in outcomes):
         return asked
@@ -121,9 +118,9 @@ def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
         return any(
             "starved" in row.flags
             for name, own in outcomes_by_type(config, outcomes).items()
-            for row in _summarise(config.of_type(name), own)[0]
+            for row in summarise_type(config.of_type(name), own)[0]
         )
-    answer = recommend(_summarise(config, outcomes)[0], config.report.recommendation)
+    answer = recommend(summarise_type(config, outcomes)[0], config.report.recommendation)
     return answer is None or answer.chosen is None
 
 
@@ -135,32 +132,7 @@ def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
     return Key(name, outcome.nodes, outcome.repeat) if name else None
 
 
-def _probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """Return the progress: arms are probed until dominated, then a whole run validates."""
-    rows_by_type: dict[str, tuple[SummaryRow, ...]] = {}
-    runs: dict[Arm, dict[int, Sample | None]] = {}
-    for name, own in outcomes_by_type(config, outcomes).items():
-        rows, own_runs = _summarise(config.of_type(name), own)
-        rows_by_type[name] = rows
-        for run in own_runs:
-            known = runs.setdefault(Arm(name, run.outcome.nodes), {})
-            known[run.outcome.repeat] = _sample(run) or known.get(run.outcome.repeat)
-    lost = lost_to_memory(config, outcomes)
-    goals, repeats = config.report.recommendation, config.sweep.repeats
-    passes = follow_passes(runs, arms_of(config), repeats, goals, lost)
-    asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
-    missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
-    if missing:
-        later = tuple(Key(*arm, repeat) for arm, repeat in passes.later)
-        return SweepProgress(asked, missing, _pass_text(passes), (), passes.dropped, later)
-    check, reason = _check(config, rows_by_type)
-    if check is None:
-        return SweepProgress(asked, (), reason, dropped=passes.dropped)
-    left = () if check.repeat in runs.get(Arm(check.instance_type, check.nodes), {}) else (check,)
-    return SweepProgress((*asked, check), left, reason, dropped=passes.dropped, check=check)
-
-
-def _summarise(
+def summarise_type(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
     """Return the rows and runs of one type, at the catalogue's price."""
@@ -171,35 +143,4 @@ def _summarise(
         parity=config.report.parity,
         paired=pairs_repeats(config),
         same_seeds=repeats_share_seeds(config),
-    )
-
-
-def _sample(run: Run) -> Sample | None:
-    if not run.used or not run.train_seconds:
-        return None
-    return Sample(run.train_seconds, run.whole_run_costs.total_usd)
-
-
-def _pass_text(passes: Passes) -> str:
-    repeat = passes.missing[0][1]
-    if repeat == 1:
-        return "every instance type is probed at every node count first"
-    if not passes.dropped:
-        return f"pass {repeat}: no arm is known to be beaten"
-    dropped = [f"{arm.text} ({why})" for arm, why in passes.dropped.items()]
-    return f"pass {repeat}: {counted(len(dropped), 'arm')} dropped: {join_words(dropped)}"
-
-
-def _check(
-    config: BenchmarkConfig, rows_by_type: Mapping[str, Sequence[SummaryRow]]
-) -> tuple[Key | None, str]:
-    """Return (point to validate with a whole run, reason); None if there is none to validate."""
-    if not any(row.n_projected for rows in rows_by_type.values() for row in rows):
-        return None, "no time is projected, so there is nothing to validate"
-    choice = choose_arms(config, judge_arms(config, rows_by_type))[0]
-    if choice.instance_type is None or choice.nodes is None:
-        return None, "no instance type is recommended, so none is validated"
-    arm = Arm(choice.instance_type, choice.nodes)
-    return Key(*arm, check_repeat(config)), (
-        f"{choice.reason.removesuffix('.')}; one full run on {arm.text} validates it"
     )

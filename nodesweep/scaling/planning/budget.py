@@ -43,9 +43,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    jobs = list(sweep.node_counts) * sweep.most_repeats
-    if sweep.design == "probe":  # of the last repeat one job alone: the check
-        jobs = [*sweep.node_counts] * sweep.repeats + [max(sweep.node_counts)]
+    jobs = [*sweep.node_counts] * sweep.arm_repeats + [max(sweep.node_counts)] * sweep.rules.checks
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
         attempts = (
@@ -90,9 +88,7 @@ def cost_bound_of_types(
         for price in prices
         for nodes in sweep.node_counts
     ]
-    jobs = job_usd * (sweep.repeats)
-    if sweep.design == "probe":
-        jobs.append(max(job_usd))
+    jobs = job_usd * sweep.arm_repeats + [max(job_usd)] * sweep.rules.checks
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
     text = (
         f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and "

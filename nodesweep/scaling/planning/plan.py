@@ -290,7 +290,7 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
     Whatever slows a whole pass then cancels in the ratios of its times. A sequential sweep repeats
     only some counts, each when the design asks for it, so its repeats are not paired.
     """
-    return config.sweep.order == "shuffled" and config.sweep.design != "sequential"
+    return config.sweep.order == "shuffled" and not config.sweep.rules.repeats_as_needed
 
 
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:

@@ -140,7 +140,7 @@ class SweepQueue:
         A budget counts their cost, and a design may no longer ask for them.
         """
         sweep = self._config.sweep
-        return sweep.budget_usd is not None or sweep.design != "full"
+        return sweep.budget_usd is not None or sweep.rules.decides_as_it_goes
 
     @property
     def awaits_first_step(self) -> bool:

@@ -115,7 +115,7 @@ def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, 
     They are the same for every probe, so that the request digest distinguishes probes from whole
     jobs such as the validation run.
     """
-    if config.sweep.design != "probe" or point.repeat > config.sweep.repeats:
+    if not config.sweep.ends_early(point.repeat):
         return {}
     ends = config.sweep.probe_ends
     return {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}

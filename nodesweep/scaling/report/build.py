@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
 from nodesweep.scaling.analysis.price import Price, unknown_price
-from nodesweep.scaling.analysis.recommend import pareto_front, recommend
+from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
 from nodesweep.scaling.analysis.speedup import (
     Run,
@@ -19,16 +19,9 @@ from nodesweep.scaling.analysis.speedup import (
     choose_train_clock,
     summarise_runs,
 )
-from nodesweep.scaling.design.advice import spared
-from nodesweep.scaling.design.probe import (
-    find_checks,
-    kind_of_job,
-    projected_notes,
-    unprojected_notes,
-    unrequested_partial_notes,
-)
+from nodesweep.scaling.design.base import Design, Measured, Progress, kind_of_job
 from nodesweep.scaling.design.progress import progress_of
-from nodesweep.scaling.design.sequential import Progress
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from nodesweep.scaling.fits.fit import fit_laws
@@ -57,6 +50,7 @@ from nodesweep.scaling.report.model import (
     SteadyWindow,
     SweepCosts,
 )
+from nodesweep.scaling.report.partial import unprojected_notes, unrequested_partial_notes
 from nodesweep.scaling.report.sources import at_start_text, changed_dataset_text, is_phase
 from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
 from nodesweep.scaling.secrets import hide_in_config, hide_secrets
@@ -124,11 +118,12 @@ def analyse(
     points = _list_points(runs, config)
     baseline = baseline_of(rows)
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
-    is_sequential = config is not None and config.sweep.design == "sequential"
-    recommendation = recommend_none_for_repeated(rows, points, rules.recommendation) or recommend(
-        rows, rules.recommendation, progress if is_sequential else None
-    )
-    check, other_checks = find_checks(config, runs, progress)
+    design = Design() if config is None else design_of(config)
+    asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
+    recommendation = recommend_none_for_repeated(
+        rows, points, rules.recommendation
+    ) or design.recommend(rows, rules.recommendation, asked)
+    check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
@@ -165,15 +160,19 @@ def analyse(
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
+    on_runs: Sequence[str] = (
+        *unprojected_notes(outcomes),
+        *unrequested_partial_notes(config, outcomes),
+        *amount_notes(config, outcomes),
+    )
+    if config is not None:
+        measured = Measured(config, rows, outcomes, asked, check, other_checks)
+        on_runs = design.caveats(measured, on_runs)
     caveats = (
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
         *find_cut(outcomes),
-        *spared(config, progress, {(each.nodes, each.repeat) for each in outcomes}),
-        *unprojected_notes(outcomes),
-        *unrequested_partial_notes(config, outcomes),
-        *amount_notes(config, outcomes),
-        *projected_notes(config, rows, check, progress, other_checks),
+        *on_runs,
         *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
         *_changed_dataset(provenance),
@@ -316,7 +315,7 @@ def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | N
     outcome = run.outcome
     own = {
         "used": run.used,
-        "kind": "run" if config is None else kind_of_job(config, outcome.repeat),
+        "kind": "run" if config is None else kind_of_job(config.sweep, outcome.repeat),
         "log_tail": () if outcome.completed else outcome.log_tail,
         "start": _started(outcome, reused),
         "interruptions": _whole(outcome, "interruptions"),

@@ -16,6 +16,7 @@ from nodesweep.scaling.analysis.odd_data import (
 )
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.speedup import is_unconfirmed
+from nodesweep.scaling.design.registry import judged_by
 from nodesweep.scaling.formats import (
     counted,
     format_percent,
@@ -288,7 +289,7 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
 
 def _repeats(evidence: Evidence) -> Iterator[str]:
     advice = evidence.report.recommendation
-    is_pooled = advice is not None and advice.basis == "sequential"  # which has its own caveat
+    is_pooled = judged_by(advice) is not None  # by bounds that have their own caveat
     for count in range(1, 1 if is_pooled else MIN_REPEATS):
         if at := [row.nodes for row in evidence.report.summary if row.n == count]:
             yield (
@@ -319,8 +320,7 @@ def _odd(evidence: Evidence) -> Iterator[str]:
     yield from find_confounded(evidence.started)
     report = evidence.report
     advice = report.recommendation
-    # whose design judges by the spread of two runs
-    least = 2 if advice is not None and advice.basis == "sequential" else MIN_REPEATS
+    least = 2 if judged_by(advice) else MIN_REPEATS  # own bounds judge by the spread of two runs
     statistics_at = {row.nodes: row.train for row in report.summary}
     yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
     even = {point.nodes for point in evidence.used if _has_even_steps(point)}

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
 
-from nodesweep.scaling.analysis.advice import Basis, Rule
+from nodesweep.scaling.analysis.advice import Rule
+from nodesweep.scaling.design.registry import DESIGNS
 from nodesweep.scaling.formats import (
     UNKNOWN,
     counted,
@@ -26,12 +27,10 @@ RULE_TEXTS: Mapping[Rule, str] = {
     "efficiency": "the largest node count that is efficient enough",
     "deadline": "the cheapest node count that meets the deadline",
 }
-BASIS_TEXTS: Mapping[Basis, str] = {
+BASIS_TEXTS: Mapping[str, str] = {
     "interval": "the whole interval: if a limit lies inside it, the count is undecided",
-    "sequential": (
-        "the one-sided bounds of the sequential design, error rate at most 5% per sweep"
-    ),
     "point": "point estimates, since fewer than 3 runs give no interval",
+    **{design.name: design.bounds_text for design in DESIGNS.values() if design.bounds_text},
 }
 _CLOCK_TEXTS: Mapping[TrainClock, str] = {
     "projected": (

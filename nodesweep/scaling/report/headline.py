@@ -9,8 +9,8 @@ from nodesweep.scaling.analysis.bounds import speedup_ends
 from nodesweep.scaling.analysis.measured_count import cost_change, faster_text, rounded
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.verdicts import not_ruled_out
-from nodesweep.scaling.design.advice import PROMISE, on_the_limit_notes
-from nodesweep.scaling.design.probe import Check
+from nodesweep.scaling.design.base import Check
+from nodesweep.scaling.design.registry import judged_by
 from nodesweep.scaling.formats import (
     counted,
     format_percent,
@@ -130,9 +130,11 @@ def _result(
     cheapest = _deadline_text(recommendation)
     better = _faster_but(chosen, rows, recommendation)
     undecided = recommendation.undecided
-    open_ = "".join(f"; {note}" for note in on_the_limit_notes(recommendation.judged))
-    open_ += f"; {not_ruled_out(undecided)}" if undecided else ""
-    open_ += f"; {PROMISE}" if recommendation.basis == "sequential" else ""
+    design = judged_by(recommendation)
+    notes = design.limit_notes(recommendation.judged) if design else []
+    notes += [not_ruled_out(undecided)] if undecided else []
+    notes += [design.promise] if design else []
+    open_ = "".join(f"; {note}" for note in notes)
     if chosen is not base:
         advice = (
             f"{_advice(kind, 'Run it on', chosen.nodes)}{cheapest}:"

@@ -15,8 +15,7 @@ from nodesweep.scaling.analysis.cost import RunCosts
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
-from nodesweep.scaling.design.kinds import JobKind
-from nodesweep.scaling.design.probe import Check
+from nodesweep.scaling.design.base import Check, JobKind, validates
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.instances.model import InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
@@ -260,6 +259,11 @@ class Point(Part):
             "True if the run's cost was given by a table instead of computed from time and price."
         )
     )
+
+    @property
+    def is_check(self) -> bool:
+        """True for a whole run that validates what is projected."""
+        return validates(self.kind)
 
     def seconds_on(self, clock: TrainClock | None) -> float | None:
         """Return the train time on the clock of a summary; None if that does not use the run."""

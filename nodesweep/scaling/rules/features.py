@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from nodesweep.configs.distribution import SmpV1, SmpV2
 from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
 from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 # -- problems --------------------------------------------------------------------------------------
@@ -245,25 +246,9 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_ends_itself(facts: Facts) -> Iterator[str]:
-    """Hint at the code that a probe needs in a training script of the user's (docs/probe.md).
-
-    A probe that does not end itself is a whole job, and one that does not report its steps and
-    planned steps gives no time.
-    """
-    if facts.config.sweep.design != "probe" or facts.ships_program:
-        return
-    yield (
-        "sweep.design: probe: a job ends early only if its program asks the clock after each "
-        "step, and otherwise costs as much as a full run; see 'Your training script' in "
-        "docs/probe.md for the three lines"
-    )
-    if facts.files.mentions_planned_steps is False:
-        yield (
-            "sweep.design: probe: no .py file in training.source_dir "
-            f"{facts.training.source_dir} contains clock(steps=…) or planned_steps, and no "
-            "metric definition has such a name; a probe that does not report how many steps it "
-            "ran, and out of how many, gives no time to train, and two of them end the sweep"
-        )
+    """Hint at the code that the design needs in a training script of the user's."""
+    if not facts.ships_program:
+        yield from design_of(facts.config).program_hints(facts)
 
 
 @advises

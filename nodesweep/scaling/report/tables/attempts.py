@@ -178,13 +178,12 @@ def _attempt_status(report: ScalingReport, point: Point) -> str:
     interrupted = [counted(point.interruptions, "interruption")] if point.interruptions else []
     warm = ["warm start"] if point.start == "warm" else []
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
-    is_check = point.kind == "check"
-    left_out = point.status == "Completed" and not point.used and not is_check
+    left_out = point.status == "Completed" and not point.used and not point.is_check
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
     notes = {
         "contended": is_disturbed(point),
         "excluded": left_out,
-        "check": is_check,
+        "check": point.is_check,
         "world size unconfirmed": unknown,
     }
     return ", ".join([*words, *(note for note, applies in notes.items() if applies)])

@@ -9,8 +9,9 @@ import pytest
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.design import sequential
-from nodesweep.scaling.design.costs import full_cost, probe_cost, reference_minutes, sequential_cost
-from nodesweep.scaling.design.sequential import Limits, follow, run_through
+from nodesweep.scaling.design.costs import full_cost, reference_minutes
+from nodesweep.scaling.design.probe import probe_cost
+from nodesweep.scaling.design.sequential import Limits, follow, run_through, sequential_cost
 
 COUNTS = (1, 2, 4, 8)
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.design.kinds import is_check, kind_of_job
-from nodesweep.scaling.design.probe import find_checks
+from nodesweep.scaling.design.base import kind_of_job
 from nodesweep.scaling.design.progress import asked_points, is_complete, points_done, progress_of
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.report import analyse
 from tests.nodesweep.scaling.conftest import PROBED_SECONDS
 
@@ -35,8 +35,8 @@ def test_repeats_are_probes_and_the_check_is_one_more(probe_config, probes):
     points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
     assert progress_of(two, []).next_points == tuple(points)
     assert progress_of(two, probes(points)).next_points == ((4, 3),)
-    assert [repeat for repeat in (1, 2, 3) if is_check(two, repeat)] == [3]
-    assert not is_check(probe_config(design="full"), 2)
+    assert [repeat for repeat in (1, 2, 3) if two.sweep.is_check(repeat)] == [3]
+    assert not probe_config(design="full").sweep.is_check(2)
 
 
 def test_a_failed_probe_is_left_out_of_the_answer(probe_config, probes, make_outcome):
@@ -95,8 +95,8 @@ def checked(config, outcomes):
 
 
 def checks_of(config, outcomes):
-    progress = None if config is None else progress_of(config, outcomes)
-    return find_checks(config, summarise_runs(outcomes)[1], progress)
+    runs = summarise_runs(outcomes)[1]
+    return design_of(config).find_checks(config, runs, progress_of(config, outcomes))
 
 
 def test_the_check_is_within_the_error_or_outside_it(probe_config, probes, whole, snapshot):
@@ -131,7 +131,6 @@ def test_the_latest_completed_check_counts(probe_config, probes, whole, make_out
     late = whole(4, 21.0, attempt=2, created_at="2026-01-02T00:00:00+00:00")
     assert checked(probe_config(), [*probes(PROBES), failed]) is None
     assert checked(probe_config(), [*probes(PROBES), early, late]).measured_seconds == 21.0
-    assert checked(None, [*probes(PROBES), early]) is None
 
 
 def test_a_check_of_another_count_stays_beside_that_of_the_answer(
@@ -147,9 +146,9 @@ def test_a_check_of_another_count_stays_beside_that_of_the_answer(
 
 
 def test_jobs_of_a_probe_sweep_are_probes_or_checks(probe_config, make_config):
-    kinds = [kind_of_job(probe_config(repeats=2), repeat) for repeat in (1, 2, 3)]
+    kinds = [kind_of_job(probe_config(repeats=2).sweep, repeat) for repeat in (1, 2, 3)]
     assert kinds == ["probe", "probe", "check"]
-    assert kind_of_job(make_config(), 1) == "run"
+    assert kind_of_job(make_config().sweep, 1) == "run"
 
 
 def test_a_check_without_a_time_or_a_projection_checks_nothing(probe_config, probes, whole):

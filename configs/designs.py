@@ -1,0 +1,173 @@
+"""The designs of a sweep by name, as far as the config alone determines them.
+
+A config is read before anything else is known, so the layer of configs holds this table. The rest
+of a design, such as which jobs come next, is in its file in nodesweep/scaling/design/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.configs.sweep import SweepConfig
+
+DesignName = Literal["full", "sequential", "probe"]
+DEFAULT_REPEATS = 3
+DEFAULT_MAX_REPEATS = 5
+
+
+class DesignRules:
+    """What a config must have for a design, and which jobs the design makes at most.
+
+    The defaults are those of a design that runs each node count `repeats` times.
+    """
+
+    text = ""
+    """The design in the description of sweep.design."""
+    decides_as_it_goes = False
+    """Earlier results decide on the next jobs, and on how many there are."""
+    repeats_as_needed = False
+    """Each node count is repeated on its own, so that repeats are no passes over all of them."""
+    ends_jobs_early = False
+    """Its jobs end themselves early, except for validation runs."""
+    checks = 0
+    """Number of validation runs: whole jobs after all others, at one node count."""
+
+    def arm_repeats(self, sweep: SweepConfig) -> int:
+        """Return the maximum jobs per instance type and node count, without validation runs."""
+        return sweep.repeats
+
+    def misplaced(self, sweep: SweepConfig) -> str | None:
+        """Return why a sweep of another design must not have this design's fields, or None."""
+        return None
+
+    def sweep_problem(self, sweep: SweepConfig) -> str | None:
+        """Return the conflict of the section with its design, or None."""
+        return None
+
+    def unsuited(self, config: BenchmarkConfig) -> str | None:
+        """Return why a benchmark of any design cannot use this one, or None."""
+        return None
+
+    def problem(self, config: BenchmarkConfig) -> str | None:
+        """Return the conflict of a benchmark of this design with the design, or None."""
+        return self.unsuited(config)
+
+    def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
+        """Change `asked`, the fields of the section that a sweep's id is made of, in place."""
+
+
+class _Full(DesignRules):
+    text = "`repeats` jobs at every node count"
+
+    def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
+        del asked["design"]  # keeps the ids of sweeps that predate other designs
+
+
+class _Sequential(DesignRules):
+    text = (
+        "one job each, then only the repeats needed to decide the limits of report.recommendation,"
+        " error rate at most 5% per sweep (docs/sequential.md)"
+    )
+    decides_as_it_goes = True
+    repeats_as_needed = True
+
+    def arm_repeats(self, sweep: SweepConfig) -> int:
+        return sweep.max_repeats
+
+    def misplaced(self, sweep: SweepConfig) -> str | None:
+        if sweep.max_repeats == DEFAULT_MAX_REPEATS:
+            return None
+        return (
+            f"max_repeats is {sweep.max_repeats}, but only design: sequential uses it; set"
+            " repeats, or design: sequential"
+        )
+
+    def sweep_problem(self, sweep: SweepConfig) -> str | None:
+        if sweep.repeats != DEFAULT_REPEATS:
+            return (
+                f"repeats is {sweep.repeats}, but design: sequential decides that itself; set"
+                " max_repeats, or design: full"
+            )
+        if len(sweep.node_counts) < 2:
+            return (
+                f"node_counts is {list(sweep.node_counts)}, but design: sequential compares node"
+                " counts; give two or more, or set design: full"
+            )
+        if sweep.instance_types is not None:
+            return (
+                f"instance_types is {list(sweep.instance_types)}, but design: sequential decides "
+                "between the node counts of one type; set design: probe, which drops node "
+                "counts that another type beats, or design: full"
+            )
+        return None
+
+    def unsuited(self, config: BenchmarkConfig) -> str | None:
+        goals = config.report.recommendation
+        for name in ("deadline_seconds", "budget_usd_per_run"):
+            if getattr(goals, name) is not None:
+                return (
+                    f"report.recommendation.{name} is {getattr(goals, name)}, but sweep.design:"
+                    " sequential decides by efficiency and doubling ratio alone; remove it, or"
+                    " set sweep.design: full"
+                )
+        if config.training.spot is not None:
+            return (
+                "training.spot is set, but runs on spot capacity never count for the headline, so"
+                " sweep.design: sequential would have nothing to decide by; remove it, or set"
+                " sweep.design: full"
+            )
+        return None
+
+
+class _Probe(DesignRules):
+    text = (
+        "short jobs whose times are projected, then one full validation run at the recommended"
+        " count (docs/probe.md)"
+    )
+    decides_as_it_goes = True
+    ends_jobs_early = True
+    checks = 1
+
+    def misplaced(self, sweep: SweepConfig) -> str | None:
+        if sweep.probe is None:
+            return None
+        return f"probe is set, but design is {sweep.design}; set design: probe, or remove it"
+
+    def unsuited(self, config: BenchmarkConfig) -> str | None:
+        if config.training.spot is not None:
+            return (
+                "training.spot is set, but runs on spot capacity never count for the headline, so"
+                " sweep.design: probe would have nothing to project from; remove it, or set"
+                " sweep.design: full"
+            )
+        if config.report.parity.target_metric is not None:
+            return (
+                f"report.parity.target_metric is {config.report.parity.target_metric}, but"
+                " sweep.design: probe ends jobs long before they reach it; remove it, or set"
+                " sweep.design: full"
+            )
+        return None
+
+    def problem(self, config: BenchmarkConfig) -> str | None:
+        if problem := self.unsuited(config):
+            return problem
+        if config.training.baseline_seconds is not None:
+            return (
+                f"training.baseline_seconds is {config.training.baseline_seconds:g}, which"
+                " sets the steps of a full run, but sweep.design: probe ends jobs long before;"
+                " remove it, or set sweep.design: full"
+            )
+        return None
+
+    def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
+        asked["probe"] = sweep.probe_ends.model_dump(mode="json")
+
+
+RULES: Mapping[DesignName, DesignRules] = {
+    "full": _Full(),
+    "sequential": _Sequential(),
+    "probe": _Probe(),
+}

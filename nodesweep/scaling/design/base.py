@@ -1,0 +1,271 @@
+"""The protocol of a design: which runs come next, what they mean, and what they may cost.
+
+nodesweep/scaling/design/registry.py lists the designs, and each has one file. Nothing else asks
+which design a sweep has. What the config alone determines is in configs/designs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from nodesweep.configs.designs import RULES, DesignName, DesignRules
+from nodesweep.scaling.formats import format_percent, format_ratio, format_seconds, nodes_text
+from nodesweep.scaling.report_part import Part
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+    from nodesweep.configs.sweep import SweepConfig
+    from nodesweep.scaling.analysis.advice import Recommendation
+    from nodesweep.scaling.analysis.rows import SummaryRow
+    from nodesweep.scaling.analysis.speedup import Run
+    from nodesweep.scaling.analysis.verdicts import JudgedCount
+    from nodesweep.scaling.design.costs import Estimate
+    from nodesweep.scaling.instances.progress import SweepProgress
+    from nodesweep.scaling.outcome.outcome import JobOutcome
+    from nodesweep.scaling.rules.rule import Facts
+
+Point = tuple[int, int]
+"""A point of the sweep as (nodes, repeat)."""
+JobKind = Literal["run", "probe", "check"]
+"""A full run; in a probe sweep, a partial run or the full run that validates the projection."""
+Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
+RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
+
+
+def kind_of_job(sweep: SweepConfig, repeat: int) -> JobKind:
+    """Return the kind of a job with this repeat number."""
+    if sweep.is_check(repeat):
+        return "check"
+    return "probe" if sweep.ends_early(repeat) else "run"
+
+
+def validates(kind: JobKind) -> bool:
+    """Return True for a whole run that validates what is projected."""
+    return kind == "check"
+
+
+def may_end_early(kind: JobKind) -> bool:
+    """Return True for a job that ends itself before all its steps are made."""
+    return kind == "probe"
+
+
+class Attempt(NamedTuple):
+    """A run that has ended; `train_seconds` is None if it gave no time or its time is not used."""
+
+    nodes: int
+    repeat: int
+    train_seconds: float | None
+    starved: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One limit at one node count: the ratio `value` with its one-sided bounds.
+
+    `than` is the smaller node count that its time is compared with.
+    """
+
+    criterion: RatioCriterion
+    than: int
+    answer: Answer
+    value: float
+    low: float
+    high: float
+    limit: float
+    error: float
+    """The error that both bounds have together."""
+
+    @property
+    def text(self) -> str:
+        """The value and its limit in words: efficiency 92% (80%–105%) for at least 75%."""
+        return f"{self.value_text} for at least {self.limit_text}"
+
+    @property
+    def limit_text(self) -> str:
+        """The limit in words."""
+        return self._write(self.limit)
+
+    @property
+    def value_text(self) -> str:
+        """The value in words: efficiency 92% (80%–105%)."""
+        what = (
+            f"speedup over {nodes_text(self.than)}"
+            if self.criterion == "faster"
+            else self.criterion.replace("_", " ")
+        )
+        span = f"{self._write(self.low)}–{self._write(self.high)}"
+        return f"{what} {self._write(self.value)} ({span})"
+
+    def _write(self, number: float) -> str:
+        return format_percent(number) if self.criterion == "efficiency" else format_ratio(number)
+
+
+@dataclass(frozen=True)
+class CountAnswer:
+    """One node count against all its limits, at its last look."""
+
+    nodes: int
+    answer: Answer
+    limits: tuple[Judged, ...]
+    looks: int
+
+    @property
+    def text(self) -> str:
+        """The answer with its reasons: "8 nodes undecided: efficiency 76% … for at least 75%"."""
+        why = [each.text for each in self.limits if each.answer == self.answer]
+        return f"{self.brief}: {', '.join(why)}" if why else self.brief
+
+    @property
+    def brief(self) -> str:
+        """The count and its answer in a few words: "8 nodes undecided"."""
+        words = {"pass": "pass", "fail": "fail", "on_the_limit": "on the limit"}
+        return f"{nodes_text(self.nodes)} {words.get(self.answer, 'undecided')}"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a sweep whose next runs depend on the previous ones.
+
+    `points` are all points that the design has asked for so far; `next_points` those of them that
+    have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
+    `reason` explains the next points, or why there are none.
+    """
+
+    points: tuple[Point, ...]
+    next_points: tuple[Point, ...]
+    answers: tuple[CountAnswer, ...]
+    reason: str
+
+
+class Check(Part):
+    """A whole run at the recommended node count, compared with its projection."""
+
+    nodes: int = Field(description="Node count that it ran on.")
+    job_name: str = Field(description="Its training job.")
+    projected_seconds: float = Field(description="Mean of the times projected there.")
+    error_seconds: float | None = Field(
+        description=(
+            "Error of the projection for a full run, half of a 95% interval: the largest error "
+            "of those projections or, for three or more, the prediction interval from their "
+            "spread, whichever is wider; null: unknown."
+        )
+    )
+    probes: int = Field(description="Number of projected times there.")
+    measured_seconds: float = Field(description="Time of the full run.")
+    difference: float = Field(description="Measured over projected time, minus 1.")
+    is_within_error: bool | None = Field(description="null: the error is unknown.")
+
+    @property
+    def text(self) -> str:
+        """The comparison in words.
+
+        For example: 8 nodes took 13.6 s, 1.5% more than the 13.4 s ± 0.3 s projected, outside that
+        error.
+        """
+        return self.text_of(nodes_text(self.nodes))
+
+    def text_of(self, place: str) -> str:
+        """Return the comparison in words, with another name for the place: 8 x ml.g5.xlarge."""
+        error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
+        share = f"{abs(self.difference) * 100:.1f} %"
+        than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
+        where = {True: ", within this error", False: ", outside this error", None: ""}
+        return (
+            f"{place} took {format_seconds(self.measured_seconds)}, {than} the"
+            f" {format_seconds(self.projected_seconds)}{error} projected"
+            f"{where[self.is_within_error]}"
+        )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of one instance type's sweep, about which a design has caveats.
+
+    `check` is the validation run at the count that is validated now, if any; `other_checks` are
+    those at other counts.
+    """
+
+    config: BenchmarkConfig
+    rows: Sequence[SummaryRow]
+    outcomes: Sequence[JobOutcome]
+    progress: Progress
+    check: Check | None
+    other_checks: Sequence[Check]
+
+
+class Design:
+    """A design; as it is here, all runs are asked for at once and judged by the general rules."""
+
+    name: ClassVar[DesignName]
+    jobs_text: ClassVar[str] = "{} jobs"
+    """The number of jobs in words, with {} for the most there are."""
+    promise: ClassVar[str] = ""
+    """What the design's own bounds promise."""
+    bounds_text: ClassVar[str] = ""
+    """The design's own bounds in words; "" if the intervals and point estimates decide.
+
+    A design that has own bounds names the basis of its recommendations as it names itself.
+    """
+
+    @property
+    def rules(self) -> DesignRules:
+        """What the design asks of a config."""
+        return RULES[self.name]
+
+    def progress(
+        self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
+    ) -> Progress | None:
+        """Return what has been asked for and what is next, for one instance type.
+
+        None if all runs are asked for at once. It is a pure function of the attempts that have
+        ended and of the report's rows for them.
+        """
+        return None
+
+    def progress_of_types(
+        self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
+    ) -> SweepProgress | None:
+        """Return what progress() returns, for a sweep of several instance types."""
+        return None
+
+    def recommend(
+        self,
+        rows: Sequence[SummaryRow],
+        goals: RecommendationConfig,
+        progress: Progress,
+    ) -> Recommendation | None:
+        """Return the recommendation that follows from the rows; None for fewer than two counts."""
+        # a late import: what a plan needs of a design has to import quickly
+        from nodesweep.scaling.analysis.recommend import recommend
+
+        return recommend(rows, goals)
+
+    def limit_notes(self, judged: Sequence[JudgedCount]) -> list[str]:
+        """Return notes on the counts that the design's own bounds find to be on a limit."""
+        return []
+
+    def find_checks(
+        self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
+    ) -> tuple[Check | None, tuple[Check, ...]]:
+        """Return the validation run at the count to validate, and those at other counts."""
+        return None, ()
+
+    def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
+        """Return the caveats on the runs made: the general ones with the design's own in place."""
+        return general
+
+    def plan_lines(self, config: BenchmarkConfig) -> list[str]:
+        """Return lines of a plan on the jobs whose node count is decided later."""
+        return []
+
+    def estimate(self, config: BenchmarkConfig) -> Estimate | None:
+        """Return the cost on the reference curve with this design; None if it does not suit."""
+        return None
+
+    def program_hints(self, facts: Facts) -> Iterable[str]:
+        """Return hints on what a training script of the user's has to do in this design."""
+        return ()

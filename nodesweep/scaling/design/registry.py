@@ -1,0 +1,27 @@
+"""The designs by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from nodesweep.scaling.design.base import Design
+from nodesweep.scaling.design.full import Full
+from nodesweep.scaling.design.probe import Probe
+from nodesweep.scaling.design.sequential import Sequential
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.analysis.advice import Recommendation
+
+DESIGNS: Mapping[str, Design] = {design.name: design for design in (Full(), Sequential(), Probe())}
+
+
+def design_of(config: BenchmarkConfig) -> Design:
+    """Return the design of a config's sweep."""
+    return DESIGNS[config.sweep.design]
+
+
+def judged_by(recommendation: Recommendation | None) -> Design | None:
+    """Return the design whose own bounds decided on a recommendation, or None."""
+    return None if recommendation is None else DESIGNS.get(recommendation.basis)

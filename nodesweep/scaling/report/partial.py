@@ -1,0 +1,63 @@
+"""The caveats on jobs that ended before all their steps were made, whatever the design."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.formats import counted, join_words, nodes_text
+from nodesweep.scaling.outcome.outcome import JobOutcome
+
+
+def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Yield caveats: which probes give no train time, and the remedy."""
+    by_reason: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.unprojected is not None:
+            by_reason.setdefault(outcome.unprojected, []).append(outcome.nodes)
+    for reason, counts in by_reason.items():
+        at = join_words(map(nodes_text, sorted(set(counts))))
+        yield (
+            f"No time to train from {counted(len(counts), 'job')} at {at}: {reason}"
+            " (docs/probe.md)."
+        )
+
+
+def unrequested_partial_notes(
+    config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
+) -> Iterator[str]:
+    """Yield caveats on unrequested partial runs, whose times are projected all the same.
+
+    These are jobs that ended early but were to be whole, and probes that ended without being told
+    to.
+    """
+    if config is None:
+        return
+    parts = [outcome for outcome in outcomes if outcome.projection is not None]
+    whole = [each for each in parts if not config.sweep.ends_early(each.repeat)]
+    if whole:
+        yield (
+            f"Partial runs: jobs that should have run all their steps ran {_parts_text(whole)}; "
+            "the time of the rest is projected. Look for a step limit left in the program, its "
+            "hyperparameters or its image; use design: probe to measure partial runs and "
+            "validate them."
+        )
+    untold = [
+        each for each in parts if each not in whole and each.metric("probe", "ended") == "complete"
+    ]
+    if untold:
+        yield (
+            f"Ended early for no known reason: probes ran {_parts_text(untold)}, although "
+            "nothing had asked them to end. The projection covers all the steps that the "
+            "program reports for a full run; if a full run has no more than these, the program "
+            "miscounts its steps."
+        )
+
+
+def _parts_text(parts: Sequence[JobOutcome]) -> str:
+    """Return, for example, "50 of 500 steps at 1 node and 50 of 500 steps at 2 nodes"."""
+    by_nodes = {each.nodes: each.projection for each in parts if each.projection is not None}
+    return join_words(
+        f"{part.steps} of {part.planned_steps} steps at {nodes_text(nodes)}"
+        for nodes, part in sorted(by_nodes.items())
+    )
