@@ -37,7 +37,7 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.design.base import Progress
-from nodesweep.scaling.design.sequential import ERROR, ZONE, Limits, follow
+from nodesweep.scaling.design.sequential import ERROR, ZONE, Limits, replay
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
 NODE_COUNTS = (1, 2, 4, 8)
@@ -112,7 +112,7 @@ def sweep(
     """Simulate one sweep; return the design's final state and the times of its runs."""
     times: dict[tuple[int, int], float] = {}
     while True:
-        progress = follow(times, NODE_COUNTS, LIMITS, max_repeats)
+        progress = replay(times, NODE_COUNTS, LIMITS, max_repeats)
         if not progress.next_points:
             return progress, times
         for point in progress.next_points:

@@ -390,7 +390,7 @@ def speedups(runs: Sequence[Measured]) -> dict[int, float]:
 @contextmanager
 def kept_same(way: str) -> Iterator[None]:
     """Modify the engine as the way requires."""
-    fill, weigh, deal = Ballast.start, CpuQuotas._weigh, capacity.cpu_of_each_node
+    fill, weigh, deal = Ballast.start, CpuQuotas._weigh, capacity.assign_cpus
     allowed = sorted(os.sched_getaffinity(0))
 
     def without_first(instance_count: int) -> list[int]:
@@ -402,12 +402,12 @@ def kept_same(way: str) -> Iterator[None]:
     if way == "plain":
         CpuQuotas._weigh = lambda self, times: None  # type: ignore[method-assign]
     elif way == "apart":
-        capacity.cpu_of_each_node = without_first
+        capacity.assign_cpus = without_first
     try:
         yield
     finally:
         Ballast.start, CpuQuotas._weigh = fill, weigh  # type: ignore[method-assign]
-        capacity.cpu_of_each_node = deal
+        capacity.assign_cpus = deal
 
 
 @contextmanager

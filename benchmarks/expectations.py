@@ -144,7 +144,7 @@ def measure(rows: int) -> list[dict[str, Any]]:
         use_vectorised_between,
     )
     from nodesweep.tasks.dataset.judging.columns import needed_columns
-    from nodesweep.tasks.dataset.judging.proof import look_at
+    from nodesweep.tasks.dataset.judging.proof import inspect_file
     from nodesweep.tasks.dataset.validation import build_expectations
 
     specs = [ExpectationConfig(type=kind, kwargs=arguments) for kind, arguments in cases()]
@@ -152,7 +152,7 @@ def measure(rows: int) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="nodesweep-expectations-") as scratch:
         path = Path(scratch) / "table.parquet"
         pq.write_table(make_table(rows), path)
-        proven = look_at(path, build_expectations(specs)).proven
+        proven = inspect_file(path, build_expectations(specs)).proven
         use_vectorised_between()
         for index, spec in enumerate(specs):
             frame = pq.read_table(path).to_pandas()

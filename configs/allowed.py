@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import STATE_DIRECTORY, BenchmarkConfig, ReportConfig
-from nodesweep.configs.section import LOCAL_PATH, cut, marked_values
+from nodesweep.configs.section import LOCAL_PATH, marked_values, truncate
 from nodesweep.configs.training import variables_of
 
 PATHS = "NODESWEEP_ALLOWED_PATHS"
@@ -34,12 +34,12 @@ LOCAL_PLATFORM = {
 }
 """Field of a config -> worker variable that overrides it (`make up` sets both)."""
 _HERE = Path(__file__).resolve().parent
-_BROUGHT = (str(_HERE), str(_HERE.parent / "infra" / "image"))
+_SHIPPED_FOLDERS = (str(_HERE), str(_HERE.parent / "infra" / "image"))
 """Folders of the presets and of the build context that they name."""
 _PORTS = {"http": 80, "https": 443}
 
 
-def refuse_what_is_not_allowed(config: BenchmarkConfig, worker: Mapping[str, str]) -> None:
+def check_allowlists(config: BenchmarkConfig, worker: Mapping[str, str]) -> None:
     """Reject a config that names resources which the worker's environment does not allow.
 
     Nothing is read or called before. Links are resolved before paths are compared.
@@ -66,12 +66,14 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
     named = [path for path in listed.split(os.pathsep) if path]
     for field, value in marked_values(config, LOCAL_PATH):
         for path in (value,) if isinstance(value, str) else value:
-            brought = _brought(field, worker)
-            if path.startswith("s3://") or _lies_below(path, [*named, *brought]):
+            always_allowed = _always_allowed(field, worker)
+            if path.startswith("s3://") or _is_below(path, [*named, *always_allowed]):
                 continue
-            leads = os.path.realpath(path)
-            shown = repr(cut(path)) + ("" if leads == path else f", which is {cut(leads)!r}")
-            yield _problem(field, shown, [*brought, *named], PATHS)
+            target = os.path.realpath(path)
+            shown = repr(truncate(path)) + (
+                "" if target == path else f", which is {truncate(target)!r}"
+            )
+            yield _problem(field, shown, [*always_allowed, *named], PATHS)
     if config.dataset is not None and config.dataset.follow_links_outside:
         yield (
             f"  dataset.follow_links_outside: got true, but with {PATHS} set no link may lead"
@@ -79,16 +81,16 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
         )
 
 
-def _brought(field: str, worker: Mapping[str, str]) -> tuple[str, ...]:
+def _always_allowed(field: str, worker: Mapping[str, str]) -> tuple[str, ...]:
     """Return the folders that are always allowed for the field."""
     if field == "report.directory":
         return (str(ReportConfig().directory),)
     if field == "platform.state_directory":
         return tuple(filter(None, (worker.get(LOCAL_PLATFORM[field]), STATE_DIRECTORY)))
-    return _BROUGHT
+    return _SHIPPED_FOLDERS
 
 
-def _lies_below(path: str, folders: list[str]) -> bool:
+def _is_below(path: str, folders: list[str]) -> bool:
     real = Path(os.path.realpath(path))
     return any(real.is_relative_to(os.path.realpath(folder)) for folder in folders)
 
@@ -99,10 +101,10 @@ def _endpoint_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> It
     if listed is None or url is None:
         return
     field = "platform.endpoint_url"
-    brought = [*filter(None, (worker.get(LOCAL_PLATFORM[field]),))]
-    allowed = [*brought, *_words(listed)]
+    always_allowed = [*filter(None, (worker.get(LOCAL_PLATFORM[field]),))]
+    allowed = [*always_allowed, *_split_list(listed)]
     if _origin(url) not in map(_origin, allowed):
-        yield _problem(field, repr(cut(url)), allowed, ENDPOINTS)
+        yield _problem(field, repr(truncate(url)), allowed, ENDPOINTS)
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None] | None:
@@ -118,14 +120,14 @@ def _variable_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> It
     listed = worker.get(ENVIRONMENT)
     if listed is None:
         return
-    allowed = _words(listed)
+    allowed = _split_list(listed)
     for name, variable in variables_of(config.training.environment).items():
         if variable not in allowed:
-            field = f"training.environment.{cut(name)}"
-            yield _problem(field, f"${{{cut(variable)}}}", allowed, ENVIRONMENT)
+            field = f"training.environment.{truncate(name)}"
+            yield _problem(field, f"${{{truncate(variable)}}}", allowed, ENVIRONMENT)
 
 
-def _words(listed: str) -> list[str]:
+def _split_list(listed: str) -> list[str]:
     return [word for word in re.split(r"[\s,]+", listed) if word]
 
 

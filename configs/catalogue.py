@@ -175,7 +175,7 @@ class InstanceType(_Row):
         return self.accelerators * self.devices_per_accelerator
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         accelerator_facts = (
             self.accelerator,
             self.accelerator_memory_gib,

@@ -41,7 +41,7 @@ class ExpectationConfig(Section):
 
     @field_validator("kwargs")
     @classmethod
-    def _finite(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _reject_non_finite(cls, value: dict[str, Any]) -> dict[str, Any]:
         if not is_finite(value):
             raise ValueError("contains .inf or .nan; omit the argument if there is no bound")
         return value
@@ -134,7 +134,7 @@ class DatasetConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _some_count_of_rows_fits(self) -> Self:
+    def _check_row_limits(self) -> Self:
         if (
             self.min_rows is not None
             and self.max_rows is not None
@@ -147,7 +147,7 @@ class DatasetConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _spark_reads_tables_in_s3(self) -> Self:
+    def _check_spark_source(self) -> Self:
         if self.validation is None or self.validation.engine != "spark":
             return self
         if not self.is_remote:
@@ -194,7 +194,7 @@ class DatasetConfig(Section):
         return SUFFIXES.get(self.format, ())
 
     @model_validator(mode="after")
-    def _checks_fit_the_format(self) -> Self:
+    def _check_format_supports_checks(self) -> Self:
         if self.is_table:
             if not self.expectations:
                 raise ValueError(

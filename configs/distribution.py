@@ -62,7 +62,7 @@ class NoDistribution(Section):
     )
 
     @model_validator(mode="after")
-    def _plain_is_single(self) -> Self:
+    def _check_single_process(self) -> Self:
         if self.processes_per_node not in (None, 1):
             raise ValueError(
                 f"processes_per_node is {self.processes_per_node}, but kind 'none' starts one"
@@ -355,7 +355,7 @@ class SmpV1(_ModelParallel):
     efa_flags: EfaFlags = True
 
     @model_validator(mode="after")
-    def _fields_agree(self) -> Self:
+    def _check_consistency(self) -> Self:
         if self.auto_partition is False and self.default_partition is None:
             raise ValueError("default_partition is missing; auto_partition false needs it")
         if self.default_partition is not None and self.default_partition >= self.partitions:

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nodesweep.configs.section import cut
+from nodesweep.configs.section import truncate
 
 _HOUSEKEEPING = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
@@ -44,7 +44,9 @@ def expectation_problem(kind: str) -> str | None:
     """Return the reason Great Expectations has no such expectation; None if it has."""
     known = _expectations()
     return (
-        None if kind in known else f"no expectation {cut(kind)!r}; nearest: {_nearest(kind, known)}"
+        None
+        if kind in known
+        else f"no expectation {truncate(kind)!r}; nearest: {_nearest(kind, known)}"
     )
 
 
@@ -59,7 +61,7 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
     required, properties = schema
     problems = [f"{name} is missing" for name in sorted(required - set(arguments))]
     if unknown := sorted(str(name) for name in set(arguments) - (set(properties) - _OURS)):
-        problems.append(f"unknown {cut(', '.join(unknown))}")
+        problems.append(f"unknown {truncate(', '.join(unknown))}")
     if problems:
         allowed = ", ".join(sorted(set(properties) - _HOUSEKEEPING))
         return "; ".join([*problems, f"allowed: {allowed}"])
@@ -83,7 +85,7 @@ def values_problem(kind: str, arguments: Mapping[str, Any], is_java: bool = Fals
         if problem is None and name in properties and (value is not None or name in required):
             problem = _schema_problem(value, properties[name])
         if problem is not None:
-            problems.append(f"{name}: {problem} (got {cut(repr(value))})")
+            problems.append(f"{name}: {problem} (got {truncate(repr(value))})")
     if kind.endswith("_to_be_between") and (problem := _bounds_problem(arguments)):
         problems.append(problem)
     return "; ".join(problems) or None
@@ -156,7 +158,8 @@ def _bounds_problem(arguments: Mapping[str, Any]) -> str | None:
     if not is_empty:
         return None
     return (
-        f"min_value is {cut(repr(low))} and max_value is {cut(repr(high))}: no value lies between"
+        f"min_value is {truncate(repr(low))} and max_value is {truncate(repr(high))}: no value "
+        f"lies between"
     )
 
 

@@ -204,7 +204,7 @@ class JobFeatures(Section):
 
     @field_validator("tags")
     @classmethod
-    def _allowed_tags(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_tags(cls, value: dict[str, str]) -> dict[str, str]:
         for key, text in value.items():
             if refused := sorted(
                 {character for character in key + text if not _is_tag_character(character)}

@@ -22,7 +22,7 @@ from nodesweep.configs.installed import (
     values_problem,
 )
 from nodesweep.configs.models import REGION, BenchmarkConfig
-from nodesweep.configs.section import MAY_BE_SECRET, cut, marked_fields
+from nodesweep.configs.section import MAY_BE_SECRET, marked_fields, truncate
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
 from nodesweep.configs.workload import drop_overridden_amounts
 
@@ -60,15 +60,15 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
     """
     raw = _read_yaml(path)
     folder = path.resolve().parent
-    if not _is_text(str(folder)):
+    if not _is_valid_unicode(str(folder)):
         raise ConfigError(
             f"{path}: the name of its directory is not valid UTF-8, and records store it as "
             "text; rename it"
         )
-    return _config_of(raw, overrides, str(path), folder)
+    return _build_config(raw, overrides, str(path), folder)
 
 
-def config_of_text(
+def config_from_text(
     text: str, origin: str, folder: Path, overrides: Sequence[str] = ()
 ) -> BenchmarkConfig:
     """Validate YAML or JSON text that is not in a file, as load_config() does.
@@ -82,10 +82,10 @@ def config_of_text(
     Raises:
         ConfigError: The config is invalid.
     """
-    return _config_of(_mapping_of(text, origin), overrides, origin, folder)
+    return _build_config(_parse_mapping(text, origin), overrides, origin, folder)
 
 
-def _config_of(
+def _build_config(
     raw: dict[str, Any], overrides: Sequence[str], origin: str, folder: Path
 ) -> BenchmarkConfig:
     given: dict[str, Any] = {}
@@ -139,7 +139,7 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
     return config
 
 
-def _in(raw: Any, *names: str) -> Any:
+def _nested_value(raw: Any, *names: str) -> Any:
     """Return the value below these names in the raw mapping; None if there is none.
 
     The mapping is not validated yet, so that one mistake does not hide others.
@@ -150,11 +150,11 @@ def _in(raw: Any, *names: str) -> Any:
 
 
 def _region_problems(raw: Any) -> list[str]:
-    region = _in(raw, "platform", "region")
+    region = _nested_value(raw, "platform", "region")
     if (
         not isinstance(region, str)
         or not re.match(REGION, region)
-        or _in(raw, "platform", "endpoint_url") is not None
+        or _nested_value(raw, "platform", "endpoint_url") is not None
     ):
         return []
     problem = region_problem(region)
@@ -163,11 +163,11 @@ def _region_problems(raw: Any) -> list[str]:
 
 def _expectation_problems(raw: Any) -> list[str]:
     """Check names and schemas; Great Expectations itself judges the rest during the run."""
-    expectations = _in(raw, "dataset", "expectations")
-    is_java = _in(raw, "dataset", "validation", "engine") == "spark"
+    expectations = _nested_value(raw, "dataset", "expectations")
+    is_java = _nested_value(raw, "dataset", "validation", "engine") == "spark"
     problems = []
     for number, entry in enumerate(expectations if isinstance(expectations, list) else ()):
-        kind, arguments = _in(entry, "type"), _in(entry, "kwargs") or {}
+        kind, arguments = _nested_value(entry, "type"), _nested_value(entry, "kwargs") or {}
         if not isinstance(kind, str) or not isinstance(arguments, Mapping):
             continue
         field = f"  dataset.expectations.{number}"
@@ -181,12 +181,12 @@ def _expectation_problems(raw: Any) -> list[str]:
 
 
 def _instance_problems(raw: Any) -> list[str]:
-    named = [("training.instance_type", _in(raw, "training", "instance_type"))]
-    several = _in(raw, "sweep", "instance_types")
+    named = [("training.instance_type", _nested_value(raw, "training", "instance_type"))]
+    several = _nested_value(raw, "sweep", "instance_types")
     if isinstance(several, list | tuple):
         named += [(f"sweep.instance_types.{number}", each) for number, each in enumerate(several)]
     of_validation = "dataset.validation.instance_type"
-    named.append((of_validation, _in(raw, "dataset", "validation", "instance_type")))
+    named.append((of_validation, _nested_value(raw, "dataset", "validation", "instance_type")))
     problems = []
     for field, instance_type in named:
         if not isinstance(instance_type, str):
@@ -216,14 +216,14 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return _mapping_of(text, str(path))
+    return _parse_mapping(text, str(path))
 
 
-def _mapping_of(text: str, origin: str) -> dict[str, Any]:
+def _parse_mapping(text: str, origin: str) -> dict[str, Any]:
     try:
         raw = parse_yaml(text, origin)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{origin} is not valid YAML: {cut(str(error), 1000)}") from None
+        raise ConfigError(f"{origin} is not valid YAML: {truncate(str(error), 1000)}") from None
     if not isinstance(raw, dict):
         raise ConfigError(
             f"{origin}: expected a mapping with the sections of a benchmark,"
@@ -253,7 +253,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
     """Set one dotted key in place; the value is parsed as YAML: 3, true, [1, 2], null."""
     key, equals, text = override.partition("=")
     parts = key.split(".")
-    shown = cut(key)
+    shown = truncate(key)
     if not equals or not all(parts):
         raise ConfigError(
             f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]"
@@ -262,13 +262,13 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         raise ConfigError(
             f"--set {shown}=…: the name has {len(parts)} parts; at most {MAX_DEPTH} are allowed"
         )
-    if not _is_text(key):
+    if not _is_valid_unicode(key):
         raise ConfigError(f"--set {key!r}=…: the name contains a byte that is not valid UTF-8")
     try:
         value = parse_yaml(text, f"--set {shown}")
     except yaml.YAMLError as error:
         raise ConfigError(
-            f"--set {shown}=…: the value is not valid YAML: {cut(str(error), 1000)}"
+            f"--set {shown}=…: the value is not valid YAML: {truncate(str(error), 1000)}"
         ) from None
     node: Any = raw
     for depth, part in enumerate(parts[:-1], start=1):
@@ -277,7 +277,7 @@ def _apply_override(raw: dict[str, Any], override: str) -> None:
         node = node[part]
         if not isinstance(node, dict):
             raise ConfigError(
-                f"--set {shown}=…: {cut('.'.join(parts[:depth]))} is a value, not a section"
+                f"--set {shown}=…: {truncate('.'.join(parts[:depth]))} is a value, not a section"
             )
     node[parts[-1]] = value
 
@@ -310,7 +310,9 @@ def _explain(error: ValidationError) -> list[str]:
             "extra_forbidden",
         ) and not f"{'.'.join(path)}.".startswith(tuple(f"{field}." for field in _HIDDEN_FIELDS))
         got = f" (got {_short(problem['input'])})" if is_shown else ""
-        lines.append(f"  {'.'.join(map(cut, path)) or '(whole config)'}: {cut(message, 600)}{got}")
+        lines.append(
+            f"  {'.'.join(map(truncate, path)) or '(whole config)'}: {truncate(message, 600)}{got}"
+        )
     return lines
 
 
@@ -394,10 +396,10 @@ def _short(value: object) -> str:
     Text before the @ of a URL may be a password, and any value of a mapping a secret.
     """
     if isinstance(value, dict):
-        return cut(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
-    return cut(_USER_INFO.sub("…@", repr(value)[:_MAX_SHOWN_FROM]))
+        return truncate(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
+    return truncate(_USER_INFO.sub("…@", repr(value)[:_MAX_SHOWN_FROM]))
 
 
-def _is_text(text: str) -> bool:
+def _is_valid_unicode(text: str) -> bool:
     """Return True if the text has no lone surrogates, which stand for bytes that are not UTF-8."""
     return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, StringConstraints
 
-from nodesweep.configs.section import LOCAL_PATH, Closed, cut, refuse_placeholders
+from nodesweep.configs.section import LOCAL_PATH, Closed, refuse_placeholders, truncate
 
 MAX_PATH_BYTES = 4095
 MAX_NAME_BYTES = 255
@@ -34,7 +34,7 @@ _S3 = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 
 def _check_directory(path: str) -> str:
     if _URL.match(path):
-        raise ValueError(f"{cut(path)!r} is a URL; give a directory on this machine")
+        raise ValueError(f"{truncate(path)!r} is a URL; give a directory on this machine")
     return _check_path(path)
 
 
@@ -42,7 +42,8 @@ def _check_source(source: str) -> str:
     if not source.startswith("s3://"):
         if _URL.match(source):
             raise ValueError(
-                f"{cut(source)!r} is a URL; give a directory on this machine or s3://BUCKET/PREFIX"
+                f"{truncate(source)!r} is a URL; give a directory on this machine or "
+                f"s3://BUCKET/PREFIX"
             )
         return _check_path(source)
     if not _S3.fullmatch(source):

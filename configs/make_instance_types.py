@@ -39,23 +39,27 @@ def instance_types(date: datetime.date) -> dict[str, Any]:
     Args:
         date: Day on which the packages are read.
     """
-    api = _packaged("botocore", _API)
-    recorded = _packaged("moto", _RECORDED)
-    regions = _packaged("sagemaker-core", _GPUS)
+    api = _read_packaged_json("botocore", _API)
+    recorded = _read_packaged_json("moto", _RECORDED)
+    regions = _read_packaged_json("sagemaker-core", _GPUS)
     gpus = {name: facts for types in regions.values() for name, facts in types.items()}
     rows = []
     for name in api["shapes"]["TrainingInstanceType"]["enum"]:
         if ec2 := recorded.get(name.removeprefix("ml.")):
-            rows.append({"instance_type": name, "specs_source": "moto", **_of_ec2(ec2)})
+            rows.append({"instance_type": name, "specs_source": "moto", **_facts_from_ec2(ec2)})
         elif name in gpus:
             rows.append(
-                {"instance_type": name, "specs_source": "sagemaker-core", **_of_sdk(gpus[name])}
+                {
+                    "instance_type": name,
+                    "specs_source": "sagemaker-core",
+                    **_facts_from_sdk(gpus[name]),
+                }
             )
         else:
             rows.append({"instance_type": name, "specs_source": "botocore"})
     return {
         "sources": _sources(date),
-        "instances": [_whole(row) for row in sorted(rows, key=_in_families)],
+        "instances": [_complete_row(row) for row in sorted(rows, key=_sort_key)],
     }
 
 
@@ -66,7 +70,7 @@ def as_text(table: Mapping[str, Any]) -> str:
     return f'{{"sources": {sources},\n"instances": [\n{rows}\n]}}\n'
 
 
-def _of_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
+def _facts_from_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
     """Return the facts from one DescribeInstanceTypes response."""
     network = ec2["NetworkInfo"]
     rate = _RATE.match(network["NetworkPerformance"])  # older types say "High" and no number
@@ -75,11 +79,11 @@ def _of_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
         "vcpus": ec2["VCpuInfo"]["DefaultVCpus"],
         "memory_gib": _gib(ec2["MemoryInfo"]["SizeInMiB"]),
         "network_gbit_per_second": (
-            _plain(float(rate["gbit"]) * int(rate["cards"] or 1)) if rate else None
+            _int_if_integral(float(rate["gbit"]) * int(rate["cards"] or 1)) if rate else None
         ),
         "network_burst": bool(rate["burst"]) if rate else None,
         "efa": network["EfaSupported"],
-        "architecture": _only(ec2["ProcessorInfo"]["SupportedArchitectures"]),
+        "architecture": _single(ec2["ProcessorInfo"]["SupportedArchitectures"]),
         "instance_store": ec2["InstanceStorageSupported"],
     }
 
@@ -87,9 +91,9 @@ def _of_ec2(ec2: Mapping[str, Any]) -> dict[str, Any]:
 def _accelerators(ec2: Mapping[str, Any]) -> dict[str, Any]:
     devices: int | None = 1
     if "GpuInfo" in ec2:
-        chip = _only(ec2["GpuInfo"]["Gpus"])
+        chip = _single(ec2["GpuInfo"]["Gpus"])
     elif "NeuronInfo" in ec2:
-        chip = _only(ec2["NeuronInfo"]["NeuronDevices"])
+        chip = _single(ec2["NeuronInfo"]["NeuronDevices"])
         cores = chip["CoreInfo"]
         # From Trainium2 on, frameworks see logical cores, and the job sets how many physical cores
         # make a logical one (NEURON_LOGICAL_NC_CONFIG, Neuron documentation, "Logical NeuronCore
@@ -110,7 +114,7 @@ def _accelerators(ec2: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_sdk(facts: Mapping[str, int]) -> dict[str, Any]:
+def _facts_from_sdk(facts: Mapping[str, int]) -> dict[str, Any]:
     """Return GPUs and their memory, the only facts that sagemaker-core has."""
     return {
         "accelerators": facts["Count"],
@@ -119,12 +123,12 @@ def _of_sdk(facts: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def _whole(row: Mapping[str, Any]) -> dict[str, Any]:
+def _complete_row(row: Mapping[str, Any]) -> dict[str, Any]:
     facts = [name for name in SPECS if name not in _BY_HAND]
     return {name: row.get(name) for name in ("instance_type", *facts, "specs_source")}
 
 
-def _in_families(row: Mapping[str, Any]) -> tuple[str, float, str]:
+def _sort_key(row: Mapping[str, Any]) -> tuple[str, float, str]:
     return row["instance_type"].split(".")[1], row.get("vcpus") or 0, row["instance_type"]
 
 
@@ -156,7 +160,7 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
     }
 
 
-def _packaged(package: str, path: str) -> Any:
+def _read_packaged_json(package: str, path: str) -> Any:
     """Return a JSON file of an installed package, gzipped or not, without importing the package.
 
     Raises:
@@ -175,15 +179,15 @@ def _packaged(package: str, path: str) -> Any:
 
 
 def _gib(mebibytes: float) -> float:
-    return _plain(round(mebibytes / _MEBI_PER_GIBI, 2))
+    return _int_if_integral(round(mebibytes / _MEBI_PER_GIBI, 2))
 
 
-def _plain(number: float) -> float:
+def _int_if_integral(number: float) -> float:
     """Return whole numbers as int, which JSON writes without a decimal point."""
     return int(number) if number == int(number) else number
 
 
-def _only(values: Iterable[Any]) -> Any:
+def _single(values: Iterable[Any]) -> Any:
     (value,) = values
     return value
 

@@ -138,7 +138,7 @@ class ImageConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _one_base(self) -> Self:
+    def _check_single_base(self) -> Self:
         if self.base_image is not None and self.framework is not None:
             raise ValueError("base_image and framework both name the base; give only one of them")
         return self
@@ -307,7 +307,7 @@ class PlatformConfig(Section):
 
     @field_validator("endpoint_url")
     @classmethod
-    def _usable_url(cls, value: str | None) -> str | None:
+    def _check_url(cls, value: str | None) -> str | None:
         if value is not None and (problem := url_problem(value)):
             raise ValueError(
                 f"{problem}; expected http(s)://HOST[:PORT], e.g. http://127.0.0.1:4570"
@@ -315,7 +315,7 @@ class PlatformConfig(Section):
         return value
 
     @model_validator(mode="after")
-    def _local_needs_endpoint(self) -> Self:
+    def _check_local_endpoint(self) -> Self:
         if self.endpoint_url is None and self.credentials == "platform":
             raise ValueError("credentials 'platform' needs an endpoint_url; for AWS use 'chain'")
         if self.autostart and not is_loopback_with_port(self.endpoint_url):
@@ -326,7 +326,7 @@ class PlatformConfig(Section):
         return self
 
 
-def _none_is_null(value: Any) -> Any:
+def _none_to_null(value: Any) -> Any:
     return None if value == "none" else value
 
 
@@ -342,7 +342,7 @@ class BenchmarkConfig(Section):
     dataset: Annotated[
         DatasetConfig | None,
         BeforeValidator(
-            _none_is_null, json_schema_input_type=DatasetConfig | Literal["none"] | None
+            _none_to_null, json_schema_input_type=DatasetConfig | Literal["none"] | None
         ),
     ] = Field(
         description=(
@@ -356,7 +356,7 @@ class BenchmarkConfig(Section):
     platform: PlatformConfig
 
     @property
-    def runs_container_as_it_is(self) -> bool:
+    def runs_unmodified_container(self) -> bool:
         """True if the jobs run the user's code in an existing container, without a build.
 
         The container is named by image.framework or image.base_image.
@@ -371,8 +371,8 @@ class BenchmarkConfig(Section):
         )
 
     @model_validator(mode="after")
-    def _build_has_a_context(self) -> Self:
-        if self.runs_container_as_it_is and self.image.build_args:
+    def _check_build_context(self) -> Self:
+        if self.runs_unmodified_container and self.image.build_args:
             raise ValueError(
                 "image.build_args apply to a build, but none is made: training.source_dir runs in"
                 " the unmodified container of image.framework or base_image; remove build_args, or"
@@ -381,13 +381,13 @@ class BenchmarkConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _design_has_what_it_needs(self) -> Self:
+    def _check_design_requirements(self) -> Self:
         if problem := self.sweep.rules.problem(self):
             raise ValueError(problem)
         return self
 
     @model_validator(mode="after")
-    def _main_type_is_measured(self) -> Self:
+    def _check_main_type(self) -> Self:
         types = self.sweep.instance_types
         if types is not None and self.training.instance_type not in types:
             raise ValueError(
@@ -428,7 +428,7 @@ class BenchmarkConfig(Section):
         source_dir = self.training.source_dir and os.path.realpath(base / self.training.source_dir)
         context = (
             None
-            if self.runs_container_as_it_is
+            if self.runs_unmodified_container
             else os.path.realpath(base / self.image.build_context)
         )
         return self.model_copy(

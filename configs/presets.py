@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from nodesweep.configs.load import ConfigError, config_of_text, load_config
+from nodesweep.configs.load import ConfigError, config_from_text, load_config
 from nodesweep.configs.models import BenchmarkConfig
 
 PRESETS_DIRECTORY = Path(__file__).resolve().parent
@@ -46,14 +46,14 @@ def presets_as_written() -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def config_file(given: Path) -> Path:
+def config_file(argument: Path) -> Path:
     """Return the file that a command's CONFIG argument names: a path, or else a preset."""
-    if given.as_posix() in preset_names() and not given.is_file():
-        return PRESETS_DIRECTORY / f"{given.as_posix()}.yaml"
-    return given
+    if argument.as_posix() in preset_names() and not argument.is_file():
+        return PRESETS_DIRECTORY / f"{argument.as_posix()}.yaml"
+    return argument
 
 
-def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
+def config_from_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
     """Return the preset's config with `changes` applied.
 
     Args:
@@ -69,19 +69,19 @@ def config_of_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConfig
     return load_config(PRESETS_DIRECTORY / f"{preset}.yaml", _overrides(changes))
 
 
-def config_of_value(value: Any, origin: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
+def config_from_value(value: Any, origin: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
     """Return a config that is not in a file, with `changes` applied.
 
     Args:
         value: YAML or JSON text, or the mapping itself.
         origin: Name of the config in error messages.
-        changes: As in config_of_preset().
+        changes: As in config_from_preset().
 
     Raises:
         ConfigError: The config is invalid. Relative paths start at the presets' folder.
     """
     text = value if isinstance(value, str) else json.dumps(value)
-    return config_of_text(text, origin, PRESETS_DIRECTORY, _overrides(changes))
+    return config_from_text(text, origin, PRESETS_DIRECTORY, _overrides(changes))
 
 
 def _overrides(changes: Mapping[str, Any]) -> list[str]:

@@ -88,7 +88,7 @@ def refuse_control_characters(text: str) -> None:
         )
 
 
-def cut(text: str, most: int = 80) -> str:
+def truncate(text: str, most: int = 80) -> str:
     """Return the text, shortened to `most` characters with an ellipsis."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -109,7 +109,7 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _truth_is_no_number(cls, raw: Any) -> Any:
+    def _reject_booleans_as_numbers(cls, raw: Any) -> Any:
         """Reject booleans for numeric fields by spelling them out before validation.
 
         pydantic accepts true as 1, and YAML reads yes as true.
@@ -130,7 +130,7 @@ class Section(BaseModel):
 
     @field_validator("*")
     @classmethod
-    def _no_control_characters(cls, value: Any) -> Any:
+    def _reject_control_characters(cls, value: Any) -> Any:
         """Check strings and lists of strings; values of mappings are mostly the program's own."""
         for text in (
             [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
@@ -161,7 +161,7 @@ NOT_COMPARED = Mark(
 )
 
 
-def _bears(field: FieldInfo, mark: Mark) -> bool:
+def _has_mark(field: FieldInfo, mark: Mark) -> bool:
     """Return True if the field, or one of the types it may hold, has the mark."""
     return mark in field.metadata or mark in _kinds(field.annotation)
 
@@ -170,7 +170,7 @@ def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tu
     """Yield (dotted name, value) of a config's fields that carry the mark, except None."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        if _bears(field, mark):
+        if _has_mark(field, mark):
             if value is not None:
                 yield prefix + name, value
             continue
@@ -194,7 +194,7 @@ def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Itera
     A marked section yields only its own name.
     """
     for name, field in section.model_fields.items():
-        if _bears(field, mark):
+        if _has_mark(field, mark):
             yield prefix + name
             continue
         for kind in _kinds(field.annotation):

@@ -195,7 +195,7 @@ class SweepConfig(Section):
 
     @field_validator("node_counts")
     @classmethod
-    def _distinct_and_sorted(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+    def _check_node_counts(cls, value: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(value)) != len(value):
             raise ValueError(
                 f"node counts {list(value)} repeat a number;"
@@ -205,13 +205,13 @@ class SweepConfig(Section):
 
     @field_validator("instance_types")
     @classmethod
-    def _distinct(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def _check_instance_types(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and len(set(value)) != len(value):
             raise ValueError(f"instance types {list(value)} repeat one; list each once")
         return value
 
     @model_validator(mode="after")
-    def _design_fits(self) -> Self:
+    def _check_design(self) -> Self:
         others = (rules for rules in RULES.values() if rules is not self.rules)
         problems = [*(rules.misplaced(self) for rules in others), self.rules.sweep_problem(self)]
         if problem := next(filter(None, problems), None):
@@ -219,7 +219,7 @@ class SweepConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _points_are_in_bounds(self) -> Self:
+    def _check_job_limits(self) -> Self:
         points = self.most_jobs
         check = " and the validation run" if self.rules.checks else ""
         types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
@@ -260,13 +260,13 @@ class SweepConfig(Section):
         arms = len(self.node_counts) * len(self.instance_types or (None,))
         return arms * self.arm_repeats + self.rules.checks
 
-    def is_check(self, repeat: int) -> bool:
+    def is_validation_run(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is the sweep's validation run."""
         return self.arm_repeats < repeat <= self.most_repeats
 
     def ends_early(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is to end itself early."""
-        return self.rules.ends_jobs_early and not self.is_check(repeat)
+        return self.rules.ends_jobs_early and not self.is_validation_run(repeat)
 
     @property
     def probe_ends(self) -> ProbeConfig:

@@ -193,13 +193,13 @@ class TrainingConfig(JobFeatures):
 
     @field_validator("entry_point")
     @classmethod
-    def _plain_path(cls, value: str) -> str:
+    def _normalize_path(cls, value: str) -> str:
         """Normalize ./train.py and a//b.py, which the toolkit rejects, to train.py and a/b.py."""
         return PurePosixPath(value).as_posix()
 
     @field_validator("hyperparameters")
     @classmethod
-    def _known_placeholders(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
+    def _check_placeholders(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
         for key, scalar in value.items():
             refuse_control_characters(key)
             refuse_placeholders(f"hyperparameter {key!r}", key)
@@ -217,7 +217,7 @@ class TrainingConfig(JobFeatures):
         return value
 
     @model_validator(mode="after")
-    def _numbers_are_given(self) -> Self:
+    def _check_required_sections(self) -> Self:
         """Require the section that fills a placeholder or that a learning-rate rule scales with."""
         for key, scalar in self.hyperparameters.items():
             named = set(_PLACEHOLDER.findall(scalar)) if isinstance(scalar, str) else set()
@@ -244,7 +244,7 @@ class TrainingConfig(JobFeatures):
         return self
 
     @model_validator(mode="after")
-    def _sized_runs_are_whole(self) -> Self:
+    def _check_sized_runs(self) -> Self:
         """Reject features that restart a run midway, because it would recount its steps."""
         for name in ("spot", "checkpoints"):
             if self.baseline_seconds is not None and getattr(self, name) is not None:
@@ -257,7 +257,7 @@ class TrainingConfig(JobFeatures):
 
     @field_validator("environment")
     @classmethod
-    def _no_nul(cls, value: dict[str, str]) -> dict[str, str]:
+    def _reject_nul(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if "\0" in name + text:
                 raise ValueError(f"variable {name!r} contains a NUL, which no process accepts")
@@ -266,7 +266,7 @@ class TrainingConfig(JobFeatures):
 
     @field_validator("metric_definitions")
     @classmethod
-    def _one_group(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_single_group(cls, value: dict[str, str]) -> dict[str, str]:
         for name, pattern in value.items():
             refuse_control_characters(name)
             shown = repr(pattern if len(pattern) <= 80 else pattern[:77] + "…")

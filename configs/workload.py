@@ -24,7 +24,7 @@ def spelled(hyperparameter: str) -> str:
     return hyperparameter.replace("-", "_").lower()
 
 
-def drop_overridden_amounts(raw: dict[str, Any], given: Mapping[str, Any]) -> None:
+def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) -> None:
     """Remove from `raw`, in place, an amount of work that an override has replaced.
 
     A config's `training.baseline_seconds` is removed if an override sets another amount, or a
@@ -34,15 +34,15 @@ def drop_overridden_amounts(raw: dict[str, Any], given: Mapping[str, Any]) -> No
 
     Args:
         raw: The config as written, with the overrides already applied.
-        given: Only the overrides, in the same sections.
+        overridden: Only the overrides, in the same sections.
     """
-    training, set_training = _section(raw, "training"), _section(given, "training")
+    training, set_training = _section(raw, "training"), _section(overridden, "training")
     hyperparameters = _section(training, "hyperparameters")
     set_hyperparameters = _section(set_training, "hyperparameters")
     if "baseline_seconds" not in set_training:
         if (
             any(spelled(name) in _AMOUNTS for name in _texts(set_hyperparameters))
-            or _ends_jobs_early(_section(given, "sweep").get("design"))
+            or _ends_jobs_early(_section(overridden, "sweep").get("design"))
             or set_training.get("spot") is not None
             or set_training.get("checkpoints") is not None
         ):

@@ -16,7 +16,7 @@ from nodesweep.flows.stages.form import (
     Preset,
     Settings,
     SweepId,
-    config_of_run,
+    config_from_parameters,
     log_to_run,
 )
 from nodesweep.flows.stages.remote_data import with_changes
@@ -52,7 +52,7 @@ def collect_sweep(
     """
     log_to_run()
     sweep = names.sweep_of_job(sweep_id) or sweep_id
-    jobs = jobs_of_sweep(config_of_run(locals()), sweep)
+    jobs = jobs_of_sweep(config_from_parameters(locals()), sweep)
     if jobs.running:
         logger.info(
             "%d jobs of %s are still running: %s", len(jobs.running), sweep, ", ".join(jobs.running)

@@ -56,7 +56,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """
     remember_secrets(secrets_of(config))
     plan = preflight(config)
-    _refuse_queue(config, plan)
+    _check_all_start_at_once(config, plan)
     ensure_bucket(config.platform)
     inputs, _ = start_sweep(config, None)
     sweep = inputs.sweep_id
@@ -89,9 +89,9 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
                 break
             accepted.append(description["TrainingJobName"])
             if len(accepted) == 1 and sizing is not None:
-                failed, steps = _count_steps(config, sweep, point, accepted[0])
+                failed, steps = _wait_for_sizing_job(config, sweep, point, accepted[0])
             elif len(accepted) == 1 and is_new:
-                failed = _try_small(config, sweep, point, accepted[0])
+                failed = _run_smoke_job(config, sweep, point, accepted[0])
             if failed is not None:
                 break
     except BaseException as error:
@@ -112,7 +112,9 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     return DetachedSweep(sweep, tuple(accepted), tuple(refused))
 
 
-def _try_small(config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str) -> str | None:
+def _run_smoke_job(
+    config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str
+) -> str | None:
     """Wait until the first job of new code reaches its first step or ends.
 
     Returns:
@@ -136,7 +138,7 @@ def _why_failed(outcome: JobOutcome) -> str | None:
     return outcome.program_error.text if outcome.program_error else outcome.reason
 
 
-def _count_steps(
+def _wait_for_sizing_job(
     config: BenchmarkConfig, sweep: str, point: PlannedPoint, name: str
 ) -> tuple[str | None, int | None]:
     """Wait until the job that determines the step count has ended.
@@ -157,7 +159,7 @@ def _count_steps(
     return _why_failed(outcome) or f"it ended with status {outcome.status}", None
 
 
-def _refuse_queue(config: BenchmarkConfig, plan: SweepPlan) -> None:
+def _check_all_start_at_once(config: BenchmarkConfig, plan: SweepPlan) -> None:
     """Refuse sweeps whose jobs cannot all start at once, since nobody would submit the rest."""
     if config.sweep.rules.decides_as_it_goes:
         raise PreflightRefused(

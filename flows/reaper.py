@@ -14,7 +14,7 @@ from nodesweep.flows.stages.form import (
     ConfigVariable,
     Preset,
     Settings,
-    config_of_run,
+    config_from_parameters,
     log_to_run,
 )
 from nodesweep.tasks.sweeps.orphans import find_orphans, find_validation_orphans
@@ -47,7 +47,7 @@ def reaper(
             the preset.
     """
     log_to_run()
-    platform = config_of_run(locals()).platform
+    platform = config_from_parameters(locals()).platform
     orphans = find_orphans(platform, grace_minutes * 60)
     of_validation = find_validation_orphans(platform, grace_minutes * 60)
     for name in [*orphans, *of_validation]:

@@ -22,7 +22,7 @@ from nodesweep.flows.stages.form import (
     Preset,
     Settings,
     SweepId,
-    config_of_run,
+    config_from_parameters,
     log_to_run,
 )
 from nodesweep.flows.stages.outcomes import collect_outcome
@@ -82,7 +82,7 @@ def make_report(
         put_objects(config.platform, keys)
     except ClientError as error:
         if is_bucket_gone(error):  # keep paid results where they still can be written
-            folder = _write_here(config, sweep, files)
+            folder = _write_local_copy(config, sweep, files)
             logger.error("the bucket is gone; the report is only in %s", folder)
         raise
     plots = {kind: files.get(names.plot_name(kind, "svg")) for kind in get_args(names.PlotKind)}
@@ -94,7 +94,7 @@ def make_report(
     except Exception as error:
         # the report exists; `nodesweep report` rewrites a missing history file
         logger.warning("the history of %s was not written: %s", config.name, error)
-    folder = _write_here(config, sweep, files)
+    folder = _write_local_copy(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
     return report, folder
 
@@ -107,7 +107,7 @@ def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
     )
 
 
-def _write_here(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
+def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
     """Write this machine's copy and return its folder.
 
     Raises:
@@ -148,7 +148,7 @@ def report_sweep(
         SweepNotFound: No job of the sweep has ended.
     """
     log_to_run()
-    ended = jobs_of_sweep(config_of_run(locals()), sweep_id)
+    ended = jobs_of_sweep(config_from_parameters(locals()), sweep_id)
     for name in ended.running:
         logger.info("%s has not ended, so it is left out", name)
     return report_of_jobs(sweep_id, ended)
@@ -166,18 +166,18 @@ class SweepJobs:
     running: Sequence[str]
 
 
-def jobs_of_sweep(given: BenchmarkConfig, sweep_id: str) -> SweepJobs:
+def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """Return all jobs of a sweep on the platform.
 
     Args:
-        given: A config with the sweep's platform and the report rules to use now.
+        current: A config with the sweep's platform and the report rules to use now.
         sweep_id: The sweep.
 
     Raises:
         SweepNotFound: There is no such sweep.
     """
-    record = read_sweep_record(given.platform, sweep_id)
-    config = _recorded_config(record, given, sweep_id)
+    record = read_sweep_record(current.platform, sweep_id)
+    config = _recorded_config(record, current, sweep_id)
     plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
@@ -213,8 +213,8 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
 
 
 def _recorded_config(
-    record: Mapping[str, Any], given: BenchmarkConfig, sweep_id: str
+    record: Mapping[str, Any], current: BenchmarkConfig, sweep_id: str
 ) -> BenchmarkConfig:
     """Return the sweep's recorded config with the given platform and report rules."""
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
-    return recorded.model_copy(update={"platform": given.platform, "report": given.report})
+    return recorded.model_copy(update={"platform": current.platform, "report": current.report})

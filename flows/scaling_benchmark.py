@@ -34,9 +34,9 @@ from nodesweep.flows.stages.form import (
     Share,
     SweepId,
     Usd,
-    config_of_run,
+    config_from_parameters,
+    document_presets,
     log_to_run,
-    shows_presets,
 )
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.leases import warn_of_leases_in_memory
@@ -44,7 +44,7 @@ from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.prepare import changes_since, prepare_inputs
 from nodesweep.flows.stages.regression import alarm_on_regression
 from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
-from nodesweep.flows.stages.sweep import run_sweep, say_plan
+from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -63,15 +63,19 @@ from nodesweep.tasks.errors import (
     SweepStopped,
     best_effort,
 )
-from nodesweep.tasks.events import Stage, tell
+from nodesweep.tasks.events import Stage, emit
 from nodesweep.tasks.jobs.quota import check_limit
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.board import name_flow_run
 from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
-from nodesweep.tasks.sweeps.folder import SCHEMA_VERSION, remember_if_new, remember_sweep
+from nodesweep.tasks.sweeps.folder import (
+    SCHEMA_VERSION,
+    save_sweep_record,
+    save_sweep_record_if_missing,
+)
 from nodesweep.tasks.sweeps.ids import claim_sweep_id, claimed_sweep_id
-from nodesweep.tasks.sweeps.owner import SweepOwner, owned, read_owner_sign
+from nodesweep.tasks.sweeps.owner import SweepOwner, owned, read_heartbeat
 from nodesweep.tasks.sweeps.records import (
     begins_with_validation,
     find_latest_sweep,
@@ -111,7 +115,7 @@ def _run_name() -> str:
 
 
 @flow(name="scaling-benchmark", flow_run_name=named(_run_name), on_cancellation=[stop_jobs_of_run])
-@shows_presets
+@document_presets
 @cancellable
 def scaling_benchmark(
     preset: Preset = "local",
@@ -175,13 +179,13 @@ def scaling_benchmark(
         SweepStopped: `nodesweep stop` kept planned points from running; the report is written
             first.
     """
-    config = config_of_run(dict(locals()))
-    goes_on = resume or sweep_id is not None
-    if not goes_on:  # a resumed sweep already has its inputs
+    config = config_from_parameters(dict(locals()))
+    is_resume = resume or sweep_id is not None
+    if not is_resume:  # a resumed sweep already has its inputs
         check_directories(config)
     log_to_run()
     with deadline(timeout_hours):
-        result = run_benchmark(config, sweep_id, goes_on, as_started)
+        result = run_benchmark(config, sweep_id, is_resume, as_started)
     check_points(config, result)
     if compare_tolerance is not None:
         alarm_on_regression(config, result.report, compare_tolerance, compare_reference)
@@ -208,7 +212,7 @@ def run_benchmark(
     begun_with: _EarlierRun | None = None
 
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
-        plan = preflight(config, goes_on=resume)
+        plan = preflight(config, is_resume=resume)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         warn_of_leases_in_memory(config.sweep.concurrency_limit)
         ensure_bucket(config.platform)
@@ -235,7 +239,7 @@ def run_benchmark(
         ):
             end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
         raise
-    say_plan(config, plan, inputs.sweep_id)
+    log_plan(config, plan, inputs.sweep_id)
     if recorded and begun_with is None:
         # the platform did not respond then, so its present mark is an earlier stop's
         s3 = aws_client("s3", config.platform)
@@ -248,7 +252,7 @@ def run_benchmark(
     missing = missing_points(config, asked, outcomes)
     stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
-        raise _stopped(inputs.sweep_id, missing)
+        raise _stopped_error(inputs.sweep_id, missing)
 
     def make() -> tuple[ScalingReport, Path]:
         made_of = with_changes(config, inputs.sweep_id, provenance)
@@ -256,7 +260,7 @@ def run_benchmark(
 
     report, folder = in_stage("report", make)
     if stopped:
-        raise _stopped(inputs.sweep_id, missing)
+        raise _stopped_error(inputs.sweep_id, missing)
     return SweepResult(inputs.sweep_id, report, folder, len(asked), missing, run.given_up)
 
 
@@ -265,7 +269,7 @@ def _publish_sweep_id(config: BenchmarkConfig, sweep: str, is_recorded: bool) ->
     folder = str(Path(config.report.directory) / sweep)
     if flow_run.flow_name is not None:
         name_flow_run(f"{flow_run.flow_name.partition('-')[0]}-{sweep}")
-    tell(
+    emit(
         "sweep-named", f"sweep {sweep}",
         source="flow", sweep=sweep, folder=folder, is_recorded=is_recorded,
     )  # fmt: skip
@@ -374,7 +378,7 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
         raise error
 
 
-def _stopped(sweep: str, missing: int) -> SweepStopped:
+def _stopped_error(sweep: str, missing: int) -> SweepStopped:
     return SweepStopped(
         f"sweep {sweep} was stopped (`nodesweep stop`) with {missing} of its points missing; "
         f"resume with `nodesweep run CONFIG --resume {sweep}`"
@@ -401,8 +405,8 @@ def start_sweep(
         "provenance": provenance,
     }
     write_sweep_record(config.platform, sweep, record)
-    tell("sweep-recorded", f"sweep {sweep} is on record", source="flow", sweep=sweep)
-    remember_sweep(Path(config.report.directory), sweep, record)
+    emit("sweep-recorded", f"sweep {sweep} is on record", source="flow", sweep=sweep)
+    save_sweep_record(Path(config.report.directory), sweep, record)
     return inputs, provenance
 
 
@@ -410,14 +414,15 @@ def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
     """Log an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
         s3 = aws_client("s3", config.platform, quick=True)
-        earlier = unfinished_sweep(s3, config, but=sweep)
+        earlier = unfinished_sweep(s3, config, excluding=sweep)
         if earlier is None:
             return
-        sign = read_owner_sign(s3, config.platform, earlier)
+        heartbeat = read_heartbeat(s3, config.platform, earlier)
         seen = (
-            f", and was still running {sign.age_seconds:.0f} s ago; if it still is, both run at "
+            f", and was still running {heartbeat.age_seconds:.0f} s ago; if it still is, both run "
+            f"at "
             "the same time"
-            if sign is not None and sign.is_alive
+            if heartbeat is not None and heartbeat.is_alive
             else ""
         )
         logger.warning(
@@ -456,6 +461,6 @@ def _continue_sweep(
         logger.warning("%s resumes as it was started; %s", sweep, change)
     logger.info("resuming %s with its recorded code, image and dataset", sweep)
     for name in _RECORDED:
-        tell("stage-skipped", f"{name} as recorded", source=name, stage=name)
-    remember_if_new(Path(config.report.directory), sweep, record)
+        emit("stage-skipped", f"{name} as recorded", source=name, stage=name)
+    save_sweep_record_if_missing(Path(config.report.directory), sweep, record)
     return inputs, record["provenance"]

@@ -159,10 +159,10 @@ def plan(config: BenchmarkConfig) -> Plan:
         PreflightRefused: A rule refuses the config.
     """
     from nodesweep.cli.commands.plan import plan_of
-    from nodesweep.flows.stages.offline import refuse
+    from nodesweep.flows.stages.offline import raise_if_refused
 
     checked = plan_of(config)
-    refuse(checked)
+    raise_if_refused(checked)
     made = checked.facts.plan
     return Plan(
         tuple(made.points),

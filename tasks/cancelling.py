@@ -21,7 +21,7 @@ from nodesweep.tasks.polling import STOP, Cancelled, Clock, intervals
 
 logger = logging.getLogger("nodesweep.cancelling")
 _T = TypeVar("_T")
-ASK_SECONDS = 5.0
+POLL_SECONDS = 5.0
 """Seconds between two polls of the run's state."""
 _ANSWER_SECONDS, _TRIES = 5.0, 2
 """Timeout of one poll, and number of tries after a signal.
@@ -117,7 +117,7 @@ def _read_state(run: UUID) -> Any:
 
 
 @contextmanager
-def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
+def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
     """Poll the server inside the block, and call `interrupt` if the run is cancelled or suspended.
 
     Every wait ends first. A thread polls, so a server that hangs blocks nothing else.
@@ -127,14 +127,14 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
         return
     over, lock = threading.Event(), threading.Lock()
 
-    def listen() -> None:
-        while not over.wait(ASK_SECONDS * random.uniform(0.8, 1.2)):
+    def poll() -> None:
+        while not over.wait(POLL_SECONDS * random.uniform(0.8, 1.2)):
             if not _is_ended_at_server(logging.DEBUG):
                 continue
             with lock:  # never after the block has ended
                 if not over.is_set() and not STOP.interrupted:
-                    is_what = "suspended" if STOP.suspended is not None else "being cancelled"
-                    logger.warning("Prefect's server reports that the run is %s", is_what)
+                    reported = "suspended" if STOP.suspended is not None else "being cancelled"
+                    logger.warning("Prefect's server reports that the run is %s", reported)
                     STOP.cancelled = True
                     STOP.set()
                     interrupt()
@@ -142,7 +142,7 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
 
     # The server's URL is in Prefect's settings, which live in the context.
     thread = threading.Thread(
-        target=copy_context().run, args=(listen,), name="cancel-heard", daemon=True
+        target=copy_context().run, args=(poll,), name="cancel-heard", daemon=True
     )
     thread.start()
     try:
@@ -152,7 +152,7 @@ def cancel_heard(interrupt: Callable[[], None]) -> Iterator[None]:
             over.set()
 
 
-def cancelled_as_state(call: Callable[..., _T]) -> Callable[..., _T]:
+def returning_cancelled_state(call: Callable[..., _T]) -> Callable[..., _T]:
     """Wrap a task's function so that a cancel ends the task as Cancelled.
 
     Without it, Prefect reports the exception as a crash.
@@ -175,8 +175,8 @@ def cancelled_as_state(call: Callable[..., _T]) -> Callable[..., _T]:
     return carried_out
 
 
-def raising_cancelled(call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-    """Call a task wrapped by cancelled_as_state(), and raise again what cancelled it."""
+def reraising_cancel(call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
+    """Call a task wrapped by returning_cancelled_state(), and raise again what cancelled it."""
     from prefect import State
 
     result = call(*args, **kwargs)

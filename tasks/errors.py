@@ -19,9 +19,9 @@ NodesweepError
     └── RecordDamaged     the record of a sweep is unreadable
 
 BotoCoreError             boto3's base class, since every call of a client may raise these (1)
-├── ForeignAnswer         something other than the platform has responded
+├── ForeignResponse       something other than the platform has responded
 ├── CallTimedOut          a call got no complete response by its deadline
-└── PlatformSilent        no call has been answered for 15 minutes
+└── PlatformUnresponsive  no call has been answered for 15 minutes
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _EndpointError(BotoCoreError):
         super().__init__(where=where, **kwargs)
 
 
-class ForeignAnswer(_EndpointError):
+class ForeignResponse(_EndpointError):
     """The response is not from AWS: a proxy's page, a login page, a truncated response.
 
     Transient, like a lost connection.
@@ -104,7 +104,7 @@ class CallTimedOut(_EndpointError):
     )
 
 
-class PlatformSilent(_EndpointError):
+class PlatformUnresponsive(_EndpointError):
     """No call has been answered for so long that waiting on is pointless; not transient."""
 
     fmt = (
@@ -239,7 +239,7 @@ def is_transient(error: BaseException) -> bool:
         if status == _INSUFFICIENT_STORAGE:
             return False
         return error_code(error) in _TRANSIENT_CODES or status >= 500
-    return isinstance(error, (*_TRANSIENT_ERRORS, CallTimedOut, ForeignAnswer))
+    return isinstance(error, (*_TRANSIENT_ERRORS, CallTimedOut, ForeignResponse))
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:

@@ -1,8 +1,8 @@
 r"""A run's events, as one stream that views read; flows and tasks know nothing about views.
 
-An event is a record of a logger below `nodesweep`. about() attaches to a record what a view needs
-besides the text, as in logger.info("…", extra=about("job-state", job=name)); tell() logs what only
-views need at level DEBUG, which Prefect does not keep.
+An event is a record of a logger below `nodesweep`. event_extra() attaches to a record what a view
+needs besides the text, as in logger.info("…", extra=event_extra("job-state", job=name)); emit()
+logs what only views need at level DEBUG, which Prefect does not keep.
 
 | event | facts |
 |---|---|
@@ -90,7 +90,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class _About:
+class _EventData:
     event: str
     stage: Stage | None
     job: str | None
@@ -98,14 +98,14 @@ class _About:
     facts: Mapping[str, Any]
 
 
-def about(
+def event_extra(
     event: str, *, stage: Stage | None = None, job: str | None = None, **facts: Any
 ) -> dict[str, Any]:
     """Return the `extra` argument that makes a log record this event."""
-    return {"about": _About(event, stage, job, None, facts)}
+    return {"about": _EventData(event, stage, job, None, facts)}
 
 
-def tell(
+def emit(
     event: str,
     text: str,
     *,
@@ -125,7 +125,7 @@ def tell(
         facts: the row's facts.
     """
     if _progress.isEnabledFor(logging.DEBUG):
-        mark = _About(event, stage, job, source, facts)
+        mark = _EventData(event, stage, job, source, facts)
         _progress.debug("%s", text, extra={"about": mark})
 
 
@@ -133,7 +133,7 @@ def tell(
 def stage(name: Stage) -> Iterator[None]:
     """Emit an event when a stage begins and when it ends, with its success."""
     begun = time.monotonic()
-    tell("stage-begun", f"{name} begins", source=name, stage=name)
+    emit("stage-begun", f"{name} begins", source=name, stage=name)
     try:
         yield
     except BaseException:
@@ -146,7 +146,7 @@ def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
     """Emit the end of a stage that began at the monotonic time `begun`."""
     seconds = time.monotonic() - begun
     words = "done" if ok else "ended early"
-    tell(
+    emit(
         "stage-ended", f"{name} {words} after {seconds:.1f} s",
         source=name, stage=name, seconds=seconds, ok=ok,
     )  # fmt: skip
@@ -183,7 +183,7 @@ class Meter:
                 return
             self._told = now
             # Inside the lock, or the last event could be an earlier one of another thread.
-            tell(
+            emit(
                 "progress", self._words(now - self._begun),
                 source=self._stage, stage=self._stage,
                 what=self._what, done=self._done, of=self._of, unit=self._unit,
@@ -207,12 +207,12 @@ def _megabytes(of_bytes: float) -> str:
 def read_event(record: logging.LogRecord) -> Event:
     """Return the event of a log record.
 
-    Events of tell() get level INFO: DEBUG only keeps them out of Prefect.
+    Events of emit() get level INFO: DEBUG only keeps them out of Prefect.
     """
     mark = getattr(record, "about", None)
     source = record.name.removeprefix(f"{ROOT}.")
-    if not isinstance(mark, _About):
-        mark = _About("message", None, None, None, {})
+    if not isinstance(mark, _EventData):
+        mark = _EventData("message", None, None, None, {})
     source = mark.source or source
     key = names.parse_job_name(mark.job) if mark.job else None
     return Event(

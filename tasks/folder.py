@@ -43,7 +43,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedPath:
     """A path that cannot be sent, below the root, and the reason with its remedy, both printable.
 
     `is_outside` marks a link out of the root: to a file unless `is_folder`.
@@ -56,7 +56,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Walked:
+class WalkResult:
     """Paths below the root: `files` in Path's order, `left_out` by name.
 
     An omitted folder is listed once, for everything below it.
@@ -64,10 +64,12 @@ class Walked:
 
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedPath, ...]
 
 
-def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool = False) -> Walked:
+def walk(
+    root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool = False
+) -> WalkResult:
     """Return the regular files below a folder, without those that `is_left_out` excludes.
 
     Args:
@@ -78,7 +80,7 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
     real_root = root.resolve()
     files: list[Path] = []
     left_out: list[str] = []
-    refused: list[Refused] = []
+    refused: list[RefusedPath] = []
     linked_folders = 0
     pending: list[tuple[str, tuple[Path, ...]]] = [("", (real_root,))]
     while pending:
@@ -87,7 +89,7 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
             entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
         except OSError as error:
             why = f"can't be read ({error.strerror}); allow it, or move it elsewhere"
-            refused.append(Refused(_printable(below) or ".", why))
+            refused.append(RefusedPath(_printable(below) or ".", why))
             continue
         for found in entries:
             path = root / below / found.name
@@ -108,11 +110,13 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
                     f"is a link to {os.readlink(path)}, which can't be followed ({broken}); fetch"
                     " its target (git annex get, dvc pull), or remove the link"
                 )
-                refused.append(Refused(_printable(name), _printable(why)))
+                refused.append(RefusedPath(_printable(name), _printable(why)))
             elif is_link and entry.is_outside and not follow_outside:
                 why = f"is a link to {real}, outside {root}; replace the link with a copy"
                 refused.append(
-                    Refused(_printable(name), _printable(why), is_outside=True, is_folder=is_folder)
+                    RefusedPath(
+                        _printable(name), _printable(why), is_outside=True, is_folder=is_folder
+                    )
                 )
             elif not is_folder:
                 files += [path] if os.path.isfile(path) else []
@@ -120,9 +124,9 @@ def walk(root: Path, is_left_out: Callable[[Entry], bool], follow_outside: bool 
                 linked_folders += is_link
                 if linked_folders > MAX_LINKED_FOLDERS:
                     why = f"is one of more than {MAX_LINKED_FOLDERS} linked folders; remove some"
-                    return Walked((), (), (Refused(_printable(name), why),))
+                    return WalkResult((), (), (RefusedPath(_printable(name), why),))
                 pending.append((name, (*ancestors, real)))
-    return Walked(tuple(sorted(files)), tuple(sorted(left_out)), tuple(refused))
+    return WalkResult(tuple(sorted(files)), tuple(sorted(left_out)), tuple(refused))
 
 
 def shown_names(names: Sequence[str]) -> str:

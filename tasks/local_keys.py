@@ -16,7 +16,7 @@ import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
 from nodesweep.tasks.api_models import with_shared_models
-from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer
+from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
 from nodesweep.tasks.local_status import (
     STATUS_PATH,
     KeyUnreadable,
@@ -62,17 +62,17 @@ def local_session(
     Raises:
         EndpointConnectionError: nothing listens at the endpoint.
         CallTimedOut: no response arrives.
-        ForeignAnswer: something other than a local platform responds.
+        ForeignResponse: something other than a local platform responds.
         NoLocalKeys: the state folder's key cannot be read.
         ForeignPlatform: the platform does not prove that key.
     """
     try:
         key = read_key(state_directory)
     except KeyUnreadable as error:
-        _ask(endpoint_url, None)
+        _check_responder(endpoint_url, None)
         raise NoLocalKeys(endpoint_url=endpoint_url, path=error.path, reason=error) from error
     try:
-        _ask(endpoint_url, key)
+        _check_responder(endpoint_url, key)
     except NotOwnPlatform as error:
         raise ForeignPlatform(endpoint_url=endpoint_url, state_directory=state_directory) from error
     own = botocore.session.Session(
@@ -83,7 +83,7 @@ def local_session(
     )
 
 
-def _ask(endpoint_url: str, key: LocalKey | None) -> None:
+def _check_responder(endpoint_url: str, key: LocalKey | None) -> None:
     """Return once a local platform has responded, even one that is stopping.
 
     With a key, only the platform that holds it counts. A gateway's error response is retried.
@@ -94,14 +94,14 @@ def _ask(endpoint_url: str, key: LocalKey | None) -> None:
     try:
         for pause_seconds in _PAUSES_SECONDS:
             with suppress(StatusUnavailable):
-                return _ask_once(endpoint_url, key)
+                return _read_status_once(endpoint_url, key)
             time.sleep(pause_seconds * random.uniform(0.8, 1.2))
-        return _ask_once(endpoint_url, key)
+        return _read_status_once(endpoint_url, key)
     except NotOwnPlatform:
         raise
     except NotLocalPlatform as error:
         answer = f"it is not nodesweep's local platform ({error})"
-        raise ForeignAnswer(
+        raise ForeignResponse(
             endpoint_url=endpoint_url, operation=STATUS_PATH, answer=answer
         ) from error
     except TimeoutError as error:
@@ -112,7 +112,7 @@ def _ask(endpoint_url: str, key: LocalKey | None) -> None:
         raise EndpointConnectionError(endpoint_url=endpoint_url, error=error) from error
 
 
-def _ask_once(endpoint_url: str, key: LocalKey | None) -> None:
+def _read_status_once(endpoint_url: str, key: LocalKey | None) -> None:
     if key is None:
         read_status(endpoint_url, _ANSWER_SECONDS)
     else:

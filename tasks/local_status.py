@@ -155,41 +155,41 @@ def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> 
         OSError: nothing listens.
         NotLocalPlatform: something else responds; a StatusUnavailable is transient.
     """
-    said: list[dict[str, Any] | OSError | NotLocalPlatform] = []
+    result: list[dict[str, Any] | OSError | NotLocalPlatform] = []
 
-    def ask() -> None:
+    def fetch() -> None:
         try:
-            said.append(_ask(endpoint_url, seconds, nonce))
+            result.append(_get_status(endpoint_url, seconds, nonce))
         except (OSError, NotLocalPlatform) as error:
-            said.append(error)
+            result.append(error)
 
     # A socket's timeout restarts with every byte, so a response that trickles in would be read
     # forever.
-    asking = threading.Thread(target=ask, name="local-status", daemon=True)
-    asking.start()
-    asking.join(seconds)
-    if not said:
+    thread = threading.Thread(target=fetch, name="local-status", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not result:
         raise TimeoutError(f"no complete response within {seconds:g} s")
-    if isinstance(said[0], Exception):
-        raise said[0]
-    return said[0]
+    if isinstance(result[0], Exception):
+        raise result[0]
+    return result[0]
 
 
-def _ask(endpoint_url: str, seconds: float, nonce: str | None) -> dict[str, Any]:
+def _get_status(endpoint_url: str, seconds: float, nonce: str | None) -> dict[str, Any]:
     # Both processes are on one machine, so ignore the environment's proxies.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     url = f"{endpoint_url.rstrip('/')}{STATUS_PATH}" + (f"?nonce={nonce}" if nonce else "")
     try:
         with opener.open(url, timeout=seconds) as answer:
-            said = answer.read(_LONGEST_STATUS_BYTES)
+            body = answer.read(_LONGEST_STATUS_BYTES)
             if answer.length:
                 raise StatusUnavailable(f"{answer.length} bytes of its status are missing")
-            return _own_status(said)
+            return _parse_status(body)
     except urllib.error.HTTPError as error:
         with error:
-            said = error.read(_LONGEST_STATUS_BYTES)
+            body = error.read(_LONGEST_STATUS_BYTES)
         try:
-            return _own_status(said)
+            return _parse_status(body)
         except NotLocalPlatform as foreign:
             raise (StatusUnavailable if error.code >= 500 else NotLocalPlatform)(
                 f"HTTP {error.code}"
@@ -200,9 +200,9 @@ def _ask(endpoint_url: str, seconds: float, nonce: str | None) -> dict[str, Any]
         raise StatusUnavailable(str(error)) from error
 
 
-def _own_status(said: bytes) -> dict[str, Any]:
+def _parse_status(body: bytes) -> dict[str, Any]:
     try:
-        status = json.loads(said)
+        status = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise NotLocalPlatform("not JSON") from error
     if (

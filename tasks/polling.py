@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 
-class StopSign:
+class StopSignal:
     """The signal that the run is being cancelled.
 
     Worker threads wait on it, because Prefect never interrupts them.
@@ -50,7 +50,7 @@ class StopSign:
         return self.interrupted or self._event.wait(seconds) or self.interrupted
 
 
-STOP = StopSign()
+STOP = StopSignal()
 
 _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 

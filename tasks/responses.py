@@ -2,8 +2,8 @@
 
 botocore reads a proxy's or a login page as an empty result, and follows redirects in circles; with
 a platform that accepts connections and never answers, boto3's and Prefect's retries take most of an
-hour. Calls of a client made by client_of() raise ForeignAnswer, CallTimedOut (tasks/deadlines.py)
-or, past a deadline shared by all calls to an endpoint, PlatformSilent.
+hour. Calls of a client made by client_of() raise ForeignResponse, CallTimedOut (tasks/deadlines.py)
+or, past a deadline shared by all calls to an endpoint, PlatformUnresponsive.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from botocore.parsers import ResponseParserError
 
 from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.deadlines import bound_calls, seconds_of_call
-from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer, PlatformSilent
+from nodesweep.tasks.errors import CallTimedOut, ForeignResponse, PlatformUnresponsive
 
 logger = logging.getLogger("nodesweep.platform")
-SAY_SECONDS = 120.0
+WARN_SECONDS = 120.0
 """Seconds without any response before a warning is logged, and between two warnings."""
 GIVE_UP_SECONDS = 900.0
 """Seconds without any response before a call fails.
@@ -47,17 +47,17 @@ class Silence:
     def __init__(
         self,
         endpoint_url: str,
-        say_seconds: float = SAY_SECONDS,
+        warn_seconds: float = WARN_SECONDS,
         give_up_seconds: float = GIVE_UP_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
         where: str = "platform.endpoint_url",
     ) -> None:
         self._endpoint_url, self._where, self._monotonic = endpoint_url, where, monotonic
-        self._say_seconds, self._give_up_seconds = say_seconds, give_up_seconds
+        self._warn_seconds, self._give_up_seconds = warn_seconds, give_up_seconds
         self._lock = threading.Lock()
         self._since: float | None = None
         self._failed_at: float | None = None
-        self._say_at = 0.0
+        self._warn_at = 0.0
 
     def begin(self) -> None:
         """Record that a request is about to be sent."""
@@ -66,7 +66,7 @@ class Silence:
             if self._since is None or (
                 self._failed_at is not None and now - self._failed_at > _FORGET_SECONDS
             ):
-                self._since, self._failed_at, self._say_at = now, None, now + self._say_seconds
+                self._since, self._failed_at, self._warn_at = now, None, now + self._warn_seconds
 
     def end(self) -> None:
         """Record that a response has arrived, whatever its content."""
@@ -77,20 +77,20 @@ class Silence:
         """Record that a request got no response, and log a warning when one is due.
 
         Raises:
-            PlatformSilent: the endpoint has been silent for the limit, 900 s by default.
+            PlatformUnresponsive: the endpoint has been silent for the limit, 900 s by default.
         """
         with self._lock:
             now = self._failed_at = self._monotonic()
             waited = now - (now if self._since is None else self._since)
-            is_said = waited < self._say_seconds or now < self._say_at
-            if not is_said:
-                self._say_at = now + self._say_seconds
+            is_warned = waited < self._warn_seconds or now < self._warn_at
+            if not is_warned:
+                self._warn_at = now + self._warn_seconds
         if waited >= self._give_up_seconds:
-            raise PlatformSilent(
+            raise PlatformUnresponsive(
                 endpoint_url=self._endpoint_url, operation=operation, seconds=waited,
                 where=self._where,
             ) from reason  # fmt: skip
-        if not is_said:
+        if not is_warned:
             logger.warning(
                 "no response from %s for %.0f s; still waiting for %s, giving up after %.0f s",
                 self._endpoint_url, waited, operation, self._give_up_seconds,
@@ -103,7 +103,8 @@ _SILENCES: dict[str, Silence] = {}
 def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
     """Return a boto3 client that verifies responses and enforces deadlines.
 
-    Its calls raise ForeignAnswer, CallTimedOut and PlatformSilent, which are BotoCoreErrors.
+    Its calls raise ForeignResponse, CallTimedOut and PlatformUnresponsive, which are
+    BotoCoreErrors.
 
     Args:
         session: used by this client only.
@@ -121,21 +122,21 @@ def client_of(session: boto3.Session, service: str, **options: Any) -> Any:
 
     bound_calls(session, gave_up)
     client = session.client(service, **options)
-    where = where_to_look(options.get("endpoint_url"), service, client.meta.region_name)
-    return _heed_answers(client, where)
+    where = setting_to_check(options.get("endpoint_url"), service, client.meta.region_name)
+    return _verify_responses(client, where)
 
 
-def where_to_look(endpoint_url: str | None, service: str, region: str) -> str:
+def setting_to_check(endpoint_url: str | None, service: str, region: str) -> str:
     """Return the setting to check in an error message: the config's field, or the AWS service."""
     return "platform.endpoint_url" if endpoint_url else f"{service} in {region}"
 
 
 def _silence_of(endpoint_url: str, where: str) -> Silence:
-    new = Silence(endpoint_url, SAY_SECONDS, GIVE_UP_SECONDS, where=where)
+    new = Silence(endpoint_url, WARN_SECONDS, GIVE_UP_SECONDS, where=where)
     return _SILENCES.setdefault(endpoint_url, new)
 
 
-def _heed_answers(client: Any, where: str) -> Any:
+def _verify_responses(client: Any, where: str) -> Any:
     endpoint_url = str(client.meta.endpoint_url)
     silence = _silence_of(endpoint_url, where)
 
@@ -159,7 +160,7 @@ def _heed_answers(client: Any, where: str) -> Any:
             raise CallTimedOut(seconds=seconds_of_call(), **of_call) from exception
         if isinstance(exception, ResponseParserError):
             answer = f"it can't be read ({_excerpt(str(exception))})"
-            raise ForeignAnswer(answer=answer, **of_call) from exception
+            raise ForeignResponse(answer=answer, **of_call) from exception
 
     events = client.meta.events
     events.register("before-send", sent)
@@ -172,7 +173,7 @@ def _heed_answers(client: Any, where: str) -> Any:
 
 
 def _check(endpoint_url: str, where: str, operation_model: Any, response: dict[str, Any]) -> None:
-    """Raise ForeignAnswer unless the response comes from AWS.
+    """Raise ForeignResponse unless the response comes from AWS.
 
     Empty the body of a gateway's 5xx page instead: boto3 then sees a server error and retries.
     """
@@ -193,7 +194,7 @@ def _check(endpoint_url: str, where: str, operation_model: Any, response: dict[s
         else ""
     )
     answer = f"{_excerpt(', '.join(parts))}, {problem}{begins}"
-    raise ForeignAnswer(
+    raise ForeignResponse(
         endpoint_url=endpoint_url,
         operation=operation_model.name,
         answer=answer,

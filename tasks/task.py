@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
-from nodesweep.tasks.cancelling import cancelled_as_state, raising_cancelled
+from nodesweep.tasks.cancelling import reraising_cancel, returning_cancelled_state
 
 if TYPE_CHECKING:
     from prefect import task
@@ -38,11 +38,11 @@ class LazyTask:
         from prefect.cache_policies import NO_CACHE
 
         options = {"cache_policy": NO_CACHE, **self._options}
-        return prefect.task(**options)(cancelled_as_state(self._function))
+        return prefect.task(**options)(returning_cancelled_state(self._function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the task; a cancel that ended it is raised again."""
-        return raising_cancelled(self._task, *args, **kwargs)
+        return reraising_cancel(self._task, *args, **kwargs)
 
     @property
     def fn(self) -> Callable[..., Any]:

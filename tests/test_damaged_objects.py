@@ -27,8 +27,12 @@ from nodesweep.scaling.trend.report_file import parse_report
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import read_history_files
 from nodesweep.tasks.sweeps.claims import claim_job, read_claims
-from nodesweep.tasks.sweeps.folder import recall_sweep, remember_if_new, remember_sweep
-from nodesweep.tasks.sweeps.ids import take_sweep_id
+from nodesweep.tasks.sweeps.folder import (
+    load_sweep_record,
+    save_sweep_record,
+    save_sweep_record_if_missing,
+)
+from nodesweep.tasks.sweeps.ids import claim_new_sweep_id
 from nodesweep.tasks.sweeps.orphans import orphans
 from nodesweep.tasks.sweeps.records import unfinished_sweep
 from tests.nodesweep.cli.test_main import nodesweep
@@ -132,7 +136,7 @@ def list_of_reports(world: World, damage: Damage) -> str:
 
 def list_of_records(world: World, damage: Damage) -> str:
     for sweep in (SOUND, DAMAGED):
-        remember_sweep(world.folder, sweep, RECORD)
+        save_sweep_record(world.folder, sweep, RECORD)
     path = world.folder / DAMAGED / "sweep.json"
     path.write_bytes(damage(path.read_bytes()))
     return _listed(world)
@@ -155,8 +159,8 @@ def resumed_record(world: World, damage: Damage) -> str:
     path = world.folder / DAMAGED / "sweep.json"
     path.parent.mkdir()
     path.write_bytes(damage(json.dumps(RECORD).encode()))
-    remember_if_new(world.folder, DAMAGED, RECORD)
-    assert recall_sweep(world.folder, DAMAGED) == RECORD
+    save_sweep_record_if_missing(world.folder, DAMAGED, RECORD)
+    assert load_sweep_record(world.folder, DAMAGED) == RECORD
     return str(path)
 
 
@@ -179,7 +183,7 @@ def test_folder_that_may_not_be_entered_costs_its_sweep(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sweep in (SOUND, DAMAGED):
-        remember_sweep(world.folder, sweep, RECORD)
+        save_sweep_record(world.folder, sweep, RECORD)
     is_file = Path.is_file
 
     def denied(path: Path) -> bool:
@@ -202,12 +206,12 @@ def test_what_counts_by_its_name_alone_may_be_damaged(damage: str, world: World)
 
     first = names.sweep_id(world.config, NOW)
     world.put(names.run_claim_key(platform.prefix, first), body)
-    mine = take_sweep_id(world.s3, world.config, NOW, "mine")
+    mine = claim_new_sweep_id(world.s3, world.config, NOW, "mine")
     assert mine != first
 
     world.put(names.sweep_config_key(platform.prefix, first), body)
     world.put(names.report_key(platform.prefix, first, names.REPORT_JSON), body)
-    assert unfinished_sweep(world.s3, world.config, but=mine) == first
+    assert unfinished_sweep(world.s3, world.config, excluding=mine) == first
 
 
 @pytest.mark.parametrize(

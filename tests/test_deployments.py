@@ -30,7 +30,7 @@ from nodesweep.configs.presets import PRESETS_DIRECTORY, preset_names
 from nodesweep.configs.section import MAY_BE_SECRET, Section, marked_fields
 from nodesweep.configs.training import Scalar
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.flows.stages.form import config_of_run
+from nodesweep.flows.stages.form import config_from_parameters
 from tests.production.form_picture import DIGEST_FILE, digest_of_form
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -111,7 +111,7 @@ def test_nightly_run_refuses_a_second_one_and_has_a_time_zone() -> None:
 
 def test_every_night_does_the_same_amount_of_work() -> None:
     """Sweeps with different numbers of steps share no trend."""
-    nightly = config_of_run(DEPLOYMENTS["nightly"]["parameters"]).training
+    nightly = config_from_parameters(DEPLOYMENTS["nightly"]["parameters"]).training
     assert nightly.baseline_seconds is None and nightly.hyperparameters["epochs"] == 1
 
 
@@ -177,7 +177,7 @@ def test_bounds_of_the_form_are_the_configs_own() -> None:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_a_blank_field_says_what_the_preset_has(preset: str) -> None:
-    config = config_of_run({"preset": preset})
+    config = config_from_parameters({"preset": preset})
     dataset = config.dataset.source if config.dataset is not None else "none"
     has = {
         "instance_type": ", ".join(config.instance_types),
@@ -293,7 +293,7 @@ def test_a_form_takes_a_secret_as_the_name_of_a_variable_of_the_worker() -> None
             raise_on_error=True,
             preprocess=True,
         )
-        assert config_of_run({"settings": settings}).training.environment == {
+        assert config_from_parameters({"settings": settings}).training.environment == {
             "HF_TOKEN": "${HF_TOKEN}"
         }
 
@@ -323,7 +323,7 @@ def test_what_the_schema_cannot_see_is_a_config_error(
     parameters: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        config_of_run({"preset": "local"} | parameters)
+        config_from_parameters({"preset": "local"} | parameters)
 
 
 def test_form_changes_the_preset_and_settings_win() -> None:
@@ -333,24 +333,26 @@ def test_form_changes_the_preset_and_settings_win() -> None:
         "instance_type": "ml.local.large",
         "budget_usd": 5,
     }
-    config = config_of_run({"preset": "local", **fields, "settings": {"sweep.repeats": 2}})
+    config = config_from_parameters({"preset": "local", **fields, "settings": {"sweep.repeats": 2}})
     assert (config.sweep.node_counts, config.sweep.repeats, config.sweep.budget_usd) == (
         (2, 4),
         2,
         5,
     )
     assert config.training.instance_type == "ml.local.large"
-    assert config.dataset == config_of_run({"preset": "local"}).dataset
+    assert config.dataset == config_from_parameters({"preset": "local"}).dataset
 
 
 def test_a_prefect_variable_may_hold_the_config(prefect: None) -> None:
     """As YAML or JSON text, or as the JSON that the UI takes it for."""
     text = (PRESETS_DIRECTORY / "local.yaml").read_text().replace("name: local", "name: ours")
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    local = config_of_run({"preset": "local", "repeats": 2})
+    local = config_from_parameters({"preset": "local", "repeats": 2})
     for value in (text, json.dumps(yaml.safe_load(text)), yaml.safe_load(text)):
         Variable.set("ours", value, overwrite=True)
-        config = config_of_run({"config_variable": "ours", "preset": "search_mlp_p3", "repeats": 2})
+        config = config_from_parameters(
+            {"config_variable": "ours", "preset": "search_mlp_p3", "repeats": 2}
+        )
         assert config == local.model_copy(update={"name": "ours"})
 
 
@@ -369,4 +371,4 @@ def test_a_variable_that_holds_none_is_a_config_error(
 ) -> None:
     Variable.set("broken", value, overwrite=True) if value is not None else Variable.unset("broken")
     with pytest.raises(ConfigError, match=message):
-        config_of_run({"config_variable": "broken"})
+        config_from_parameters({"config_variable": "broken"})

@@ -31,7 +31,7 @@ from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.spark.contract import request_document
 from nodesweep.tasks.local_keys import local_session
-from nodesweep.tasks.report.pricing import PROCESSING, keep_price
+from nodesweep.tasks.report.pricing import PROCESSING, cache_price
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5
@@ -135,7 +135,7 @@ def keep_processing_price(cache_home: Path, endpoint: str) -> None:
     """Cache the Price List's price, which no local platform has, as an earlier run would."""
     key = f"{endpoint} us-east-1 {INSTANCE_TYPE} {PROCESSING.name}"
     today = datetime.now(UTC).date()
-    keep_price(cache_home / "nodesweep" / "prices.json", key, PROCESSING_USD_PER_HOUR, today)
+    cache_price(cache_home / "nodesweep" / "prices.json", key, PROCESSING_USD_PER_HOUR, today)
 
 
 class Platform:

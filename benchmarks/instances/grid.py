@@ -35,7 +35,7 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.instances.arms import Arm
 from nodesweep.scaling.instances.compare import choose_arms, judge_arms
-from nodesweep.scaling.instances.design import ERROR, Passes, Sample, follow_passes
+from nodesweep.scaling.instances.design import ERROR, Passes, Sample, replay_passes
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
 NODE_COUNTS = (1, 2, 4, 8)
@@ -138,7 +138,7 @@ def probe_grid(
     runs: Runs = {}
     goals = config.report.recommendation.model_copy(update={"deadline_seconds": None})
     while True:
-        passes = follow_passes(runs, list(true), config.sweep.repeats, goals)
+        passes = replay_passes(runs, list(true), config.sweep.repeats, goals)
         if not passes.missing:
             return runs, passes
         for arm, repeat in passes.missing:

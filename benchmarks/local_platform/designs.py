@@ -41,7 +41,7 @@ from typing import Any
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.design.sequential import Limits, follow
+from nodesweep.scaling.design.sequential import Limits, replay
 
 CONFIG = REPOSITORY / "configs" / "local.yaml"
 REPLAYED_LIMITS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9)
@@ -176,7 +176,7 @@ def replayed(full: Mapping[str, Any], min_efficiency: float) -> dict[str, Any]:
     times = {point: each["clocks"]["train_seconds"] for point, each in points.items()}
     limits = Limits(min_efficiency, RecommendationConfig().min_doubling_ratio)
     counts = sorted({nodes for nodes, _ in times})
-    went = follow(times, counts, limits, max(repeat for _, repeat in times))
+    went = replay(times, counts, limits, max(repeat for _, repeat in times))
     spent = node_seconds({"points": [points[point] for point in went.points]})
     return {
         "min_efficiency": min_efficiency,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from prefect.futures import PrefectFuture
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
 from nodesweep.tasks.image.find import BuildContext, Image
 from nodesweep.tasks.polling import STOP
@@ -30,7 +30,7 @@ def start_build(
         image.repository,
         context.tag,
         started.id,
-        extra=about("build-begun", stage="image", build=started.id),
+        extra=event_extra("build-begun", stage="image", build=started.id),
     )
     return wait_for_image_build.submit(platform, image, context, started)
 

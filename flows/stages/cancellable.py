@@ -16,11 +16,11 @@ from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Cancelled as CancelledState
 
-from nodesweep.flows.stages.signals import Ending, ended_once
+from nodesweep.flows.stages.signals import Ending, first_sigterm_only
 from nodesweep.tasks.cancelling import (
-    cancel_heard,
     has_deployment,
     is_cancel,
+    polling_for_cancel,
     state_at_server,
     wait_for_server,
 )
@@ -44,16 +44,16 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Any:
         STOP.clear()
-        with ended_once() as ending:
+        with first_sigterm_only() as ending:
             try:
                 ending.signals.release()
-                with cancel_heard(ending.interrupt):
-                    return _past_a_lost_lease(function, *args, **kwargs)
+                with polling_for_cancel(ending.interrupt):
+                    return _retry_after_lost_lease(function, *args, **kwargs)
             except BaseException as error:
                 STOP.set()
                 if not _is_ended(ending, error):
                     raise
-                return _ended(ending, error)
+                return _end_state(ending, error)
 
     # Prefect would resolve annotation strings in this module; these are evaluated already
     run.__signature__ = signature(function, eval_str=True)  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def _is_ended(ending: Ending, error: BaseException) -> bool:
     return ending.terminated and is_cancel(error)
 
 
-def _ended(ending: Ending, error: BaseException) -> Any:
+def _end_state(ending: Ending, error: BaseException) -> Any:
     """Return the state of a run that was ended from outside, or raise Prefect's exception."""
     if isinstance(error, Exception):
         logger.error("while the run was being cancelled: %s", error)
@@ -88,7 +88,7 @@ def _ended(ending: Ending, error: BaseException) -> Any:
     raise TerminationSignal(signal.SIGTERM) from error
 
 
-def _past_a_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+def _retry_after_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Call a flow's function, and once more if Prefect ends it because of a lost lease.
 
     A lease cannot be renewed while the server is away. The second call continues what the first

@@ -11,9 +11,9 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.stages.form import config_of_run
+from nodesweep.flows.stages.form import config_from_parameters
 from nodesweep.scaling import names
-from nodesweep.scaling.formats import counted
+from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.errors import best_effort, is_bucket_gone
 from nodesweep.tasks.platform import aws_client
@@ -42,7 +42,7 @@ def end_sweep(
         owner: The sweep's heartbeat.
     """
     if not is_cancel(error):
-        _say_what_runs_on(config, sweep, job_names, error)
+        _log_jobs_left_running(config, sweep, job_names, error)
     elif config.sweep.on_cancel == "leave":
         logger.warning("leaving the running jobs of %s, as set by sweep.on_cancel", sweep)
         with best_effort(f"{sweep} can't be marked as left running; a reaper may stop its jobs"):
@@ -53,7 +53,7 @@ def end_sweep(
             logger.info("%s was asked to stop", name)
 
 
-def _say_what_runs_on(
+def _log_jobs_left_running(
     config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException
 ) -> None:
     """Log the jobs that keep running, counted by the platform if there is time to ask.
@@ -66,7 +66,7 @@ def _say_what_runs_on(
     count = len(job_names if known is None else known)
     if count == 0:
         return
-    jobs = f"{'at most ' if known is None else ''}{counted(count, 'job')}"
+    jobs = f"{'at most ' if known is None else ''}{pluralize(count, 'job')}"
     run_on = f"{jobs} {'keeps' if count == 1 else 'keep'} running"
     if is_bucket_gone(error):
         logger.warning(
@@ -87,7 +87,7 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
 
     It runs in another process and knows only the run's parameters.
     """
-    config = config_of_run(flow_run.parameters)
+    config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
         s3, started = aws_client("s3", config.platform), flow_run.expected_start_time
         sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(

@@ -26,14 +26,14 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 
-from nodesweep.configs.allowed import LOCAL_PLATFORM, refuse_what_is_not_allowed
+from nodesweep.configs.allowed import LOCAL_PLATFORM, check_allowlists
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.distribution import DistributionConfig
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.presets import (
-    config_of_preset,
-    config_of_value,
+    config_from_preset,
+    config_from_value,
     preset_names,
     presets_as_written,
 )
@@ -129,12 +129,12 @@ _Settings = Annotated[dict[str, Any], WithJsonSchema(_schema_of_settings())]
 Settings = Annotated[_Settings | None, MayBeEmpty(_Settings)]
 
 
-def values_of_presets() -> dict[str, dict[str, str]]:
+def preset_values() -> dict[str, dict[str, str]]:
     """Return form field -> preset -> the preset's value, `none` if it has none."""
     found: dict[str, dict[str, str]] = {field: {} for field in _KEYS}
     for preset, raw in presets_as_written().items():
         for field, keys in _KEYS.items():
-            values = (_at(raw, key.split(".")) for key in keys)
+            values = (_nested_value(raw, key.split(".")) for key in keys)
             default = DEFAULT_REPEATS if field == "repeats" else "none"
             value = next((value for value in values if value is not None), default)
             if field == "instance_type" and isinstance(value, list):
@@ -154,18 +154,18 @@ _KEYS = {
 """Form field -> config fields that hold its value, the first one present."""
 
 
-def _at(raw: Any, names: list[str]) -> Any:
+def _nested_value(raw: Any, names: list[str]) -> Any:
     for name in names:
         raw = raw.get(name) if isinstance(raw, Mapping) else None
     return raw
 
 
-def shows_presets(function: _Function) -> _Function:
+def document_presets(function: _Function) -> _Function:
     """Replace `{presets:FIELD}` in the docstring by the values that a blank field stands for.
 
     Prefect shows the docstring as the form's help; the values read e.g. `3` (local), else `1`.
     """
-    for field, values in values_of_presets().items():
+    for field, values in preset_values().items():
         words = _by_value(values)
         function.__doc__ = (function.__doc__ or "").replace(f"{{presets:{field}}}", words)
     return function
@@ -185,7 +185,7 @@ def _short(preset: str) -> str:
     return preset.removeprefix("examples/")
 
 
-def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
+def config_from_parameters(parameters: Mapping[str, Any]) -> BenchmarkConfig:
     """Return the config for a run's parameters; `config_variable` takes precedence over the preset.
 
     Raises:
@@ -193,17 +193,17 @@ def config_of_run(parameters: Mapping[str, Any]) -> BenchmarkConfig:
     """
     preset = parameters.get("preset", "local")
     if isinstance(preset, str):
-        config = _config_of_form(preset, parameters)
+        config = _config_from_form(preset, parameters)
     else:  # a command's config, or Prefect's stored copy of one
         config = BenchmarkConfig.model_validate(preset)
     if (
         isinstance(preset, str) or has_deployment()
     ):  # an API caller can bypass the form's validation
-        refuse_what_is_not_allowed(config, os.environ)
+        check_allowlists(config, os.environ)
     return config
 
 
-def _config_of_form(preset: str, parameters: Mapping[str, Any]) -> BenchmarkConfig:
+def _config_from_form(preset: str, parameters: Mapping[str, Any]) -> BenchmarkConfig:
     kind = parameters.get("distribution")
     fields = {
         "training.instance_type": parameters.get("instance_type"),
@@ -224,13 +224,11 @@ _Changed = Callable[[Mapping[str, Any]], BenchmarkConfig]
 def _changed_by(preset: str, variable: str | None) -> _Changed:
     """Return a function that applies changes to the Prefect variable's config, or to the preset."""
     if not variable:
-        return partial(config_of_preset, preset)
-    return partial(
-        config_of_value, _value_of_variable(variable), f"the Prefect variable {variable}"
-    )
+        return partial(config_from_preset, preset)
+    return partial(config_from_value, _read_variable(variable), f"the Prefect variable {variable}")
 
 
-def _value_of_variable(name: str) -> Any:
+def _read_variable(name: str) -> Any:
     """Return the value of a Prefect variable.
 
     Raises:

@@ -9,7 +9,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.transactions import CommitMode, transaction
 
-from nodesweep.tasks.cancelling import cancelled_as_state, raising_cancelled
+from nodesweep.tasks.cancelling import reraising_cancel, returning_cancelled_state
 from nodesweep.tasks.events import Stage, stage
 
 _T = TypeVar("_T")
@@ -25,9 +25,9 @@ def in_stage(name: Stage, call: Callable[[], _T]) -> _T:
     """
 
     @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
-    @cancelled_as_state
+    @returning_cancelled_state
     def carried_out() -> _T:
         with stage(name), transaction(commit_mode=CommitMode.EAGER):
             return call()
 
-    return raising_cancelled(carried_out)
+    return reraising_cancel(carried_out)

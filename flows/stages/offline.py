@@ -14,13 +14,13 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.rules.offline import check
-from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.preflight.facts import read_facts
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedSweep:
     """A sweep before it is submitted: facts about it, and the findings of the rules."""
 
     facts: Facts
@@ -28,23 +28,23 @@ class Checked:
 
 
 def check_offline(
-    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
-) -> Checked:
+    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, is_resume: bool = False
+) -> CheckedSweep:
     """Check the config and the files of image and code.
 
     Args:
         config: The benchmark.
         variables: The run's environment; None if unknown.
-        goes_on: The sweep exists and already has its data, code and image.
+        is_resume: The sweep exists and already has its data, code and image.
     """
-    facts = read_facts(config, variables, goes_on)
-    return Checked(facts, check(facts))
+    facts = read_facts(config, variables, is_resume)
+    return CheckedSweep(facts, check(facts))
 
 
 def check_requests(
-    checked: Checked,
+    checked: CheckedSweep,
     problems_of: Callable[[Mapping[str, Any]], tuple[str, ...]],
-) -> Checked:
+) -> CheckedSweep:
     """Add problems with the shape of the points' requests, if there are no other problems.
 
     Placeholders replace the image and the data in S3, on which the shape does not depend.
@@ -70,14 +70,14 @@ def check_requests(
     return recheck(replace(facts, request_problems=tuple(found)), checked.findings.notices)
 
 
-def recheck(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> Checked:
+def recheck(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> CheckedSweep:
     """Apply the rules to changed facts, and keep earlier notices and the given problems."""
     found = check(facts)
     new = tuple(notice for notice in notices if notice not in found.notices)
-    return Checked(facts, together([found, Findings(problems, new)]))
+    return CheckedSweep(facts, combine([found, Findings(problems, new)]))
 
 
-def refuse(checked: Checked) -> None:
+def raise_if_refused(checked: CheckedSweep) -> None:
     """Raise PreflightRefused if there are problems; the error holds all of them."""
     if checked.findings.problems:
         raise PreflightRefused(*checked.findings.problems)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_disturbed
+from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
 from nodesweep.scaling.outcome.logged import (
     missing_metrics,
     needs_log,
@@ -25,7 +25,7 @@ from nodesweep.scaling.outcome.outcome import (
 )
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.report.failures import LINES_SHOWN
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.logs import log_tail, read_job_log
 from nodesweep.tasks.jobs.results import read_job_metrics
 from nodesweep.tasks.jobs.training_jobs import describe_training_job
@@ -61,14 +61,14 @@ def collect_outcome(
     )
     logged = read_logged(description, log if is_asked else ())
     utilisation = read_job_utilisation(config.platform, description)
-    point_facts = place_of(config, point, attempt)
+    point_facts = point_fields(config, point, attempt)
     outcome = read_outcome(
         description, metrics, tail, logged, utilisation=utilisation, **point_facts
     )
-    return name_queue_deadline(outcome, config.sweep.queue_deadline_seconds)
+    return with_queue_deadline_reason(outcome, config.sweep.queue_deadline_seconds)
 
 
-def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
+def with_queue_deadline_reason(outcome: JobOutcome, queue_deadline_seconds: float) -> JobOutcome:
     """Return the outcome, with its reason corrected if the job was stopped while still waiting.
 
     The platform only reports that it was stopped. The reason is derived from its times, so that a
@@ -85,7 +85,7 @@ def name_queue_deadline(outcome: JobOutcome, queue_deadline_seconds: float) -> J
     return replace(outcome, reason=reason)
 
 
-def place_of(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
+def point_fields(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
     """Return an outcome's fields about its point, named as in JobOutcome."""
     batch, rate = config.training.batch, config.training.learning_rate
     return {
@@ -117,13 +117,13 @@ def refused_outcome(
         platform_kind=platform_kind(config.platform.role_arn),
         instance_type=point.instance_type or config.training.instance_type,
         reason=reason,
-        **place_of(config, point, attempt),
+        **point_fields(config, point, attempt),
     )
 
 
-def say_outcome(outcome: JobOutcome) -> None:
+def log_outcome(outcome: JobOutcome) -> None:
     """Log how a job ended, on one line."""
-    extra = about_outcome(outcome)
+    extra = outcome_event(outcome)
     for number in outcome.cut_numbers:
         logger.warning("%s: %s", outcome.job_name, number.text)
     if outcome.unprojected is not None:
@@ -131,16 +131,16 @@ def say_outcome(outcome: JobOutcome) -> None:
             "%s: no training time: %s", outcome.job_name, outcome.unprojected, extra=extra
         )
     elif outcome.completed:
-        logger.info("%s: %s", outcome.job_name, _trained(outcome), extra=extra)
+        logger.info("%s: %s", outcome.job_name, _train_time_text(outcome), extra=extra)
     else:
         logger.error("%s: %s: %s", outcome.job_name, outcome.status, outcome.reason, extra=extra)
 
 
-def _trained(outcome: JobOutcome) -> str:
+def _train_time_text(outcome: JobOutcome) -> str:
     """Return the train time, measured or projected, as text."""
     seconds, projection = outcome.clocks.train_seconds, outcome.projection
     contended = ""
-    if is_disturbed(outcome):
+    if is_contended(outcome):
         got = format_attained(attained_share(outcome))
         contended = f"; contended: a node got {got} of the CPU that it requested"
     if projection is None:
@@ -154,7 +154,7 @@ def _trained(outcome: JobOutcome) -> str:
     )
 
 
-def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
+def outcome_event(outcome: JobOutcome) -> dict[str, Any]:
     """Return the facts a view needs of an ended point, with log lines if it failed."""
     clocks, error = outcome.clocks, outcome.program_error
     projected = outcome.projection
@@ -164,7 +164,7 @@ def about_outcome(outcome: JobOutcome) -> dict[str, Any]:
     lines = [] if outcome.completed else list(outcome.log_tail[-LINES_SHOWN:])
     if error is not None and not outcome.completed:
         lines.append(error.text)
-    return about(
+    return event_extra(
         "point-ended",
         job=outcome.job_name,
         status=outcome.status,

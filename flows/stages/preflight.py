@@ -1,7 +1,7 @@
 """The preflight: rules that need no account, then rules that query it; neither spends anything.
 
 `nodesweep plan`, `plan --online` and every run use the same two tables: OFFLINE_RULES
-(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/ask.py).
+(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/online.py).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.stages.offline import (
-    Checked,
+    CheckedSweep,
     check_offline,
     check_requests,
+    raise_if_refused,
     recheck,
-    refuse,
 )
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
@@ -26,13 +26,13 @@ from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.imports import begin_imports
 from nodesweep.tasks.jobs.request import MODULE, request_problems
 from nodesweep.tasks.jobs.shape import shape_problems
-from nodesweep.tasks.preflight.ask import ask_platform, check_online
 from nodesweep.tasks.preflight.facts import with_arms
+from nodesweep.tasks.preflight.online import check_online, check_platform
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
     TRAINING,
-    Asked,
-    Priced,
+    PricedType,
+    PriceQuery,
     current_prices,
     look_up_prices,
 )
@@ -43,7 +43,7 @@ _FOR_A_DATASET = ("great_expectations",)
 _FOR_A_REPORT = ("matplotlib.figure", "matplotlib.backends.backend_svg", "matplotlib.ticker")
 
 
-def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
+def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
     """Return the plan at current prices if it breaks no rule; the first stage of a flow.
 
     The platform is not queried if an offline rule is broken; meanwhile, imports for the next stages
@@ -51,49 +51,51 @@ def preflight(config: BenchmarkConfig, goes_on: bool = False) -> SweepPlan:
 
     Args:
         config: The benchmark.
-        goes_on: The sweep exists. Its requests were checked by sagemaker-core when it began, and
+        is_resume: The sweep exists. Its requests were checked by sagemaker-core when it began, and
             none may be left to send, so a second is saved by checking only their shape.
 
     Raises:
         PreflightRefused: Rules are broken; the error holds all problems.
     """
-    checked = check_offline(config, os.environ, goes_on)
-    _announce_and_refuse(checked)
+    checked = check_offline(config, os.environ, is_resume)
+    _announce_and_raise(checked)
     validates = config.dataset is not None and config.dataset.is_table
-    begin_imports(*(_FOR_A_REPORT if goes_on else (MODULE, *(_FOR_A_DATASET if validates else ()))))
-    checked = check_account(checked, look_up_prices, ask_platform)
+    begin_imports(
+        *(_FOR_A_REPORT if is_resume else (MODULE, *(_FOR_A_DATASET if validates else ())))
+    )
+    checked = check_account(checked, look_up_prices, check_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
-    _announce_and_refuse(check_requests(checked, shape_problems if goes_on else request_problems))
+    _announce_and_raise(check_requests(checked, shape_problems if is_resume else request_problems))
     return checked.facts.plan
 
 
 def check_account(
-    checked: Checked,
-    prices: Callable[[PlatformConfig, Sequence[Asked]], list[Priced]] = current_prices,
-    ask: Callable[[Facts], Findings] = check_online,
-) -> Checked:
+    checked: CheckedSweep,
+    prices: Callable[[PlatformConfig, Sequence[PriceQuery]], list[PricedType]] = current_prices,
+    run_rules: Callable[[Facts], Findings] = check_online,
+) -> CheckedSweep:
     """Return the sweep at current prices, with the findings of the account rules."""
     facts = checked.facts
     platform = facts.config.platform
-    asked = [(arm.instance, TRAINING) for arm in facts.each]
+    queries = [(arm.instance, TRAINING) for arm in facts.each]
     if facts.validation_instance is not None:
-        asked.append((facts.validation_instance, PROCESSING))
-    priced = prices(platform, asked)
+        queries.append((facts.validation_instance, PROCESSING))
+    priced = prices(platform, queries)
     notices = [notice for _, its_notices in priced for notice in its_notices]
     validation_price: Price | None = None
     if facts.validation_instance is not None:
         validation_price = price_of(priced.pop()[0], platform.region)
     instances = {instance.instance_type: instance for instance, _ in priced}
-    found = ask(facts)
+    found = run_rules(facts)
     main = facts.config.training.instance_type
     plan = plan_types(facts.config, list(instances.values()), validation_price)
     at_price = with_arms(replace(facts, instance=instances[main], plan=plan), instances)
     return recheck(at_price, (*found.notices, *dict.fromkeys(notices)), found.problems)
 
 
-def _announce_and_refuse(checked: Checked) -> None:
+def _announce_and_raise(checked: CheckedSweep) -> None:
     config, plan = checked.facts.config, checked.facts.plan
     if problem := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
         announce_budget(config.name, problem)
-    refuse(checked)
+    raise_if_refused(checked)

@@ -20,7 +20,7 @@ from nodesweep.configs.models import BenchmarkConfig, ImageConfig
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
-from nodesweep.flows.stages.validation import say_engine, validate_tables_in_s3
+from nodesweep.flows.stages.validation import log_engine, validate_tables_in_s3
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.report.sources import at_start_text
@@ -36,7 +36,7 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remot
 from nodesweep.tasks.dataset.validation import check_age, keep_data_docs, validate_files
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.image.bases import pin_base_images, pin_container, with_container
 from nodesweep.tasks.image.find import (
     BuildContext,
@@ -47,19 +47,22 @@ from nodesweep.tasks.image.find import (
 )
 from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
-    cure_of_build,
-    find_why_no_push,
+    build_failure_remedy,
+    find_push_problem,
     read_requirements,
     write_layer,
 )
 from nodesweep.tasks.jobs.source import code_uri, upload_source
 
 logger = logging.getLogger("nodesweep.prepare")
-_OF_DATASET, _OF_IMAGE = about("message", stage="dataset"), about("message", stage="image")
+_OF_DATASET, _OF_IMAGE = (
+    event_extra("message", stage="dataset"),
+    event_extra("message", stage="image"),
+)
 
 
 @dataclass(frozen=True)
-class _SentDataset:
+class _UploadedDataset:
     """Location of the dataset for the jobs; all None if there is none.
 
     Attributes:
@@ -101,7 +104,9 @@ def _prepare(
     of_image = copy_context()
     with ExitStack() as stack:
 
-        def bring_dataset() -> tuple[_SentDataset, str | None, Image | PrefectFuture[Image] | None]:
+        def bring_dataset() -> tuple[
+            _UploadedDataset, str | None, Image | PrefectFuture[Image] | None
+        ]:
             send = _validated_dataset(config, sweep)
             image: Image | PrefectFuture[Image] | None = found.result() if found else None
             if context and image is None:
@@ -218,11 +223,11 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
     return f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed"
 
 
-def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _SentDataset]:
+def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _UploadedDataset]:
     """Check the dataset and return a call that uploads it; nothing to upload if it is in S3."""
     section = config.dataset
     if section is None:
-        return lambda: _SentDataset(None, None, ())
+        return lambda: _UploadedDataset(None, None, ())
     if section.is_remote:
         return _remote_dataset(config, section, sweep)
     dataset = scan_directory(section)
@@ -233,26 +238,26 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _Sen
         extra=_OF_DATASET,
     )  # fmt: skip
     if section.is_table:
-        validation = say_engine(section, dataset.size_bytes)
+        validation = log_engine(section, dataset.size_bytes)
         report = validate_files(section, [file.path for file in dataset.files])
-        _keep(config, sweep, report)
+        _store_validation_report(config, sweep, report)
     else:
         validation = None
         check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
 
-    def send() -> _SentDataset:
+    def send() -> _UploadedDataset:
         result = upload_dataset(config.platform, section, dataset)
         logger.info(
             "dataset in %s: %d bytes sent", result.uri, result.sent_bytes, extra=_OF_DATASET
         )
-        return _SentDataset(result.uri, result.digest, folders, validation=validation)
+        return _UploadedDataset(result.uri, result.digest, folders, validation=validation)
 
     return send
 
 
 def _remote_dataset(
     config: BenchmarkConfig, section: DatasetConfig, sweep: str
-) -> Callable[[], _SentDataset]:
+) -> Callable[[], _UploadedDataset]:
     found = describe_remote_dataset(config.platform, section)
     folders = channel_folders(section, map(found.name_of, found.objects))
     logger.info(
@@ -264,13 +269,13 @@ def _remote_dataset(
     validation = None
     if section.is_table:
         report, validation = validate_tables_in_s3(config, section, found, sweep)
-        _keep(config, sweep, report)
+        _store_validation_report(config, sweep, report)
     else:
         check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
-    return lambda: _SentDataset(found.uri, found.digest, folders, found, validation)
+    return lambda: _UploadedDataset(found.uri, found.digest, folders, found, validation)
 
 
-def _keep(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
+def _store_validation_report(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
     """Store the validation report, whatever its verdict.
 
     Raises:
@@ -288,7 +293,7 @@ def _keep(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None
 
 def _existing_image(config: BenchmarkConfig) -> str | None:
     """Return the URI of an existing image: the given one, or the container run unmodified."""
-    if not config.runs_container_as_it_is:
+    if not config.runs_unmodified_container:
         return config.image.uri
     container = str(_with_container(config).uri)
     return pin_container(config.platform, container)
@@ -321,10 +326,10 @@ def _packages(config: BenchmarkConfig) -> Requirements | None:
     packages = read_requirements(config)
     if packages is None:
         return None
-    needs_repository = config.image.uri is not None or config.runs_container_as_it_is
+    needs_repository = config.image.uri is not None or config.runs_unmodified_container
     if packages.at_start is None and needs_repository and not config.platform.create_missing:
         packages = replace(
-            packages, at_start=find_why_no_push(config.platform, config.image.repository)
+            packages, at_start=find_push_problem(config.platform, config.image.repository)
         )
     if packages.at_start is not None:
         logger.warning("%s", at_start_text(packages.at_start), extra=_OF_IMAGE)
@@ -349,7 +354,8 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
                 return building.result()
         except ImageBuildFailed as error:
             raise ImageBuildFailed(
-                f"{packages.path} can't be installed on {base_uri}: {cure_of_build(str(error))}"
+                f"{packages.path} can't be installed on {base_uri}: "
+                f"{build_failure_remedy(str(error))}"
                 f"{error}"
             ) from error
 

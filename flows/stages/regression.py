@@ -66,7 +66,7 @@ def alarm_on_regression(
                 config.name,
             )
         verdict = judge_trend(trend, tolerance, reference, report.sweep_id)
-        _keep(config, verdict)
+        _store_verdict(config, verdict)
         logger.info("%s", "\n".join((verdict.headline, *verdict.lines)))
     slower = [each.nodes for each in verdict.counts if each.verdict == "slower"] if verdict else []
     if not slower and not lost:
@@ -98,7 +98,7 @@ def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]
     return read_history(frames)
 
 
-def _keep(config: BenchmarkConfig, verdict: TrendVerdict) -> None:
+def _store_verdict(config: BenchmarkConfig, verdict: TrendVerdict) -> None:
     key = names.report_key(config.platform.prefix, verdict.sweep_id, names.TREND_JSON)
     put_objects(config.platform, {key: verdict.model_dump_json(indent=2).encode() + b"\n"})
     publish_trend(verdict.sweep_id, render_verdict_markdown(verdict))

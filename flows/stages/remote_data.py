@@ -16,15 +16,15 @@ from nodesweep.tasks.dataset.remote.objects import (
     RemoteDataset,
     describe_remote_dataset,
     find_changes,
+    format_changes,
     modified_since,
-    shown,
 )
 from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.sweeps.records import add_to_provenance
 
 logger = logging.getLogger("nodesweep.dataset")
-_OF_DATASET = about("message", stage="dataset")
+_OF_DATASET = event_extra("message", stage="dataset")
 _CHANGE = "dataset_change"
 """Key in a sweep's provenance with the change of its dataset as text; absent if unchanged."""
 
@@ -40,7 +40,8 @@ def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
     if changes := find_changes(validated, now):
         raise DatasetRefused(
             f"dataset.source: objects under {validated.uri} changed after they were validated, so"
-            f" no job was started; run again to validate what is there now:{shown(changes)}"
+            f" no job was started; run again to validate what is there "
+            f"now:{format_changes(changes)}"
         )
 
 
@@ -58,7 +59,7 @@ def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str
         raise PreflightRefused(
             f"dataset.source: the objects under {section.source} are no longer those the sweep"
             f" began with (digest {now.digest}, recorded {recorded_digest});"
-            f" restore them, or start a new sweep{shown(_changes(now, sweep))}"
+            f" restore them, or start a new sweep{format_changes(_changes(now, sweep))}"
         )
 
 
@@ -86,7 +87,9 @@ def with_changes(
                 changes = _changes(now, sweep)
     if not changes:
         return dict(provenance)
-    logger.warning("the dataset changed while the sweep ran:%s", shown(changes), extra=_OF_DATASET)
+    logger.warning(
+        "the dataset changed while the sweep ran:%s", format_changes(changes), extra=_OF_DATASET
+    )
     found = {_CHANGE: changes[0]}
     with best_effort(f"later reports of {sweep} won't say that the dataset changed"):
         add_to_provenance(config.platform, sweep, found)

@@ -37,13 +37,13 @@ class EndSignals:
     """
 
     def __init__(self, announce: Callable[[bool], None] | None = None) -> None:
-        self._announce = announce or say_ending
+        self._announce = announce or write_ending
         self._interrupted = False
         self.raised = False
         """The first signal has come; KeyboardInterrupt is raised, or due once `held` is over."""
         self.held = False
         """Prefect's own code is running, which would treat an exception as a crash of the run."""
-        self.shielded = False
+        self.is_shielded = False
         """The flow is ending because of a SIGTERM that Prefect received."""
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
@@ -54,7 +54,7 @@ class EndSignals:
                 os._exit(128 + signum)
             self._interrupted = True
             self._announce(False)
-        if not self.raised and not self.shielded:
+        if not self.raised and not self.is_shielded:
             self.raised = STOP.interrupted = True
             if not self.held:
                 raise KeyboardInterrupt
@@ -68,7 +68,7 @@ class EndSignals:
 
 
 @contextmanager
-def held_for_prefect() -> Iterator[None]:
+def interrupts_deferred() -> Iterator[None]:
     """Delay a first Ctrl-C while Prefect starts or ends a flow, until the flow runs or the end."""
     signals = signal.getsignal(signal.SIGINT)
     if not isinstance(signals, EndSignals):
@@ -94,15 +94,15 @@ class Ending:
     def interrupt(self) -> None:
         """Raise Cancelled in the main thread, which runs the flow; call from any other thread."""
         main = threading.main_thread().ident
-        if not self.begun and main is not None and self.hears:
+        if not self.begun and main is not None and self.is_interruptible:
             signal.pthread_kill(main, _CANCEL)
 
-    hears: bool = False
+    is_interruptible: bool = False
     """True if the flow runs in the main thread; otherwise only its waits end."""
 
 
 @contextmanager
-def ended_once() -> Iterator[Ending]:
+def first_sigterm_only() -> Iterator[Ending]:
     """Pass only the first SIGTERM to Prefect's handler while a flow runs.
 
     None is passed after a Ctrl-C, or after interrupt() of the yielded value. Outside the main
@@ -119,22 +119,22 @@ def ended_once() -> Iterator[Ending]:
     def terminate(signum: int, frame: FrameType | None) -> None:
         ending.terminated = True
         if not ending.begun and not signals.raised:
-            ending.begun = signals.shielded = STOP.interrupted = True
-            _first(previous)(signum, frame)
+            ending.begun = signals.is_shielded = STOP.interrupted = True
+            _handler_or_interrupt(previous)(signum, frame)
 
     def cancel(signum: int, frame: FrameType | None) -> None:
         if not ending.begun and not signals.raised:
-            ending.begun = signals.shielded = True
+            ending.begun = signals.is_shielded = True
             raise Cancelled
 
     _handle_sigterm(terminate, instead_of=previous)
     of_cancel = signal.signal(_CANCEL, cancel)
-    ending.hears = True
+    ending.is_interruptible = True
     try:
         yield ending
     finally:
         signals.held = was_held
-        signals.shielded = ending.hears = False
+        signals.is_shielded = ending.is_interruptible = False
         signal.signal(_CANCEL, of_cancel)
         if not ending.begun and not signals.raised:
             # otherwise it stays installed while Prefect reports the end of the run
@@ -158,7 +158,7 @@ def _handle_sigterm(handler: Any, instead_of: Any) -> None:
         engine._prefect_sigterm_handler = handler
 
 
-def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
+def _handler_or_interrupt(previous: Any) -> Callable[[int, FrameType | None], Any]:
     """Return the previous handler, or one that raises if that is the system's default."""
     if callable(previous):
         return previous
@@ -169,7 +169,7 @@ def _first(previous: Any) -> Callable[[int, FrameType | None], Any]:
     return interrupt
 
 
-def say_ending(at_once: bool) -> None:
+def write_ending(at_once: bool) -> None:
     """Write to standard error unbuffered; the signal may have come in the middle of a line."""
     with suppress(OSError):
         os.write(2, _ENDED_AT_ONCE if at_once else _ENDING)

@@ -17,16 +17,16 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import (
-    about_outcome,
     collect_outcome,
+    log_outcome,
+    outcome_event,
     refused_outcome,
-    say_outcome,
     with_warm_pool,
 )
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
-from nodesweep.scaling.formats import counted, join_words, point_text
+from nodesweep.scaling.formats import join_words, pluralize, point_text
 from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
@@ -34,7 +34,7 @@ from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.tasks.errors import JobRefused, best_effort, was_refused
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import (
@@ -65,7 +65,7 @@ class SweepRun:
     given_up: str | None
 
 
-def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
+def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
     """Log what will run, on one line; views also receive the points and their cost bound."""
     most = config.sweep.most_jobs
     is_open = config.sweep.rules.decides_as_it_goes  # each point is reported once it is decided
@@ -74,7 +74,7 @@ def say_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
         "sweep %s: %s",
         sweep,
         design_of(config).jobs_text.format(most),
-        extra=about(
+        extra=event_extra(
             "sweep-planned",
             stage="sweep",
             sweep=sweep,
@@ -134,7 +134,7 @@ def run_sweep(
 
     def release_pools() -> None:
         if config.training.keep_alive_seconds:
-            release_pools_now(config.platform, inputs.sweep_id, sweep.queue.known)
+            release_pools_now(config.platform, inputs.sweep_id, sweep.queue.known_jobs)
 
     try:
         sweep.run()
@@ -146,7 +146,7 @@ def run_sweep(
             release_pools()  # those of ended jobs, even if others keep running
         raise
     finally:
-        sweep.slots.give_back_all()
+        sweep.slots.release_all()
     outcomes = sweep.queue.outcomes
     if config.training.keep_alive_seconds:
         outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
@@ -178,11 +178,11 @@ class _Sweep:
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
         self._board = SweepBoard(inputs.sweep_id, plan, config.sweep)
         self._followed_until = utc_now()
-        self._is_budget_told = False
+        self._is_budget_announced = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
-        self._told: SweepProgress | None = None
-        self._answered: list[CountAnswer] = []
-        self._kept_told = self._left_out_told = 0
+        self._logged_progress: SweepProgress | None = None
+        self._logged_answers: list[CountAnswer] = []
+        self._logged_kept = self._logged_left_out = 0
 
     def run(self) -> None:
         """Run until every point has its outcome, or none is left to try."""
@@ -192,7 +192,7 @@ class _Sweep:
         while not isinstance(self._fill(), Done):
             self._board.show(queue.outcomes, queue.active)
             if queue.active:
-                self._settle_ended()
+                self._wait_and_collect()
         self._board.show(queue.outcomes, last=True)
 
     def _count_earlier(self) -> None:
@@ -205,39 +205,41 @@ class _Sweep:
     def _fill(self) -> Wait | Done:
         """Start jobs until the queue asks to wait, or is done."""
         while True:
-            order = self.queue.next()
-            self._say_decision()
+            order = self.queue.next_order()
+            self._log_decision()
             if isinstance(order, Submit):
-                answer = self._claim_and_submit(order)
-                if isinstance(answer, Refuse):
-                    self._refuse(answer)
-                elif answer is not None:
-                    return answer
+                result = self._claim_and_submit(order)
+                if isinstance(result, Refuse):
+                    self._record_refusal(result)
+                elif result is not None:
+                    return result
             elif isinstance(order, Refuse):
-                self._refuse(order)
+                self._record_refusal(order)
             else:
                 return order
 
-    def _say_decision(self) -> None:
+    def _log_decision(self) -> None:
         """Log a sequential or probe sweep's results and the reason for its next jobs, each once."""
         self._log_kept()
-        self._say_left_out()
+        self._log_left_out()
         progress = self.queue.progress
-        if progress is None or progress == self._told:
+        if progress is None or progress == self._logged_progress:
             return
-        self._told = progress
+        self._logged_progress = progress
         for each in progress.answers:
-            if each.looks and each not in self._answered and each.text not in progress.reason:
-                self._answered.append(each)
-                extra = about("count-answered", stage="sweep", count=each.nodes, answer=each.answer)
+            if each.looks and each not in self._logged_answers and each.text not in progress.reason:
+                self._logged_answers.append(each)
+                extra = event_extra(
+                    "count-answered", stage="sweep", count=each.nodes, answer=each.answer
+                )
                 logger.info("%s", each.text, extra=extra)
         next_ = set(progress.next_keys)
         points = [point for point in self.plan.points if point.key(self.config) in next_]
         logger.info(
             "%s: %s",
-            f"{counted(len(points), 'job')} next" if points else "no further job",
+            f"{pluralize(len(points), 'job')} next" if points else "no further job",
             progress.reason,
-            extra=about(
+            extra=event_extra(
                 "sweep-decided",
                 stage="sweep",
                 points=_facts(self.config, self.plan, points),
@@ -263,26 +265,26 @@ class _Sweep:
         return [{**fact, "may_be_dropped": fact["repeat"] > FIRST_LOOK} for fact in facts]
 
     def _log_kept(self) -> None:
-        new, self._kept_told = self.queue.kept[self._kept_told :], len(self.queue.kept)
+        new, self._logged_kept = self.queue.retained[self._logged_kept :], len(self.queue.retained)
         points = [point for point in self.plan.points if point.key(self.config) in new]
         if points:
             logger.info(
                 "from an earlier run, no longer part of the design, but kept in the report: %s",
                 join_words(point_text(each.nodes, each.repeat) for each in points),
-                extra=about(
+                extra=event_extra(
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
                 ),
             )
 
-    def _say_left_out(self) -> None:
-        new = self.queue.left_out[self._left_out_told :]
-        self._left_out_told += len(new)
+    def _log_left_out(self) -> None:
+        new = self.queue.left_out[self._logged_left_out :]
+        self._logged_left_out += len(new)
         if new:
             points = [point for point in self.plan.points if point.key(self.config) in new]
             logger.warning(
                 "not run, since a job of the type ran out of memory on as many nodes or more: %s",
                 join_words(point_text(key.nodes, key.repeat, key.instance_type) for key in new),
-                extra=about(
+                extra=event_extra(
                     "points-left-out",
                     stage="sweep",
                     points=_facts(self.config, self.plan, points),
@@ -301,32 +303,32 @@ class _Sweep:
                 "sweep %s was stopped; %d jobs were not run", self.inputs.sweep_id, queue.stop()
             )
             return None
-        answer = queue.confirm(order, claim.jobs)
-        if not isinstance(answer, Submit):
+        decision = queue.confirm(order, claim.jobs)
+        if not isinstance(decision, Submit):
             self._withdraw(name)
-            return answer
+            return decision
         try:
             self.slots.take(name, order.attempt.point.nodes)
             description = _submit(self.config, self.plan, order.attempt, order.request)
         except JobRefused as error:
-            self.slots.give_back(name)
+            self.slots.release(name)
             self._withdraw(name)
-            return self._refused_by_the_platform(order, error)
+            return self._handle_refusal(order, error)
         except ClientError as error:
             if was_refused(error, "CreateTrainingJob"):  # e.g. AccessDenied: the job does not exist
-                queue.lose(name)
+                queue.unwatch(name)
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
             raise
         if queue.ended_in_earlier_run(order, description["TrainingJobStatus"]):
-            self.slots.give_back(name)
+            self.slots.release(name)
             outcome = self._collect(order.attempt, description)
-            extra = about_outcome(outcome)
+            extra = outcome_event(outcome)
             logger.info("%s: %s by an earlier run", name, outcome.status, extra=extra)
             queue.settle_earlier(description, outcome)
         return None
 
-    def _refused_by_the_platform(self, order: Submit, error: JobRefused) -> Wait | Refuse:
+    def _handle_refusal(self, order: Submit, error: JobRefused) -> Wait | Refuse:
         """Report a refusal to the queue, and wait if only time can free quota.
 
         A refusal for lack of quota may pass. If no job of this sweep can free any, this sleeps as
@@ -335,8 +337,10 @@ class _Sweep:
         is_quota = isinstance(error, QuotaReached)
         if is_quota:
             logger.warning("quota reached: %s", error)
-        answer = self.queue.refused(order, str(error), time.monotonic() if is_quota else None)
-        if isinstance(answer, Wait):
+        decision = self.queue.handle_refusal(
+            order, str(error), time.monotonic() if is_quota else None
+        )
+        if isinstance(decision, Wait):
             first_seconds = min(
                 self.config.sweep.poll_interval_seconds, _LONGEST_QUOTA_PAUSE_SECONDS
             )
@@ -345,9 +349,9 @@ class _Sweep:
             )
             if not self.queue.active:
                 Clock().sleep(next(pauses))
-        return answer
+        return decision
 
-    def _refuse(self, order: Refuse) -> None:
+    def _record_refusal(self, order: Refuse) -> None:
         """Record an attempt that is not made as an outcome, except the repeat of a contended run.
 
         The first attempt that the budget refuses is also an event.
@@ -355,14 +359,14 @@ class _Sweep:
         if order.attempt.is_repeat:
             logger.info("%s was not run: %s", order.job_name, order.reason)
             return
-        if order.is_over_budget and not self._is_budget_told:
+        if order.is_over_budget and not self._is_budget_announced:
             announce_budget(self.config.name, order.reason, self.inputs.sweep_id)
-            self._is_budget_told = True
+            self._is_budget_announced = True
         outcome = refused_outcome(
             self.config, order.job_name, order.attempt.point, order.attempt.number, order.reason
         )
         self.queue.outcomes.append(outcome)
-        say_outcome(outcome)
+        log_outcome(outcome)
 
     def _withdraw(self, name: str) -> None:
         withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
@@ -372,7 +376,7 @@ class _Sweep:
             self.config, self.inputs.sweep_id, attempt.point, attempt.number, description
         )
 
-    def _settle_ended(self) -> None:
+    def _wait_and_collect(self) -> None:
         """Wait for a job to end, or for an awaited first step, and collect ended jobs."""
         queue = self.queue
         followed = self._followed_until
@@ -384,7 +388,7 @@ class _Sweep:
             job_limits(self.config),
             followed,
             self._earlier_mark,
-            self.config.training.metric_definitions if queue.awaits_first_step else None,
+            self.config.training.metric_definitions if queue.is_awaiting_first_step else None,
             self._board.show_running,
         )
         self._followed_until = utc_now()
@@ -393,16 +397,16 @@ class _Sweep:
             queue.is_proven = True
         for description in ended:
             name = description["TrainingJobName"]
-            self.slots.give_back(name)
+            self.slots.release(name)
             if description["TrainingJobStatus"] not in TERMINAL:
                 lost = replace(
-                    queue.lose(name), is_repeat=False
+                    queue.unwatch(name), is_repeat=False
                 )  # shown, because it may still be running
-                self._refuse(Refuse(lost, name, description["FailureReason"]))
+                self._record_refusal(Refuse(lost, name, description["FailureReason"]))
                 continue
             outcome = self._collect(queue.active[name], description)
             queue.settle(description, outcome)
-            say_outcome(outcome)
+            log_outcome(outcome)
         self._give_up()
 
     def _give_up(self) -> None:
@@ -488,7 +492,7 @@ def _submit(
         point.instance_type or config.training.instance_type,
         point.repeat,
         again,
-        extra=about("job-submitted", job=request["TrainingJobName"]),
+        extra=event_extra("job-submitted", job=request["TrainingJobName"]),
     )
     letter = type_letter_of(config, point.instance_type)
     label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (

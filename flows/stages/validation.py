@@ -21,23 +21,23 @@ from nodesweep.flows.stages.ending import is_cancel
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
 from nodesweep.scaling.outcome.logged import LogLine
-from nodesweep.scaling.outcome.outcome import TERMINAL, may_pass
+from nodesweep.scaling.outcome.outcome import TERMINAL, is_retryable
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 from nodesweep.scaling.planning.validation import (
-    asked_of,
     attempt_budget_problem,
     billed_seconds,
     build_validation_request,
     choose_engine,
     size_hint,
     spark_image,
+    validation_section,
 )
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.validation import validate_remote
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import build_arguments, find_image, read_context
 from nodesweep.tasks.jobs.logs import read_job_log
@@ -55,12 +55,12 @@ from nodesweep.tasks.sweeps.owner import owned
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.dataset")
-_OF_DATASET = about("message", stage="dataset")
+_OF_DATASET = event_extra("message", stage="dataset")
 _MOST_JOBS = 99
 """Maximum jobs per sweep: the name has two digits for the number."""
 
 
-def say_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
+def log_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None:
     """Log the engine that validates a dataset of this size, and the reason.
 
     Returns:
@@ -83,7 +83,7 @@ def validate_tables_in_s3(
     Raises:
         ValidationJobFailed: The Spark job produced no verdict.
     """
-    recorded = say_engine(section, dataset.size_bytes)
+    recorded = log_engine(section, dataset.size_bytes)
     if recorded is None or recorded["engine"] == "pandas":
         return validate_remote(config.platform, section, dataset), recorded
     document = names.pretty_json(request_document(section, dataset))
@@ -119,7 +119,7 @@ def _image_uri(config: BenchmarkConfig) -> str:
 
 def _price(config: BenchmarkConfig) -> Price:
     """Return the hourly price of one instance of the job."""
-    instance = load_catalogue().get(asked_of(config).instance_type)
+    instance = load_catalogue().get(validation_section(config).instance_type)
     [(priced, notices)] = look_up_prices(config.platform, [(instance, PROCESSING)])
     for notice in notices:
         logger.info("notice: %s", notice, extra=_OF_DATASET)
@@ -138,7 +138,7 @@ def _run_job(
     Raises:
         ValidationJobFailed: No attempt produced a verdict.
     """
-    asked, digest = asked_of(config), hashlib.sha256(document).hexdigest()
+    asked, digest = validation_section(config), hashlib.sha256(document).hexdigest()
     spent_usd, failed, left = 0.0, "", config.sweep.max_attempts
     for attempt in range(1, _MOST_JOBS + 1):
         request = build_validation_request(config, sweep, image_uri, digest, attempt)
@@ -150,7 +150,7 @@ def _run_job(
             logger.info(
                 "%s: %d x %s, at most %d s",
                 name, asked.instance_count, asked.instance_type, asked.max_runtime_seconds,
-                extra=about("job-submitted", stage="dataset", job=name),
+                extra=event_extra("job-submitted", stage="dataset", job=name),
             )  # fmt: skip
         submit_validation_job(config.platform, sweep, request, document)
         ended = watch_validation_job(
@@ -162,26 +162,26 @@ def _run_job(
             asked.max_runtime_seconds,
         )
         spent_usd += _usd(config, ended, price) or 0.0
-        log = _kept_log(config, sweep, ended)
+        log = _store_log(config, sweep, ended)
         was_over = before is not None and before["ProcessingJobStatus"] in TERMINAL
         left -= not (was_over and _was_stopped(ended))
         if ended["ProcessingJobStatus"] == "Completed":
             verdict = read_verdict(config.platform, sweep, name)
             if not was_over or not left or not verdict.get("error"):
-                return verdict, _recorded(config, ended, price, image_uri, attempt, spent_usd)
+                return verdict, _job_record(config, ended, price, image_uri, attempt, spent_usd)
             logger.warning("%s did not complete the validation; retrying", name)
             continue
         if is_sweep_stopped(config.platform, sweep):
             raise sweep_stopped(sweep)
         failed = failure_text(config.platform, ended, last_own_lines(log))
-        is_lasting = not may_pass(ended["ProcessingJobStatus"], ended.get("FailureReason"))
+        is_lasting = not is_retryable(ended["ProcessingJobStatus"], ended.get("FailureReason"))
         if not left or (not was_over and is_lasting):
             break
         logger.warning("%s", failed, extra=_OF_DATASET)
     raise ValidationJobFailed(failed)
 
 
-def _kept_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> Iterable[LogLine]:
+def _store_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> Iterable[LogLine]:
     """Return an ended job's log, stored next to its sweep's report; () if it had no instances."""
     if ended.get("ProcessingStartTime") is None:
         return ()
@@ -196,10 +196,10 @@ def _was_stopped(ended: Mapping[str, Any]) -> bool:
 
 
 def _usd(config: BenchmarkConfig, ended: Mapping[str, Any], price: Price) -> float | None:
-    return node_cost_usd(asked_of(config).instance_count, billed_seconds(ended), price)
+    return node_cost_usd(validation_section(config).instance_count, billed_seconds(ended), price)
 
 
-def _recorded(
+def _job_record(
     config: BenchmarkConfig,
     ended: Mapping[str, Any],
     price: Price,
@@ -208,7 +208,7 @@ def _recorded(
     spent_usd: float,
 ) -> dict[str, Any]:
     """Return the job's entry in the sweep's record and report; its cost covers all attempts."""
-    asked = asked_of(config)
+    asked = validation_section(config)
     return {
         "job": ended["ProcessingJobName"],
         "image": image_uri,

@@ -39,7 +39,7 @@ from nodesweep.infra.local.settings import SettingsError, read_quotas
 from nodesweep.infra.local.state.unsaved import lost
 
 DEFAULT_PORT = 4570
-NOT_KEPT = 3
+NOT_SAVED = 3
 ENGINES = ("process", "container", "auto", "simulated")
 DAMAGED = "damaged: "
 """Prefix of the lines that `start` prints on stderr for each damaged file of the state folder."""
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
-        return _carry_out(options)
+        return _run_command(options)
     except SettingsError as error:
         parser.error(str(error))
     except ServerStartError as error:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _run_command(options: argparse.Namespace) -> int:
     """Run the command and return its exit code.
 
     Raises:
@@ -75,9 +75,11 @@ def _carry_out(options: argparse.Namespace) -> int:
     """
     state_dir = options.state_dir.resolve()
     if options.command == "stop":
-        return _say_end(daemon.stop(state_dir, options.port), "was not running", state_dir)
+        return _report_end(daemon.stop(state_dir, options.port), "was not running", state_dir)
     if options.command == "leave":
-        return _say_end(daemon.leave(state_dir, options.port, options.owner_pid), "left", state_dir)
+        return _report_end(
+            daemon.leave(state_dir, options.port, options.owner_pid), "left", state_dir
+        )
     if options.command == "status":
         answer = daemon.status(state_dir, options.port)
         print(json.dumps(answer, indent=2))
@@ -98,7 +100,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     return 0
 
 
-def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
+def _report_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
     """Report how the platform ended and return the command's exit code."""
     print("stopped" if stopped else otherwise)
     lines = lost(state_dir) if stopped else []
@@ -108,7 +110,7 @@ def _say_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
         "\n  ".join([f"not everything is saved in {state_dir}; free space on its disk:", *lines]),
         file=sys.stderr,
     )
-    return NOT_KEPT
+    return NOT_SAVED
 
 
 def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig:

@@ -218,7 +218,7 @@ class Room(Protocol):
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
         """Reserve capacity for a job; return False if it does not fit."""
 
-    def give_back(self, job_name: str) -> None:
+    def release(self, job_name: str) -> None:
         """Release a job's reservation, if any."""
 
 

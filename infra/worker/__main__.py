@@ -68,7 +68,7 @@ def main() -> int:
     database = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL")
     machine = Machine(arguments.folder.resolve(), arguments.port, arguments.platform_port, database)
     try:
-        return _do(arguments.verb, machine)
+        return _run_verb(arguments.verb, machine)
     except MachineError as error:
         print(f"nodesweep: {error}", file=sys.stderr)
         return 1
@@ -140,7 +140,7 @@ def _by_environment(verb: str, host: str, port: int) -> int:
     return 0
 
 
-def _do(verb: str, machine: Machine) -> int:
+def _run_verb(verb: str, machine: Machine) -> int:
     if verb == "up":
         up(machine)
         print(f"Prefect: {machine.api_url.removesuffix('/api')}   logs: {machine.folder}")

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from nodesweep.cli.inputs import check_arguments
-from nodesweep.cli.output import is_json_asked_for, say
+from nodesweep.cli.output import is_json_requested, print_event
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
@@ -76,7 +76,7 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def look_options(command: Callable[..., None]) -> Callable[..., None]:
+def add_view_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options --verbose and --log-format to a command."""
     verbose = click.option(
         "--verbose",
@@ -102,7 +102,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             check_arguments(kwargs)
             command(*args, **kwargs)
         except click.ClickException as error:
-            if not is_json_asked_for():
+            if not is_json_requested():
                 raise
             fail(error.format_message(), error.exit_code)
         except (click.exceptions.Exit, SystemExit):
@@ -197,5 +197,5 @@ def explain(error: Exception) -> tuple[str, int]:
 
 def fail(message: str, code: int) -> NoReturn:
     """Print a final message on stderr and exit with the code."""
-    say("failed", message, is_error=True, exit_code=code)
+    print_event("failed", message, is_error=True, exit_code=code)
     sys.exit(code)

@@ -25,7 +25,7 @@ logger = logging.getLogger("nodesweep.platform")
 # `start` gives up 60 s after its last progress. This allows for another start of the folder, a
 # predecessor that is stopping, and the start itself, each at its longest.
 _START_SECONDS = 2 * 960 + 60
-_NOT_KEPT = 3  # exit code of `leave`; this layer calls infra only as a process
+_NOT_SAVED = 3  # exit code of `leave`; this layer calls infra only as a process
 _DAMAGED = "damaged: "  # prefix of a line that `start` writes to stderr
 _ANSWER_SECONDS = 2.0
 _STOP_SECONDS = (
@@ -134,15 +134,17 @@ def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
     None also if the platform did not stop.
     """
     try:
-        left = _call("leave", *_port_of(platform), *folder, seconds=_STOP_SECONDS)
+        result = _call("leave", *_port_of(platform), *folder, seconds=_STOP_SECONDS)
     except LocalPlatformError as error:
         logger.warning("the local platform at %s did not stop: %s", platform.endpoint_url, error)
         return None
-    if left.returncode == _NOT_KEPT:
-        return f"the local platform at {platform.endpoint_url} has stopped: {left.stderr.strip()}"
-    if left.returncode != 0:
+    if result.returncode == _NOT_SAVED:
+        return f"the local platform at {platform.endpoint_url} has stopped: {result.stderr.strip()}"
+    if result.returncode != 0:
         logger.warning(
-            "the local platform at %s did not stop: %s", platform.endpoint_url, left.stderr.strip()
+            "the local platform at %s did not stop: %s",
+            platform.endpoint_url,
+            result.stderr.strip(),
         )
     return None
 

@@ -25,12 +25,12 @@ from nodesweep.cli.commands.trends import compare, history
 from nodesweep.cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
+    add_view_options,
     config_argument,
     explain,
     fail,
     goal_options,
     guarded,
-    look_options,
     output_option,
     set_option,
     sweep_config_option,
@@ -46,16 +46,16 @@ from nodesweep.cli.inputs import (
 from nodesweep.cli.output import (
     RUN_OF_CONTEXT,
     open_closed_streams,
+    print_event,
     print_in_any_encoding,
     print_notice,
     print_rendered,
     print_text,
-    say,
 )
-from nodesweep.cli.sweep_ids import complete_sweep, resolve_sweep_id, sweep_to_resume
+from nodesweep.cli.sweep_ids import complete_sweep, resolve_resume_id, resolve_sweep_id
 
 if TYPE_CHECKING:
-    from nodesweep.cli.views.stream import LogFormat, Look
+    from nodesweep.cli.views.stream import LogFormat, ViewOptions
     from nodesweep.configs.models import BenchmarkConfig
     from nodesweep.scaling.report import ScalingReport
 
@@ -105,7 +105,7 @@ def main() -> None:
     is_flag=True,
     help="Hash every file of a local dataset again, ignoring cached hashes.",
 )
-@look_options
+@add_view_options
 @output_option
 @guarded
 def run(
@@ -130,26 +130,28 @@ def run(
     read = read_config_to_run if resume is None else read_config
     benchmark = read(config, overrides, output)
     if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
-        from nodesweep.tasks.dataset.hashing import forget_hashes
+        from nodesweep.tasks.dataset.hashing import delete_hash_cache
 
-        forget_hashes(benchmark.dataset)
-    from nodesweep.cli.views.stream import Look
+        delete_hash_cache(benchmark.dataset)
+    from nodesweep.cli.views.stream import ViewOptions
 
-    look = Look(log_format, verbose, command_of_run(config, overrides, output), detach)
-    click.get_current_context().meta[RUN_OF_CONTEXT] = look.go_on
+    view_options = ViewOptions(
+        log_format, verbose, command_of_run(config, overrides, output), detach
+    )
+    click.get_current_context().meta[RUN_OF_CONTEXT] = view_options.resume_command
     if detach:
-        return run_detached(benchmark, look)
+        return run_detached(benchmark, view_options)
     if resume:
         from nodesweep.scaling.names import sweep_matches
 
         directory = Path(benchmark.report.directory)
-        resume = sweep_to_resume(resume, directory, lambda id_: sweep_matches(id_, benchmark))
+        resume = resolve_resume_id(resume, directory, lambda id_: sweep_matches(id_, benchmark))
         if as_started and shown_as_finished(benchmark, resume):
             return
     from nodesweep.cli.session import flow_session, run_flow
 
     modules = ("nodesweep.flows.scaling_benchmark",)
-    with flow_session(benchmark.platform, modules=modules, look=look) as platform:
+    with flow_session(benchmark.platform, modules=modules, view_options=view_options) as platform:
         benchmark = benchmark.on_platform(platform)
         from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
         from nodesweep.tasks.errors import PointsMissing
@@ -165,7 +167,7 @@ def run(
 
 def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
     """Show the report of a finished sweep; return False if it may have jobs left to run."""
-    from nodesweep.cli.commands.cached import finished_report
+    from nodesweep.cli.commands.finished import finished_report
 
     report = finished_report(benchmark, sweep)
     if report is None:
@@ -173,13 +175,15 @@ def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
     from nodesweep.tasks.sweeps.folder import point_latest
 
     directory = Path(benchmark.report.directory)
-    say("sweep-finished", f"sweep {sweep}: every point has a completed run; this is its report")
+    print_event(
+        "sweep-finished", f"sweep {sweep}: every point has a completed run; this is its report"
+    )
     point_latest(directory, sweep)
     show(report, directory / sweep)
     return True
 
 
-def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
+def run_detached(benchmark: BenchmarkConfig, view_options: ViewOptions) -> None:
     """Start the sweep's jobs without watching them, and therefore without a live view."""
     from nodesweep.cli.local_platform import own_platform
     from nodesweep.cli.session import call_flow, flow_session
@@ -191,10 +195,12 @@ def run_detached(benchmark: BenchmarkConfig, look: Look) -> None:
             " and so would its jobs; start one first: nodesweep local start",
             PREFLIGHT_REFUSED,
         )
-    if look.log_format == "auto":
-        look = replace(look, log_format="plain")
+    if view_options.log_format == "auto":
+        view_options = replace(view_options, log_format="plain")
     benchmark = benchmark.on_platform(platform)
-    with flow_session(platform, autostart=False, modules=("nodesweep.flows.detach",), look=look):
+    with flow_session(
+        platform, autostart=False, modules=("nodesweep.flows.detach",), view_options=view_options
+    ):
         from nodesweep.flows.detach import start_detached_sweep
 
         sweep = call_flow(start_detached_sweep, config=benchmark)
@@ -254,7 +260,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     The account is contacted only with --online.
     """
     from nodesweep.cli.commands.plan import describe_plan, plan_of
-    from nodesweep.flows.stages.offline import refuse
+    from nodesweep.flows.stages.offline import raise_if_refused
 
     checked = plan_of(read_config_to_run(config, overrides))
     if online and not checked.findings.problems:
@@ -264,7 +270,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     print_text(describe_plan(checked))
     for notice in checked.findings.notices:
         print_text(f"notice: {notice}")
-    refuse(checked)
+    raise_if_refused(checked)
 
 
 @main.command(short_help="Print the CreateTrainingJob request of every point as JSON.")
@@ -278,11 +284,11 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     in as far as known without one. Values that look like secrets are masked and named on stderr.
     """
     from nodesweep.cli.commands.plan import plan_of, requests_of
-    from nodesweep.flows.stages.offline import refuse
+    from nodesweep.flows.stages.offline import raise_if_refused
 
     benchmark = read_config_to_run(config, overrides)
     checked = plan_of(benchmark)
-    refuse(checked)
+    raise_if_refused(checked)
     found = requests_of(benchmark, checked)
     print_text(json.dumps(found.requests, indent=2))
     if found.masked:
@@ -412,7 +418,9 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
         "\n".join(f"stopping {name}" for name in stopped) or f"sweep {sweep_id} has no running job"
     )
     if (problem := record_stop(sweep_id, stopped)) is not None:
-        say("not-recorded", f"the sweep is stopped, but Prefect has no record of it: {problem}")
+        print_event(
+            "not-recorded", f"the sweep is stopped, but Prefect has no record of it: {problem}"
+        )
 
 
 @main.command(short_help="Print the complete log of every node of a sweep.")
@@ -454,9 +462,9 @@ def logs(
         raise click.UsageError("--validation cannot be combined with --nodes or --rank")
     sweep_id = resolve_sweep_id(sweep_id, config, output)
     benchmark = config_of_sweep(sweep_id, config, output)
-    from nodesweep.cli.commands.logs import Wanted, show_logs
+    from nodesweep.cli.commands.logs import LogFilter, show_logs
 
-    show_logs(benchmark, sweep_id, Wanted(nodes, rank, validation), deadline if follow else None)
+    show_logs(benchmark, sweep_id, LogFilter(nodes, rank, validation), deadline if follow else None)
 
 
 @main.command(short_help="Check that a run can start here, and suggest fixes.")

@@ -62,14 +62,14 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
+def print_event(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
     """Print a line of the command's own on stderr, with commands spelled as the user types them.
 
     With `--log-format json` it is a JSON line, like those of a run.
     """
     context = click.get_current_context(silent=True)
     text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
-    if is_json_asked_for():
+    if is_json_requested():
         from nodesweep.cli.views.json_lines import line_of_command
 
         line = line_of_command(event, text, is_error, facts)
@@ -78,7 +78,7 @@ def say(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
     click.echo(line, err=True)
 
 
-def is_json_asked_for() -> bool:
+def is_json_requested() -> bool:
     """Return True if the current command was given `--log-format json`."""
     context = click.get_current_context(silent=True)
     return context is not None and context.params.get("log_format") == "json"

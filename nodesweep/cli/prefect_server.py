@@ -27,14 +27,14 @@ from nodesweep.tasks.imports import import_modules
 
 logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _STOP_SECONDS = 5.0
 _LONGEST_START_SECONDS = 900.0  # even for a server that stays busy
 _TRIES = 3  # another process may take the port after it was chosen
 _PROGRAM = Path(ephemeral_prefect.__file__)
 
 # Terminates the server if this process ends without running exit handlers.
-_TETHER = """
+_TIED_PROGRAM = """
 import os, sys
 sys.stdin.read()
 pid = int(sys.argv[1])
@@ -71,7 +71,7 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
             server = _start(port, password)
             import_modules(*modules)
         gc.freeze()  # imported modules stay; exclude them from later collections
-        if _answers(server, port):
+        if _wait_until_ready(server, port):
             break
         if is_last:
             raise RunFailed(
@@ -125,12 +125,12 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
     # Registered before Prefect's exit handlers, so that it runs after them: they send the last
     # log lines.
     atexit.register(_stop, server)
-    tether = [sys.executable, "-I", "-S", "-c", _TETHER, str(server.pid)]
+    tether = [sys.executable, "-I", "-S", "-c", _TIED_PROGRAM, str(server.pid)]
     subprocess.Popen(tether, stdin=subprocess.PIPE, start_new_session=True)
     return server
 
 
-def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the server responds; return False if it ended or made no progress.
 
     Progress is CPU time, because a busy machine takes several times as long as a quiet one; the
@@ -152,7 +152,7 @@ def _answers(server: subprocess.Popen[bytes], port: int) -> bool:
             with opener.open(f"http://{_HOST}:{port}/api/health", timeout=2):
                 return True
         except (OSError, http.client.HTTPException):  # URLError is a subclass of OSError
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
     return False
 
 

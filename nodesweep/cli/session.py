@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.prefect_server import connect_prefect
-from nodesweep.cli.views.stream import EventStream, Look
+from nodesweep.cli.views.stream import EventStream, ViewOptions
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
-from nodesweep.flows.stages.signals import EndSignals, held_for_prefect
+from nodesweep.flows.stages.signals import EndSignals, interrupts_deferred
 from nodesweep.tasks.errors import RunFailed
 from nodesweep.tasks.polling import STOP, Cancelled
 
@@ -40,9 +40,9 @@ PREFECT_DEFAULTS = {
 
 
 @contextmanager
-def command_session(look: Look | None = None) -> Iterator[None]:
+def command_session(view_options: ViewOptions | None = None) -> Iterator[None]:
     """Show events on stderr, and make SIGTERM end like Ctrl-C; needs no Prefect."""
-    events = EventStream(look or Look("plain"), sys.stderr)
+    events = EventStream(view_options or ViewOptions("plain"), sys.stderr)
     events.attach()
     signals = EndSignals(events.announce)
     previous = {
@@ -53,10 +53,10 @@ def command_session(look: Look | None = None) -> Iterator[None]:
     except Cancelled:
         # Python dropped the signal handler's exception, so the next wait ended the run.
         interrupt = KeyboardInterrupt()
-        events.say_end(interrupt)
+        events.report_end(interrupt)
         raise interrupt from None
     except BaseException as error:
-        events.say_end(error)
+        events.report_end(error)
         raise
     finally:
         events.detach()
@@ -69,7 +69,7 @@ def flow_session(
     platform: PlatformConfig,
     autostart: bool = True,
     modules: Sequence[str] = (),
-    look: Look | None = None,
+    view_options: ViewOptions | None = None,
 ) -> Iterator[PlatformConfig]:
     """Extend command_session() with a Prefect API and the platform, started in parallel.
 
@@ -79,7 +79,7 @@ def flow_session(
         platform: The config.
         autostart: Start the platform if the config allows it.
         modules: Modules that the flow needs, for connect_prefect().
-        look: How events are shown.
+        view_options: How events are shown.
     """
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -88,7 +88,7 @@ def flow_session(
     logger = logging.getLogger("nodesweep.session")
     # In any case, the thread ends before the platform is stopped.
     with (
-        command_session(look),
+        command_session(view_options),
         ExitStack() as stack,
         ThreadPoolExecutor(1, "start-platform") as thread,
     ):
@@ -125,7 +125,7 @@ def call_flow(flow: Flow[..., _Result], **parameters: Any) -> _Result:
     from prefect.exceptions import CancelledRun
 
     try:
-        with held_for_prefect():
+        with interrupts_deferred():
             return flow(**parameters)
     except CancelledRun:
         if STOP.interrupted and not STOP.cancelled:

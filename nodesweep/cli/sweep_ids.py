@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from nodesweep.cli.command_line import as_typed
-from nodesweep.cli.output import say
+from nodesweep.cli.output import print_event
 from nodesweep.scaling import names
 
 _MOST_NAMED = 10
@@ -94,10 +94,10 @@ def resolve_sweep_id(typed: str, config: Path | None, output: Path | None) -> st
     if names.is_sweep_id(typed):
         return typed
     directory = reports_directory(config, output)
-    return said(typed, match_sweep(typed, known_sweeps(directory), f"in {directory}"))
+    return announce_match(typed, match_sweep(typed, known_sweeps(directory), f"in {directory}"))
 
 
-def sweep_to_resume(typed: str, directory: Path, is_mine: Callable[[str], bool]) -> str:
+def resolve_resume_id(typed: str, directory: Path, is_mine: Callable[[str], bool]) -> str:
     """Return the sweep id given to --resume; an abbreviation must match a sweep of the config.
 
     Args:
@@ -106,7 +106,7 @@ def sweep_to_resume(typed: str, directory: Path, is_mine: Callable[[str], bool])
         is_mine: Returns True for sweeps of the config that is run.
     """
     mine = [sweep for sweep in known_sweeps(directory) if is_mine(sweep)]
-    return said(typed, match_sweep(typed, mine, f"of this config in {directory}"))
+    return announce_match(typed, match_sweep(typed, mine, f"of this config in {directory}"))
 
 
 def reports_directory(config: Path | None, output: Path | None) -> Path:
@@ -118,10 +118,10 @@ def reports_directory(config: Path | None, output: Path | None) -> Path:
     return Path(read_config(config).report.directory)
 
 
-def said(typed: str, sweep: str) -> str:
+def announce_match(typed: str, sweep: str) -> str:
     """Return the sweep id, and print it if the user typed something else."""
     if typed != sweep:
-        say("sweep-meant", f"{typed} is sweep {sweep}", typed=typed, sweep=sweep)
+        print_event("sweep-meant", f"{typed} is sweep {sweep}", typed=typed, sweep=sweep)
     return sweep
 
 

@@ -85,14 +85,14 @@ def format_value(value: float | None, digits: int = 4) -> str:
     return UNKNOWN if value is None else f"{value:.{digits}g}"
 
 
-def counted(number: int, thing: str) -> str:
+def pluralize(number: int, thing: str) -> str:
     """Return 1 job or 2 jobs: a number and its noun, whose plural ends in s."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def nodes_text(nodes: int) -> str:
     """Return 1 node or 2 nodes."""
-    return counted(nodes, "node")
+    return pluralize(nodes, "node")
 
 
 def point_text(nodes: int, repeat: int, instance_type: str | None = None) -> str:

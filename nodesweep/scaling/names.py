@@ -59,7 +59,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     config.sweep.rules.identify(asked["sweep"], config.sweep)
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
-    if not config.runs_container_as_it_is:
+    if not config.runs_unmodified_container:
         asked["image"]["context"] = config.image.build_context.name
     asked["training"]["source_dir"] = (
         config.training.source_dir and PurePath(config.training.source_dir).name

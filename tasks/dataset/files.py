@@ -21,7 +21,7 @@ from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
-from nodesweep.tasks.dataset.naming import Names, is_data, is_hidden, notices_of, sort_out
+from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
 from nodesweep.tasks.dataset.sending import (
     CONNECTIONS,
     MAX_OBJECT_BYTES,
@@ -99,7 +99,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
             )
     by_name = {path.relative_to(source).as_posix(): path for path in walked.files}
     # Names next to tables may be any bytes: they are shown, not sent.
-    names_below = sort_out(config, by_name)
+    names_below = classify_names(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:
         raise DatasetMissing(

@@ -76,7 +76,7 @@ def cache_file(config: DatasetConfig) -> Path:
     return cache / "nodesweep" / "hashes" / f"{source_digest[:32]}.json"
 
 
-def forget_hashes(config: DatasetConfig) -> None:
+def delete_hash_cache(config: DatasetConfig) -> None:
     """Delete the cache, so that the next hash_files() reads every file.
 
     Raises:
@@ -99,7 +99,7 @@ def hash_files(
         OSError: a file cannot be read.
     """
     cache, source = cache_file(config), Path(config.source)
-    known = _recall(cache)
+    known = _load_cache(cache)
     names = [path.relative_to(source).as_posix() for path in paths]
     marks = [Mark.of(path.stat()) for path in paths]
     same = {
@@ -124,7 +124,7 @@ def hash_files(
         if is_still and mark.is_settled(begun)
     }
     if kept != known:
-        _keep(cache, kept)
+        _save_cache(cache, kept)
     return [
         Hashed(found[name][0].size_bytes, found[name][1], kept[name][0] if name in kept else None)
         for name in names
@@ -143,7 +143,7 @@ def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:
     return before, digest.hexdigest(), before == after
 
 
-def _recall(cache: Path) -> dict[str, tuple[Mark, str]]:
+def _load_cache(cache: Path) -> dict[str, tuple[Mark, str]]:
     """Return {name: (mark, SHA-256)}; empty for a file that is not a cache."""
     try:
         text = cache.read_bytes()
@@ -172,7 +172,7 @@ def _entry(row: Sequence[object]) -> tuple[Mark, str]:
     return Mark(size_bytes, modified, changed, inode, device), sha256
 
 
-def _keep(cache: Path, files: dict[str, tuple[Mark, str]]) -> None:
+def _save_cache(cache: Path, files: dict[str, tuple[Mark, str]]) -> None:
     rows = {
         name: [mark.size_bytes, mark.modified, mark.changed, mark.inode, mark.device, sha256]
         for name, (mark, sha256) in files.items()

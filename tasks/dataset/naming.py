@@ -50,7 +50,7 @@ def is_data(config: DatasetConfig, name: str) -> bool:
     return not config.is_table or name.endswith(config.suffixes)
 
 
-def sort_out(config: DatasetConfig, names: Iterable[str]) -> Names:
+def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
     """Classify the names below a source; with the format files, all are data.
 
     Raises:

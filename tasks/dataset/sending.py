@@ -138,7 +138,7 @@ def _send_whole(s3: Any, bucket: str, key: str, file: DataFile) -> None:
             )
         except ClientError as error:
             if error_code(error) in _OTHER_BYTES:
-                raise _arrived_otherwise(bucket, key, file) from error
+                raise _mismatch_error(bucket, key, file) from error
             raise
         if Mark.of(os.fstat(stream.fileno())) != begun:
             raise _changed(file)
@@ -163,10 +163,10 @@ def _send_parts(
     )
     s3.upload_file(str(file.path), bucket, key, ExtraArgs=extra, Config=transfer, Callback=passed)
     if not is_intact(s3, bucket, key, file):
-        raise _arrived_otherwise(bucket, key, file)
+        raise _mismatch_error(bucket, key, file)
 
 
-def _arrived_otherwise(bucket: str, key: str, file: DataFile) -> UploadFailed:
+def _mismatch_error(bucket: str, key: str, file: DataFile) -> UploadFailed:
     return UploadFailed(
         f"s3://{bucket}/{key} differs from {file.path} after the upload; run again to send it again"
     )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.formats import counted
+from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.data_docs import render_data_docs
 from nodesweep.tasks.dataset.findings import (
     Repeats,
@@ -347,7 +347,7 @@ def keep_data_docs(
 
     store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
     verdict = (
-        "valid" if report.success else f"not valid, {counted(len(report.problems), 'problem')}"
+        "valid" if report.success else f"not valid, {pluralize(len(report.problems), 'problem')}"
     )
     url = browser_url(platform, key_prefix + names.DATA_DOCS)
     description = f"Data Docs of {report.dataset}: {verdict}"

@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodesweep.configs.dataset import ExpectationConfig
-from nodesweep.scaling.formats import counted
+from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
 from nodesweep.tasks.errors import DatasetRefused
 
@@ -40,7 +40,7 @@ class ValidationFailed(DatasetRefused):
             shown.append(f"and {hidden} more, in the Data Docs")
         problems = "\n".join(f"  - {message}" for message in shown)
         super().__init__(
-            f"dataset {report.dataset!r} broke {counted(len(report.problems), 'expectation')} "
+            f"dataset {report.dataset!r} broke {pluralize(len(report.problems), 'expectation')} "
             f"({len(report.files)} files, {report.rows} rows):\n{problems}"
         )
 

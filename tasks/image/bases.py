@@ -210,7 +210,7 @@ def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConf
         look_up = smp_image if config.training.distribution.kind == "smp_v2" else framework_image
         base = look_up(image.framework, config.platform.region, instance)
         image = image.model_copy(update={"base_image": base, "framework": None})
-    if config.runs_container_as_it_is:
+    if config.runs_unmodified_container:
         image = image.model_copy(update={"base_image": None, "uri": image.base_image})
     return image
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
-from nodesweep.tasks.events import tell
+from nodesweep.tasks.events import emit
 from nodesweep.tasks.image.codebuild import CodeBuildBuilder
 from nodesweep.tasks.image.docker import DockerBuilder
 from nodesweep.tasks.image.find import BuildContext, Image, find_repository
@@ -76,4 +76,4 @@ def wait_for_image_build(
         )
     finally:
         text = f"build {started.id} has ended"
-        tell("build-ended", text, source="image", stage="image", build=started.id)
+        emit("build-ended", text, source="image", stage="image", build=started.id)

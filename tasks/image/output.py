@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from nodesweep.scaling.secrets import LogHider
-from nodesweep.tasks.events import about, tell
+from nodesweep.tasks.events import emit, event_extra
 
 LAST_LINES = 20
 MAX_LINES_AT_ONCE = 10
@@ -50,18 +50,20 @@ class BuildOutput:
         new = [line for line in new if not _TOLD.fullmatch(line)]
         left_out = len(new) - MAX_LINES_AT_ONCE
         if left_out > 0:
-            left_out_line = about("build-line", stage="image")
+            left_out_line = event_extra("build-line", stage="image")
             self._logger.info("build: … %d lines left out", left_out, extra=left_out_line)
         for line in new[-MAX_LINES_AT_ONCE:]:
-            self._logger.info("build: %s", line, extra=about("build-line", stage="image"))
+            self._logger.info("build: %s", line, extra=event_extra("build-line", stage="image"))
         for kind, text in told:
             if kind == "NOTE":
-                self._logger.warning("%s", text, extra=about("message", stage="image"))
+                self._logger.warning("%s", text, extra=event_extra("message", stage="image"))
             else:
-                self._logger.info("fetched %s", text, extra=about("image-fetched", stage="image"))
-        self._tell_place(new)
+                self._logger.info(
+                    "fetched %s", text, extra=event_extra("image-fetched", stage="image")
+                )
+        self._emit_progress(new)
 
-    def _tell_place(self, new: Iterable[str]) -> None:
+    def _emit_progress(self, new: Iterable[str]) -> None:
         """Emit the build's progress from the last new line that shows it."""
         at = ""
         for line in new:
@@ -77,7 +79,7 @@ class BuildOutput:
             return
         if self._counted:
             at = f"instruction {self._counted['done']} of {self._counted['of']}: {at}"
-        tell(
+        emit(
             "progress", at, source="image", stage="image", what="image build", **self._counted,
         )  # fmt: skip
 

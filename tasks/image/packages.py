@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.preflight.storage import why_no_push
+from nodesweep.tasks.preflight.storage import push_problem
 from nodesweep.tasks.task import task
 
 REQUIREMENTS_FILE = "requirements.txt"
@@ -126,13 +126,13 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cure_of_build(said: str) -> str:
+def build_failure_remedy(output: str) -> str:
     """Return the remedy for a failed layer, by pip's output; "" if unknown.
 
     The image's torch stays, so a package that needs another one cannot be installed.
     """
-    found = _WANTS_TORCH.search(said)
-    kept = _KEPT_TORCH.search(said)
+    found = _WANTS_TORCH.search(output)
+    kept = _KEPT_TORCH.search(output)
     if found is None or kept is None:
         return ""
     package = found["package"]
@@ -201,6 +201,6 @@ def _only_in_the_job(line: str) -> str | None:
 
 
 @task(name="find-repository", **TASK_OPTIONS)
-def find_why_no_push(platform: PlatformConfig, repository: str) -> str | None:
+def find_push_problem(platform: PlatformConfig, repository: str) -> str | None:
     """Return why a layer cannot be pushed to the ECR repository; None if it can."""
-    return why_no_push(aws_client("ecr", platform), repository)
+    return push_problem(aws_client("ecr", platform), repository)

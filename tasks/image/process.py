@@ -18,7 +18,7 @@ from nodesweep.tasks.polling import Clock
 
 logger = logging.getLogger("nodesweep.image")
 _POLL_SECONDS = 0.2
-_SAY_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 _END_SECONDS = 10.0
 # Docker: "#7 [3/5] RUN …" (BuildKit), "Step 3/5 : RUN …"; podman: "STEP 3/5: RUN …".
 _INSTRUCTION = re.compile(
@@ -71,25 +71,25 @@ class BuildProcess:
         ):
             while process.poll() is None:
                 now = self._clock.monotonic()
-                if now - said >= _SAY_SECONDS:
+                if now - said >= _PROGRESS_SECONDS:
                     said = now
-                    self._take(arrived, secret, lines, output)
+                    self._drain(arrived, secret, lines, output)
                 if now > self._deadline:
-                    self._take(arrived, secret, lines, output)
+                    self._drain(arrived, secret, lines, output)
                     raise ImageBuildFailed(
                         f"{self._what} was stopped: it timed out after {now - started:.0f} s in"
-                        f" {self._place(step, lines)}{output.tail()}"
+                        f" {self._progress_text(step, lines)}{output.tail()}"
                     )
                 self._clock.sleep(_POLL_SECONDS)
-        self._take(arrived, secret, lines, output)
+        self._drain(arrived, secret, lines, output)
         if process.returncode != 0:
             raise ImageBuildFailed(
-                f"{self._what} failed in {self._place(step, lines)} (exit code"
+                f"{self._what} failed in {self._progress_text(step, lines)} (exit code"
                 f" {process.returncode}){output.tail()}"
             )
         return lines
 
-    def _take(
+    def _drain(
         self,
         arrived: queue.SimpleQueue[str],
         secret: str | None,
@@ -105,7 +105,7 @@ class BuildProcess:
         lines += new
         output.add(new)
 
-    def _place(self, step: str, lines: Sequence[str]) -> str:
+    def _progress_text(self, step: str, lines: Sequence[str]) -> str:
         """Return the step, with the last Dockerfile instruction that it has started."""
         found = [match for match in map(_INSTRUCTION.match, lines) if match]
         return f"{step}, {found[-1]['buildkit'] or found[-1]['classic']}" if found else step

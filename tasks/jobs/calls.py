@@ -77,7 +77,7 @@ def tagged_digest(sagemaker: Any, arn: str) -> str | None:
     return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
 
 
-def refuse_other_request(
+def check_same_request(
     sagemaker: Any,
     name: str,
     arn: str,
@@ -97,13 +97,13 @@ def refuse_other_request(
     found = tagged_digest(sagemaker, arn)
     if found == wanted:
         return
-    if is_made_of(description, request):
+    if matches_request(description, request):
         logger.info(
             "%s is adopted because its description matches this request; its tag %s is %s",
             name, names.TAG_REQUEST_DIGEST, found or "missing",
         )  # fmt: skip
         return
-    found = once_known(lambda: tagged_digest(sagemaker, arn), clock)
+    found = poll_until_known(lambda: tagged_digest(sagemaker, arn), clock)
     if found != wanted:
         raise JobRefused(
             f"{name} exists with a different request (digest {found}, expected {wanted}); it is"
@@ -111,7 +111,7 @@ def refuse_other_request(
         )
 
 
-def is_made_of(description: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+def matches_request(description: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
     """Return True if the description contains everything that was requested.
 
     SageMaker may add defaults, but no hyperparameters and no variables. The value behind a
@@ -144,12 +144,12 @@ def _contains(described: Any, asked: Any) -> bool:
     return bool(described == asked)
 
 
-def once_known(ask: Callable[[], Any], clock: Clock) -> Any:
-    """Poll `ask` until it returns a value; return None after KNOWN_SECONDS without one."""
+def poll_until_known(query: Callable[[], Any], clock: Clock) -> Any:
+    """Poll `query` until it returns a value; return None after KNOWN_SECONDS without one."""
     deadline = clock.monotonic() + KNOWN_SECONDS
     for pause in intervals(0.5, 5.0):
-        answer = ask()
-        if answer is not None or clock.monotonic() >= deadline:
-            return answer
+        result = query()
+        if result is not None or clock.monotonic() >= deadline:
+            return result
         clock.sleep(pause)
     return None

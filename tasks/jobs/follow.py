@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodesweep.scaling.outcome.line_kinds import LineKinds, Step, step_of
 from nodesweep.scaling.secrets import LogHider
 from nodesweep.tasks.errors import error_code, is_transient
-from nodesweep.tasks.events import NODE_LOG, tell
+from nodesweep.tasks.events import NODE_LOG, emit
 from nodesweep.tasks.jobs.logs import log_group
 from nodesweep.tasks.polling import CallBudget, Clock
 
@@ -40,7 +40,7 @@ class _Cursor:
 
     since_milliseconds: int
     lines: CallBudget
-    is_whereabouts_said: bool = False
+    is_location_logged: bool = False
     next_token: str | None = None
     kinds: LineKinds = field(default_factory=LineKinds)
     hiders: dict[str, LogHider] = field(default_factory=dict)
@@ -99,10 +99,10 @@ class LogFollower:
         if any(self._is_step(text) for _, text in lines):
             self._stepped.add(job_name)
         for _, text in lines:
-            self._tell(job_name, text)
+            self._emit_line(job_name, text)
         shown = self._allowed(job_name, len(lines))
         if shown < len(lines):
-            self._say_left_out(job_name, len(lines) - shown)
+            self._log_left_out(job_name, len(lines) - shown)
         for _, text in lines[len(lines) - shown :]:
             cut = len(text) - MAX_LINE_CHARACTERS
             logger.info(
@@ -110,7 +110,7 @@ class LogFollower:
                 text if cut <= 0 else f"{text[:MAX_LINE_CHARACTERS]} … {cut} characters left out",
             )
 
-    def _tell(self, job_name: str, line: str) -> None:
+    def _emit_line(self, job_name: str, line: str) -> None:
         """Send a whole line to the views."""
         host, _, text = line.partition(": ")
         kind = self._cursors[job_name].kinds.sort(host, text)
@@ -118,7 +118,7 @@ class LogFollower:
         if step is not None:
             known = self._last_steps.get(job_name, step)
             self._last_steps[job_name] = Step(max(step.step, known.step), step.of or known.of)
-        tell(
+        emit(
             "node-line", text,
             source="log", stage="sweep", job=job_name, host=host, kind=kind, step=step,
         )  # fmt: skip
@@ -128,14 +128,14 @@ class LogFollower:
         budget = self._cursors[job_name].lines
         return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
 
-    def _say_left_out(self, job_name: str, count: int) -> None:
+    def _log_left_out(self, job_name: str, count: int) -> None:
         cursor = self._cursors[job_name]
         where = (
             ""
-            if cursor.is_whereabouts_said
+            if cursor.is_location_logged
             else f"; full log: CloudWatch Logs, {log_group(job_name)}, {job_name}/*"
         )
-        cursor.is_whereabouts_said = True
+        cursor.is_location_logged = True
         logger.info("%s: … %d lines left out%s", job_name, count, where)
 
     def new_lines(self, job_name: str) -> Iterator[tuple[int, str]]:

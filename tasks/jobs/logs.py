@@ -55,7 +55,7 @@ def read_job_log(
         with best_effort(f"the log of {job_name} can't be read"):
             logs = aws_client("logs", platform)
             try:
-                keep_log(logs, job_name, folder)
+                save_log(logs, job_name, folder)
             except OSError as error:
                 logger.warning("the log of %s can't be saved: %s", job_name, error)
                 group, of_nodes = log_group(job_name), _streams_by_host(logs, job_name).items()
@@ -64,10 +64,10 @@ def read_job_log(
                         *(_lines_of_node(logs, group, *node) for node in of_nodes), key=_BY_TIME
                     )
                 )
-    return read_kept(sorted(folder.glob(kept)))
+    return read_saved_log(sorted(folder.glob(kept)))
 
 
-def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
+def save_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
     """Save the log of every node of an ended job, and return the files.
 
     Nodes without a log have none.
@@ -82,7 +82,7 @@ def keep_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
     return paths
 
 
-def read_kept(paths: list[Path]) -> Iterator[LogLine]:
+def read_saved_log(paths: list[Path]) -> Iterator[LogLine]:
     """Return the lines of saved files, merged by time and read lazily."""
     return heapq.merge(*(_lines_of_file(path) for path in paths), key=_BY_TIME)
 
@@ -134,14 +134,14 @@ def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[
     hider = LogHider()
     while kept_bytes < MAX_FIRST_BYTES:
         page = logs.get_log_events(**query, startFromHead=True, **token)
-        for line in _hidden(page["events"], host, hider):
+        for line in _hide_events(page["events"], host, hider):
             kept_bytes += len(line.text.encode(errors="replace"))
             last = line.unix_milliseconds
             yield line
         if page["nextForwardToken"] == token.get("nextToken"):
             return
         token = {"nextToken": page["nextForwardToken"]}
-    rest = _hidden(
+    rest = _hide_events(
         logs.get_log_events(**query, startFromHead=False, startTime=last + 1)["events"],
         host,
         LogHider(),
@@ -156,7 +156,7 @@ def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[
     yield from rest
 
 
-def _hidden(events: list[dict[str, Any]], host: str, hider: LogHider) -> list[LogLine]:
+def _hide_events(events: list[dict[str, Any]], host: str, hider: LogHider) -> list[LogLine]:
     texts = hider.hide(event["message"].rstrip() for event in events)
     return [
         LogLine(event["timestamp"], host, text) for event, text in zip(events, texts, strict=True)

@@ -62,7 +62,7 @@ class NodeSlots:
             ) from error
         self._held[job_name] = stack
 
-    def give_back(self, job_name: str) -> None:
+    def release(self, job_name: str) -> None:
         """Release the job's slots; idempotent.
 
         If the server does not respond, the lease expires.
@@ -77,10 +77,10 @@ class NodeSlots:
                     "the slots of %s are released when their lease expires: %s", job_name, error
                 )
 
-    def give_back_all(self) -> None:
+    def release_all(self) -> None:
         """Release the slots of every job."""
         for job_name in list(self._held):
-            self.give_back(job_name)
+            self.release(job_name)
 
 
 def check_limit(limit: str | None, nodes: int) -> None:

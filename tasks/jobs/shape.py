@@ -23,7 +23,7 @@ def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 
     A line may show a value, but never a secret: secrets are strings, as the model requires.
     """
-    if (shapes := _shapes()) is not None and _keeps(request, shapes, shapes[_REQUEST]):
+    if (shapes := _shapes()) is not None and _matches_shape(request, shapes, shapes[_REQUEST]):
         return ()
     from botocore.validate import ParamValidator
 
@@ -31,7 +31,7 @@ def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(report.generate_report().splitlines()) if report.has_errors() else ()
 
 
-def _keeps(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
+def _matches_shape(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
     """Return True if the value certainly has the shape.
 
     Checks types, required and unknown members, minimum numbers, and minimum lengths of strings and
@@ -45,7 +45,8 @@ def _keeps(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> b
             and value.keys() <= members.keys()
             and value.keys() >= set(shape.get("required", ()))
             and all(
-                _keeps(part, shapes, shapes[members[name]["shape"]]) for name, part in value.items()
+                _matches_shape(part, shapes, shapes[members[name]["shape"]])
+                for name, part in value.items()
             )
         )
     if kind == "list":
@@ -53,12 +54,13 @@ def _keeps(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> b
         return (
             isinstance(value, list)
             and len(value) >= least
-            and all(_keeps(each, shapes, part) for each in value)
+            and all(_matches_shape(each, shapes, part) for each in value)
         )
     if kind == "map":
         key, part = shapes[shape["key"]["shape"]], shapes[shape["value"]["shape"]]
         return isinstance(value, dict) and all(
-            _keeps(name, shapes, key) and _keeps(each, shapes, part) for name, each in value.items()
+            _matches_shape(name, shapes, key) and _matches_shape(each, shapes, part)
+            for name, each in value.items()
         )
     if kind == "string":
         return isinstance(value, str) and len(value) >= least

@@ -23,14 +23,14 @@ from nodesweep.scaling.planning.fail_fast import is_step
 from nodesweep.scaling.rules.limits import variable_problems
 from nodesweep.scaling.secrets import remember_secrets, secrets_in
 from nodesweep.tasks.errors import JobRefused, error_code
-from nodesweep.tasks.jobs.calls import describe, once_known, refuse_other_request
+from nodesweep.tasks.jobs.calls import check_same_request, describe, poll_until_known
 from nodesweep.tasks.jobs.follow import LogFollower
 from nodesweep.tasks.jobs.request import create
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobStanding, JobWait, watch
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
-from nodesweep.tasks.sweeps.stopping import list_of
+from nodesweep.tasks.sweeps.stopping import job_lister
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
@@ -71,14 +71,14 @@ def submit(
                 " lost",
                 name,
             )
-            existing = once_known(lambda: describe(sagemaker, name), clock)
+            existing = poll_until_known(lambda: describe(sagemaker, name), clock)
         except sagemaker.exceptions.ClientError as error:
             if error_code(error) == "ValidationException":
                 raise JobRefused(f"SageMaker refused {name}: {error}") from error
             raise
         if existing is None:
             return {"TrainingJobName": name, "TrainingJobStatus": "InProgress"}
-    refuse_other_request(sagemaker, name, existing["TrainingJobArn"], request, existing, clock)
+    check_same_request(sagemaker, name, existing["TrainingJobArn"], request, existing, clock)
     return existing
 
 
@@ -109,14 +109,14 @@ def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
         create(sagemaker, request)
     except ClientError as error:
         values = sorted(set(request.get("Environment", {}).values()), key=len, reverse=True)
-        error.args = tuple(_without(str(part), values) for part in error.args)
+        error.args = tuple(_mask(str(part), values) for part in error.args)
         answer = error.response.get("Error", {})
         if "Message" in answer:
-            answer["Message"] = _without(answer["Message"], values)
+            answer["Message"] = _mask(answer["Message"], values)
         raise
 
 
-def _without(text: str, values: Sequence[str]) -> str:
+def _mask(text: str, values: Sequence[str]) -> str:
     """Return the text with values of 4 characters or more masked.
 
     Also masks them as JSON and Python write them.
@@ -170,7 +170,7 @@ def watch_training_jobs(
     log_since: datetime,
     earlier_mark: str | None = None,
     first_step: Mapping[str, str] | None = None,
-    on_look: Callable[[Mapping[str, JobStanding]], None] = lambda standings: None,
+    on_poll: Callable[[Mapping[str, JobProgress]], None] = lambda progress: None,
 ) -> list[dict[str, Any]]:
     """Wait for the next of these jobs to end, follow their logs, and notice a stop of the sweep.
 
@@ -185,7 +185,7 @@ def watch_training_jobs(
         earlier_mark: a stop mark to ignore; any other stops all these jobs.
         first_step: metric definitions; given, the wait also ends, with no descriptions, once a log
             reports a step.
-        on_look: called with each job's standing after every poll at which none has ended.
+        on_poll: called with each job's progress after every poll at which none has ended.
 
     Returns:
         The descriptions of the jobs that have ended.
@@ -214,8 +214,8 @@ def watch_training_jobs(
         is_stopped,
         _waits(platform),
         None if first_step is None else follower.has_stepped,
-        lambda states: on_look(
-            {name: JobStanding(state, follower.last_step(name)) for name, state in states.items()}
+        lambda states: on_poll(
+            {name: JobProgress(state, follower.last_step(name)) for name, state in states.items()}
         ),
     )
 
@@ -247,7 +247,9 @@ def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     Oldest first; then claimed jobs that are not in SageMaker's list, which it may never have
     accepted.
     """
-    listed = [job["TrainingJobName"] for job in list_of(aws_client("sagemaker", platform), sweep)()]
+    listed = [
+        job["TrainingJobName"] for job in job_lister(aws_client("sagemaker", platform), sweep)()
+    ]
     return [
         *listed,
         *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed)),

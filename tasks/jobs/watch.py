@@ -19,7 +19,7 @@ from typing import Any
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.events import about
+from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.calls import describe, stop
 from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 from nodesweep.tasks.sweeps.stopping import STOPPING_SECONDS
@@ -42,7 +42,7 @@ class JobLimits:
 
 
 @dataclass(frozen=True)
-class JobStanding:
+class JobProgress:
     """A job's progress: SageMaker's secondary status, and the last step in its log."""
 
     state: str
@@ -50,7 +50,7 @@ class JobStanding:
 
     @property
     def text(self) -> str:
-        """The standing in words: "Training, step 142 of 350"."""
+        """The progress in words: "Training, step 142 of 350"."""
         if self.step is None:
             return self.state
         of = "" if self.step.of is None else f" of {self.step.of}"
@@ -120,7 +120,7 @@ def watch(
     is_stopped: Callable[[], bool] = lambda: False,
     waits: dict[str, JobWait] | None = None,
     has_stepped: Callable[[str], bool] | None = None,
-    on_look: Callable[[Mapping[str, str]], None] = lambda states: None,
+    on_poll: Callable[[Mapping[str, str]], None] = lambda states: None,
 ) -> list[dict[str, Any]]:
     """Wait until at least one job is terminal, and return the descriptions of those that are.
 
@@ -142,18 +142,18 @@ def watch(
         waits: keeps the 300 s from one watch of a job to the next.
         has_stepped: if given, the wait also ends, with no descriptions, once it returns True for a
             job; every log is then read in every pause.
-        on_look: called with each job's state after every poll at which none has ended.
+        on_poll: called with each job's state after every poll at which none has ended.
     """
     waits = {} if waits is None else waits
     watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
-        changed, ended = watcher.look()
+        changed, ended = watcher.poll()
         if ended:
             for description in ended:
                 waits.pop(description["TrainingJobName"], None)
             return ended
-        on_look(watcher.states)
+        on_poll(watcher.states)
         if changed:
             pauses = intervals(poll_seconds, 4 * poll_seconds)
         half_pause = next(pauses) / 2
@@ -187,7 +187,7 @@ class _Watcher:
         """Each job's state, as last reported."""
         return {job.name: job.state for job in self._jobs}
 
-    def look(self) -> tuple[bool, list[dict[str, Any]]]:
+    def poll(self) -> tuple[bool, list[dict[str, Any]]]:
         """Poll once; return (True if anything changed, the descriptions of ended jobs)."""
         stops_all = self._is_stopped()
         changed = [job for job in self._jobs if self._describe(job)]
@@ -195,8 +195,8 @@ class _Watcher:
             if job.ended is None and stops_all and job.wait.stopped_at is None:
                 self._stop(job, "belongs to a sweep that was stopped")
             if job.ended is None:
-                self._keep_to_limits(job)
-        self._say(changed)
+                self._enforce_limits(job)
+        self._log_changes(changed)
         ended = [job for job in self._jobs if job.ended is not None]
         for job in ended:
             if self._budget.try_take():
@@ -223,17 +223,19 @@ class _Watcher:
             return False
         job.wait.unknown_since = None
         before, job.description = job.description, description
-        return before is None or _what_changes(before) != _what_changes(description)
+        return before is None or _change_key(before) != _change_key(description)
 
-    def _keep_to_limits(self, job: _Job) -> None:
+    def _enforce_limits(self, job: _Job) -> None:
         """Stop a job that exceeds a limit, and give up one that keeps running after its stop."""
         if job.wait.stopped_at is None:
-            problem = job.description and overdue(job.description, self._limits, self._clock.now())
+            problem = job.description and exceeded_limit(
+                job.description, self._limits, self._clock.now()
+            )
             if problem:
                 self._stop(job, problem)
             return
         if not job.wait.stop_accepted:
-            self._ask_to_stop(job)
+            self._request_stop(job)
         if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
             job.given_up = (
                 f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still"
@@ -243,9 +245,9 @@ class _Watcher:
     def _stop(self, job: _Job, problem: str) -> None:
         logger.warning("%s %s and is being stopped", job.name, problem)
         job.wait.stopped_at = self._clock.monotonic()
-        self._ask_to_stop(job)
+        self._request_stop(job)
 
-    def _ask_to_stop(self, job: _Job) -> None:
+    def _request_stop(self, job: _Job) -> None:
         """Request the stop; it is repeated if the job is unknown so far or the call fails."""
         self._budget.take()
         try:
@@ -253,27 +255,29 @@ class _Watcher:
         except JobRefused as error:
             logger.warning("%s", error)
 
-    def _say(self, changed: Sequence[_Job]) -> None:
+    def _log_changes(self, changed: Sequence[_Job]) -> None:
         """Log a line for each job that changed, and a summary."""
         if len(self._jobs) == 1:
             [job] = self._jobs
-            self._progress.note(job.state, job.message, extra=self._about(job))
+            self._progress.note(job.state, job.message, extra=self._event_extra(job))
             return
         for job in changed:
             words = f" ({job.message})" if job.message else ""
-            logger.info("%s: %s%s", job.name, job.state, words, extra=self._about(job))
+            logger.info("%s: %s%s", job.name, job.state, words, extra=self._event_extra(job))
         counts = Counter(job.state for job in self._jobs)
         self._progress.note(
             ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         )
 
-    def _about(self, job: _Job) -> dict[str, Any]:
+    def _event_extra(self, job: _Job) -> dict[str, Any]:
         """Return the event for views: the state, and until when and why an untrained job waits."""
         wait_until, why = None, ""
         if job.description is not None and _trained_at(job.description) is None:
             wait_until = job.description["CreationTime"].timestamp() + self._limits.queue_seconds
             why = job.message
-        return about("job-state", job=job.name, state=job.state, wait_until=wait_until, why=why)
+        return event_extra(
+            "job-state", job=job.name, state=job.state, wait_until=wait_until, why=why
+        )
 
     def follow_logs(self, all_of_them: bool) -> None:
         """Read the logs of training jobs, longest unread first.
@@ -291,7 +295,7 @@ class _Watcher:
             job.followed_at = self._clock.monotonic()
 
 
-def overdue(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
+def exceeded_limit(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
     """Return the limit that a running job exceeds, in words; None if it exceeds none.
 
     Based on the platform's own times, so that an adopted job gets no extra time. AWS rejects
@@ -312,7 +316,7 @@ def _trained_at(description: Mapping[str, Any]) -> datetime | None:
     return next((step["StartTime"] for step in transitions if step["Status"] == "Training"), None)
 
 
-def _what_changes(description: Mapping[str, Any]) -> tuple[Any, ...]:
+def _change_key(description: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         description["TrainingJobStatus"],
         description.get("SecondaryStatus"),

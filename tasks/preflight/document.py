@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from nodesweep.scaling.rules.offline import OFFLINE_RULES
-from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
+from nodesweep.tasks.preflight.online import ACCOUNT_RULES
 from nodesweep.tasks.preflight.rule import AccountRule
 
 _HEAD = """\
@@ -85,7 +85,7 @@ source and date.
 def preflight_document() -> str:
     """Return the whole page as Markdown."""
     asked = [
-        _row(rule.name, f"{rule.asks} ({_actions(rule)})", rule.refuses, rule.remedy, rule.says)
+        _row(rule.name, f"{rule.queries} ({_actions(rule)})", rule.refuses, rule.remedy, rule.says)
         for rule in ACCOUNT_RULES
     ]
     looked = [_row(rule.name, rule.refuses, rule.remedy, rule.says) for rule in OFFLINE_RULES]

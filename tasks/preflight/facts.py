@@ -29,14 +29,14 @@ _SAYS_PLANNED_STEPS = re.compile(r"planned_steps|\bclock\s*\([^)]*\bsteps\s*=")
 
 
 def read_facts(
-    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, goes_on: bool = False
+    config: BenchmarkConfig, variables: Mapping[str, str] | None = None, is_resume: bool = False
 ) -> Facts:
     """Return the facts, with the catalogue's prices.
 
     Args:
         config: the config.
         variables: the run's environment variables; None if it runs elsewhere.
-        goes_on: True for a resume, which sends no data, code or build context, so they are not
+        is_resume: True for a resume, which sends no data, code or build context, so they are not
             checked.
     """
     instances = {name: load_catalogue().get(name) for name in config.instance_types}
@@ -44,10 +44,10 @@ def read_facts(
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
         files = replace(
-            read_files(config, is_sent=not goes_on),
+            read_files(config, is_sent=not is_resume),
             mentions_planned_steps=_says_planned_steps(config),
             has_setup=_has_setup(config),
-            entry_point_problem=None if goes_on else entry_point_problem(config),
+            entry_point_problem=None if is_resume else entry_point_problem(config),
         )
     except PreflightRefused as error:
         files = Files(problems=error.problems)
@@ -76,7 +76,7 @@ def with_arms(facts: Facts, instances: Mapping[str, InstanceType]) -> Facts:
             instance=instance,
             plan=plan.by_type[name],
             arms=(),
-            beside=plan.points,
+            points_of_all_types=plan.points,
         )
         for name, instance in instances.items()
     )
@@ -99,9 +99,9 @@ def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
     packages: dict[str, str] = {}
     problems: list[str] = []
     notices: list[str] = []
-    for look in (_of_dataset, _of_code, _of_context) if is_sent else ():
+    for read_notices in (_dataset_notices, _of_code, _of_context) if is_sent else ():
         try:
-            notices += look(config)
+            notices += read_notices(config)
         except PreflightRefused as error:
             problems += error.problems
     dockerfile = image.build_context / "Dockerfile"
@@ -123,7 +123,7 @@ def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
 
 def _has_context(config: BenchmarkConfig) -> bool:
     image = config.image
-    is_built = image.uri is None and not config.runs_container_as_it_is
+    is_built = image.uri is None and not config.runs_unmodified_container
     return is_built and (image.build_context / "Dockerfile").is_file()
 
 
@@ -158,7 +158,7 @@ def _of_context(config: BenchmarkConfig) -> list[str]:
     return _left_out("image.context", root, list_context(root).secrets)
 
 
-def _of_dataset(config: BenchmarkConfig) -> list[str]:
+def _dataset_notices(config: BenchmarkConfig) -> list[str]:
     """Return notices about files next to the data of a local source.
 
     Missing data is reported by the run.

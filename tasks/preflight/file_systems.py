@@ -9,10 +9,10 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.job import FileSystemConfig
-from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.preflight.network import MISSING
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, Question
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, RuleContext
 
 _NOT_FOUND = frozenset({"BadRequest", "FileSystemNotFound"})
 _FSX_USABLE = frozenset({"AVAILABLE", "UPDATING"})
@@ -20,12 +20,12 @@ _SUBNETS = "training.vpc.subnets"
 
 Subnets = Mapping[str, Mapping[str, Any]]
 """DescribeSubnets' rows by subnet ID, without those that could not be queried."""
-FsxAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
+FsxResponse = tuple[Subnets, list[tuple[str, FileSystemConfig, Mapping[str, Any] | None, Subnets]]]
 """The job's subnets, and (field, channel, DescribeFileSystems' row, its subnets) of each channel.
 
 The row is None if there is no such file system, and empty if the endpoint does not know it.
 """
-EfsAnswer = tuple[Subnets, list[tuple[str, FileSystemConfig, list[Mapping[str, Any]] | None]]]
+EfsResponse = tuple[Subnets, list[tuple[str, FileSystemConfig, list[Mapping[str, Any]] | None]]]
 """The job's subnets, and (field, channel, DescribeMountTargets' rows) of each channel.
 
 The rows are None if there is no such file system.
@@ -119,10 +119,10 @@ def judge_efs(
     return Findings((), notices)
 
 
-def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
+def judge_all_fsx(region: str, answer: FsxResponse) -> Findings:
     """Check every FSx for Lustre channel."""
     nodes, mounts = answer
-    return together(
+    return combine(
         (
             _missing(field, channel, region)
             if system is None
@@ -136,10 +136,10 @@ def judge_all_fsx(region: str, answer: FsxAnswer) -> Findings:
     )
 
 
-def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
+def judge_all_efs(region: str, answer: EfsResponse) -> Findings:
     """Check every EFS channel."""
     nodes, mounts = answer
-    return together(
+    return combine(
         (
             _missing(field, channel, region)
             if targets is None
@@ -149,27 +149,27 @@ def judge_all_efs(region: str, answer: EfsAnswer) -> Findings:
     )
 
 
-def ask_fsx(question: Question) -> FsxAnswer:
+def query_fsx(context: RuleContext) -> FsxResponse:
     """Query FSx for the channels' file systems, and EC2 for the zones of all subnets."""
-    fsx, mounts = question.client("fsx"), []
-    for field, channel in channels_of(question.facts, "FSxLustre"):
+    fsx, mounts = context.client("fsx"), []
+    for field, channel in channels_of(context.facts, "FSxLustre"):
         systems = _rows(
             partial(fsx.describe_file_systems, FileSystemIds=[channel.id]), "FileSystems"
         )
         # The service rejects an unknown ID; an emulation may return no rows.
         system = None if systems is None else next(iter(systems), {})
-        own = _subnets(question, tuple((system or {}).get("SubnetIds", ())))
+        own = _subnets(context, tuple((system or {}).get("SubnetIds", ())))
         mounts.append((field, channel, system, own))
-    return _job_subnets(question) if any(system for _, _, system, _ in mounts) else {}, mounts
+    return _job_subnets(context) if any(system for _, _, system, _ in mounts) else {}, mounts
 
 
-def ask_efs(question: Question) -> EfsAnswer:
+def query_efs(context: RuleContext) -> EfsResponse:
     """Query EFS for the channels' mount targets, and EC2 for the zones of the job's subnets."""
-    efs, mounts = question.client("efs"), []
-    for field, channel in channels_of(question.facts, "EFS"):
+    efs, mounts = context.client("efs"), []
+    for field, channel in channels_of(context.facts, "EFS"):
         call = partial(efs.describe_mount_targets, FileSystemId=channel.id)
         mounts.append((field, channel, _rows(call, "MountTargets")))
-    return _job_subnets(question) if any(rows is not None for _, _, rows in mounts) else {}, mounts
+    return _job_subnets(context) if any(rows is not None for _, _, rows in mounts) else {}, mounts
 
 
 def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | None:
@@ -211,13 +211,13 @@ def _zones(subnets: Subnets) -> set[str]:
     return {str(row["AvailabilityZone"]) for row in subnets.values()}
 
 
-def _job_subnets(question: Question) -> Subnets:
-    vpc = question.config.training.vpc
+def _job_subnets(context: RuleContext) -> Subnets:
+    vpc = context.config.training.vpc
     assert vpc is not None
-    return _subnets(question, vpc.subnets)
+    return _subnets(context, vpc.subnets)
 
 
-def _subnets(question: Question, ids: tuple[str, ...]) -> Subnets:
+def _subnets(context: RuleContext, ids: tuple[str, ...]) -> Subnets:
     """Return the subnets' rows.
 
     Empty if a subnet is unknown or the query forbidden, which the subnet rule reports.
@@ -225,7 +225,7 @@ def _subnets(question: Question, ids: tuple[str, ...]) -> Subnets:
     if not ids:
         return {}
     try:
-        rows = question.client("ec2").describe_subnets(SubnetIds=list(ids))["Subnets"]
+        rows = context.client("ec2").describe_subnets(SubnetIds=list(ids))["Subnets"]
     except ClientError as error:
         if error_code(error) not in MISSING | NO_PERMISSION | NO_SUCH_SERVICE:
             raise

@@ -14,10 +14,15 @@ from nodesweep.configs.job import S3ChannelConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
-from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, NotThere, Question
-from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image, why_no_push
+from nodesweep.tasks.preflight.rule import (
+    NO_PERMISSION,
+    NO_SUCH_SERVICE,
+    ResourceNotFound,
+    RuleContext,
+)
+from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image, push_problem
 
 _PRINCIPAL = "sagemaker.amazonaws.com"
 _ROLE = "platform.role_arn"
@@ -59,7 +64,7 @@ class Need:
 
 Simulated = tuple[Need, list[Mapping[str, Any]], bool]
 """(a need, SimulatePrincipalPolicy's results, True if the resource's own policy may allow it)."""
-KeyAnswer = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
+KeyResponse = tuple[Mapping[str, Any], list[Mapping[str, Any]]]
 """A key's (DescribeKey metadata, SimulatePrincipalPolicy results)."""
 
 
@@ -135,7 +140,7 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
         )
     document = role["AssumeRolePolicyDocument"]
     policy = json.loads(unquote(document)) if isinstance(document, str) else document
-    if any(_lets_sagemaker_in(statement) for statement in _as_list(policy.get("Statement", []))):
+    if any(_trusts_sagemaker(statement) for statement in _as_list(policy.get("Statement", []))):
         return Findings()
     problem = (
         f"{_ROLE}: {role_arn} does not trust SageMaker; allow sts:AssumeRole to the service"
@@ -159,7 +164,7 @@ def judge_simulation(
     if sure:
         problems.append(
             f"{_ROLE}: {role_arn} is not allowed to call {_actions(sure)} on {need.resource}"
-            f" ({_why(sure)}); allow it in the role's policies"
+            f" ({_denial_reason(sure)}); allow it in the role's policies"
         )
     if unsure := [result for result in denied if result not in sure]:
         notices.append(
@@ -171,55 +176,57 @@ def judge_simulation(
 
 def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings:
     """Return findings about everything a job does that the role may not do."""
-    return together(judge_simulation(role_arn, *one) for one in simulated)
+    return combine(judge_simulation(role_arn, *one) for one in simulated)
 
 
-def ask_trust(question: Question) -> Mapping[str, Any]:
+def query_trust(context: RuleContext) -> Mapping[str, Any]:
     """Query IAM for the jobs' role, with its trust policy."""
-    arn = question.config.platform.role_arn
+    arn = context.config.platform.role_arn
     try:
-        return dict(question.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"])
+        return dict(context.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"])
     except ClientError as error:
         if error_code(error) != "NoSuchEntity":
             raise
-        raise NotThere(f"{_ROLE}: {arn} does not exist; create it, or correct the ARN") from error
+        raise ResourceNotFound(
+            f"{_ROLE}: {arn} does not exist; create it, or correct the ARN"
+        ) from error
 
 
-def ask_permissions(question: Question) -> list[Simulated]:
+def simulate_permissions(context: RuleContext) -> list[Simulated]:
     """Simulate a job's actions in IAM, one call per resource.
 
     The role rule reports a missing role.
     """
     simulated = []
-    for need in needs_of(question.config, _runs_in_a_layer(question)):
+    for need in needs_of(context.config, _runs_in_a_layer(context)):
         try:
-            results = _simulate(question, need)
+            results = _simulate(context, need)
         except ClientError as error:
             if error_code(error) != "NoSuchEntity":
                 raise
             return []
         is_denied = any(result["EvalDecision"] == "implicitDeny" for result in results)
-        simulated.append((need, results, is_denied and _owner_has_policy(question, need)))
+        simulated.append((need, results, is_denied and _owner_has_policy(context, need)))
     return simulated
 
 
-def _runs_in_a_layer(question: Question) -> bool:
+def _runs_in_a_layer(context: RuleContext) -> bool:
     """Return True if jobs run in a layer of packages on the given image.
 
     That layer is stored in image.repository.
     """
-    config = question.config
-    if config.image.uri is None or not question.facts.files.has_layer:
+    config = context.config
+    if config.image.uri is None or not context.facts.files.has_layer:
         return False
     return (
         config.platform.create_missing
-        or why_no_push(question.client("ecr"), config.image.repository) is None
+        or push_problem(context.client("ecr"), config.image.repository) is None
     )
 
 
-def _simulate(question: Question, need: Need) -> list[Mapping[str, Any]]:
-    answer = question.client("iam").simulate_principal_policy(
-        PolicySourceArn=question.config.platform.role_arn,
+def _simulate(context: RuleContext, need: Need) -> list[Mapping[str, Any]]:
+    answer = context.client("iam").simulate_principal_policy(
+        PolicySourceArn=context.config.platform.role_arn,
         ActionNames=list(need.actions),
         ResourceArns=[need.resource],
         ContextEntries=[
@@ -253,7 +260,7 @@ def key_of(facts: Facts, field: str) -> str | None:
     )
 
 
-def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
+def judge_key_use(facts: Facts, field: str, answer: KeyResponse) -> Findings:
     """Check the key and its use by the role.
 
     The key's own policy may allow what the role's policies do not.
@@ -266,39 +273,39 @@ def judge_key_use(facts: Facts, field: str, answer: KeyAnswer) -> Findings:
     return judge_simulation(facts.config.platform.role_arn, need, results, owner_may_allow=True)
 
 
-def ask_key(question: Question, field: str) -> KeyAnswer:
+def query_key(context: RuleContext, field: str) -> KeyResponse:
     """Query KMS for the key, and simulate its use in IAM.
 
     An IAM query without a response is reported by the permissions rule.
     """
     try:
-        metadata = question.client("kms").describe_key(KeyId=key_of(question.facts, field))[
+        metadata = context.client("kms").describe_key(KeyId=key_of(context.facts, field))[
             "KeyMetadata"
         ]
     except ClientError as error:
         if error_code(error) not in _NO_SUCH_KEY:
             raise
-        raise NotThere(
+        raise ResourceNotFound(
             f"{field}: {error.response['Error']['Message']}; name a key in platform.region"
         ) from error
     try:
-        return metadata, _simulate(question, Need(KEYS[field], metadata["Arn"]))
+        return metadata, _simulate(context, Need(KEYS[field], metadata["Arn"]))
     except ClientError as error:
         if error_code(error) not in {"NoSuchEntity"} | NO_PERMISSION | NO_SUCH_SERVICE:
             raise
         return metadata, []
 
 
-def _owner_has_policy(question: Question, need: Need) -> bool:
+def _owner_has_policy(context: RuleContext, need: Need) -> bool:
     """Return True if the bucket or repository has its own policy, which may allow more."""
     if need.owner is None:
         return False
     try:
         if need.actions[0].startswith("s3:"):
-            question.client("s3").get_bucket_policy(Bucket=need.owner)
+            context.client("s3").get_bucket_policy(Bucket=need.owner)
         else:
             account, region = need.resource.split(":")[4], need.resource.split(":")[3]
-            question.client("ecr", region).get_repository_policy(
+            context.client("ecr", region).get_repository_policy(
                 registryId=account, repositoryName=need.owner
             )
     except ClientError as error:
@@ -322,7 +329,7 @@ def _is_allowed_by_organization(result: Mapping[str, Any]) -> bool:
     return bool(result.get("OrganizationsDecisionDetail", {}).get("AllowedByOrganizations", True))
 
 
-def _why(results: list[Mapping[str, Any]]) -> str:
+def _denial_reason(results: list[Mapping[str, Any]]) -> str:
     if not all(map(_is_allowed_by_organization, results)):
         return "a policy of the organization"
     return (
@@ -336,7 +343,7 @@ def _actions(results: list[Mapping[str, Any]]) -> str:
     return ", ".join(result["EvalActionName"] for result in results)
 
 
-def _lets_sagemaker_in(statement: Mapping[str, Any]) -> bool:
+def _trusts_sagemaker(statement: Mapping[str, Any]) -> bool:
     principal = statement.get("Principal", {})
     services = _as_list(principal.get("Service", [])) if isinstance(principal, dict) else []
     actions = _as_list(statement.get("Action", []))

@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from nodesweep.scaling.rules.rule import Findings
 from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, NotThere, Question
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, ResourceNotFound, RuleContext
 
 _ANYWHERE = "0.0.0.0/0"
 MISSING = frozenset(
@@ -105,45 +105,45 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     return Findings((problem,))
 
 
-def ask_subnets(question: Question) -> Rows:
+def query_subnets(context: RuleContext) -> Rows:
     """Query EC2 for the config's subnets."""
-    with _named(_SUBNETS, "subnets"):
-        return _subnets(question)
+    with _translate_not_found(_SUBNETS, "subnets"):
+        return _subnets(context)
 
 
-def ask_groups(question: Question) -> tuple[Rows, Rows]:
+def query_groups(context: RuleContext) -> tuple[Rows, Rows]:
     """Query EC2 for (the security groups, the subnets).
 
     The subnets are empty if unknown or forbidden, which the subnet rule reports.
     """
-    vpc = question.config.training.vpc
+    vpc = context.config.training.vpc
     assert vpc is not None
-    with _named(_GROUPS, "security groups"):
+    with _translate_not_found(_GROUPS, "security groups"):
         ids = list(vpc.security_group_ids)
-        groups = question.client("ec2").describe_security_groups(GroupIds=ids)["SecurityGroups"]
+        groups = context.client("ec2").describe_security_groups(GroupIds=ids)["SecurityGroups"]
     try:
-        return groups, _subnets(question)
+        return groups, _subnets(context)
     except ClientError as error:
         if error_code(error) not in MISSING | NO_PERMISSION:
             raise
         return groups, ()
 
 
-def _subnets(question: Question) -> Rows:
-    vpc = question.config.training.vpc
+def _subnets(context: RuleContext) -> Rows:
+    vpc = context.config.training.vpc
     assert vpc is not None
-    return list(question.client("ec2").describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"])
+    return list(context.client("ec2").describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"])
 
 
 @contextmanager
-def _named(field: str, what: str) -> Iterator[None]:
-    """Convert EC2's error about an unknown ID into NotThere."""
+def _translate_not_found(field: str, what: str) -> Iterator[None]:
+    """Convert EC2's error about an unknown ID into ResourceNotFound."""
     try:
         yield
     except ClientError as error:
         if error_code(error) not in MISSING:
             raise
-        raise NotThere(
+        raise ResourceNotFound(
             f"{field}: {error.response['Error']['Message']}; name {what} in platform.region"
         ) from error
 

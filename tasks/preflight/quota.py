@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.formats import counted
-from nodesweep.scaling.planning.validation import asked_of
+from nodesweep.scaling.formats import pluralize
+from nodesweep.scaling.planning.validation import validation_section
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.rule import Question
+from nodesweep.tasks.preflight.rule import RuleContext
 
 MOST_PER_JOB = "Maximum number of instances per training job"
 MOST_TOGETHER = "Number of instances across all training jobs"
@@ -40,7 +40,7 @@ def judge_validation_quota(config: BenchmarkConfig, quotas: Mapping[str, float])
     name = validation_quota(config)
     if name is None:
         return Findings()
-    count = asked_of(config).instance_count
+    count = validation_section(config).instance_count
     if name not in quotas:
         return Findings(
             notices=(
@@ -85,7 +85,8 @@ def judge_quotas(
         elif quotas[name] < peak:
             problems.append(
                 f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
-                f" sweep needs {peak} ({counted(config.sweep.max_parallel_jobs, 'job')} at once, up"
+                f" sweep needs {peak} ({pluralize(config.sweep.max_parallel_jobs, 'job')} at once, "
+                f"up"
                 f" to {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
     for name, needed in (
@@ -105,11 +106,11 @@ def _remedy(config: BenchmarkConfig, quota: float, most: int) -> str:
     return f"request an increase in Service Quotas, or {fewer}"
 
 
-def ask_quotas(question: Question) -> dict[str, float]:
+def query_quotas(context: RuleContext) -> dict[str, float]:
     """Query Service Quotas for the account's quotas, page by page as far as needed."""
-    pages = question.client("service-quotas").get_paginator("list_service_quotas")
-    wanted = {*quota_names(question.config), MOST_PER_JOB, MOST_TOGETHER}
-    if (of_validation := validation_quota(question.config)) is not None:
+    pages = context.client("service-quotas").get_paginator("list_service_quotas")
+    wanted = {*quota_names(context.config), MOST_PER_JOB, MOST_TOGETHER}
+    if (of_validation := validation_quota(context.config)) is not None:
         wanted.add(of_validation)
     return read_quotas(
         pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}), wanted

@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.rules.rule import Facts, Findings, Rule, together
+from nodesweep.scaling.rules.rule import Facts, Findings, Rule, combine
 from nodesweep.tasks.errors import (
     CallTimedOut,
-    ForeignAnswer,
-    PlatformSilent,
+    ForeignResponse,
+    PlatformUnresponsive,
     error_code,
     is_transient,
 )
@@ -37,7 +37,7 @@ BAD_CREDENTIALS = frozenset(
 
 
 @dataclass(frozen=True)
-class Question:
+class RuleContext:
     """The facts a rule asks about, and its clients.
 
     `client` returns a boto3 client by service and, if not the config's, region.
@@ -52,39 +52,39 @@ class Question:
         return self.facts.config
 
 
-class NotThere(Exception):
+class ResourceNotFound(Exception):
     """The account has no resource of the configured name; the message is the problem."""
 
 
-Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 @dataclass(frozen=True)
-class Answered(Generic[Answer]):
+class RuleInput(Generic[Response]):
     """A rule's input: the sweep, and the response to the rule's query."""
 
     facts: Facts
-    answer: Answer
+    response: Response
 
 
 @dataclass(frozen=True, kw_only=True)
-class AccountRule(Rule[Answered[Answer]]):
+class AccountRule(Rule[RuleInput[Response]]):
     """A rule with the query that gets its input, and the sweeps that need it.
 
-    `ask` makes the query, and raises NotThere or boto3's errors. `action` is the IAM action of its
-    first call, `more_actions` those it may need in addition. `asks` describes the query in
-    docs/preflight.md. `per_type` repeats it for each instance type of the sweep.
+    `query` makes the query, and raises ResourceNotFound or boto3's errors. `action` is the IAM
+    action of its first call, `more_actions` those it may need in addition. `queries` describes the
+    query in docs/preflight.md. `per_type` repeats it for each instance type of the sweep.
     """
 
     action: str
     more_actions: tuple[str, ...] = ()
-    asks: str
-    ask: Callable[[Question], Answer]
+    queries: str
+    query: Callable[[RuleContext], Response]
     needed: Callable[[Facts], bool]
     per_type: bool = False
 
 
-def find(rule: AccountRule[Any], question: Question) -> Findings:
+def evaluate(rule: AccountRule[Any], context: RuleContext) -> Findings:
     """Return one rule's findings.
 
     Raises boto3's errors if there are no valid credentials.
@@ -92,19 +92,19 @@ def find(rule: AccountRule[Any], question: Question) -> Findings:
     # Slow imports, which an offline plan does not need.
     from botocore.parsers import ResponseParserError
 
-    from nodesweep.tasks.responses import where_to_look
+    from nodesweep.tasks.responses import setting_to_check
 
     try:
-        asked = Answered(question.facts, rule.ask(question))
-        return together(judge(asked) for judge in rule.judges)
-    except NotThere as error:
+        rule_input = RuleInput(context.facts, rule.query(context))
+        return combine(judge(rule_input) for judge in rule.judges)
+    except ResourceNotFound as error:
         return Findings((str(error),))
     except (BotoCoreError, ClientError, ResponseParserError) as error:
         if _is_no_platform(error, rule.action):
-            platform, service = question.config.platform, rule.action.partition(":")[0]
-            where = where_to_look(platform.endpoint_url, service, platform.region)
+            platform, service = context.config.platform, rule.action.partition(":")[0]
+            where = setting_to_check(platform.endpoint_url, service, platform.region)
             return Findings((f"{where}: {rule.action}: {error}",))
-        reason = why_unanswered(error, rule.action)
+        reason = unavailable_reason(error, rule.action)
         if reason is None:
             raise
         return Findings(notices=(f"{rule.name} could not be checked: {reason}",))
@@ -115,12 +115,12 @@ def _is_no_platform(error: BaseException, action: str) -> bool:
 
     Every platform has S3, but not every other service.
     """
-    if isinstance(error, ForeignAnswer):
+    if isinstance(error, ForeignResponse):
         return action.startswith("s3:") or error.kwargs.get("status") not in _NO_SUCH_PAGE
-    return action.startswith("s3:") and isinstance(error, CallTimedOut | PlatformSilent)
+    return action.startswith("s3:") and isinstance(error, CallTimedOut | PlatformUnresponsive)
 
 
-def why_unanswered(error: BaseException, action: str) -> str | None:
+def unavailable_reason(error: BaseException, action: str) -> str | None:
     """Return why a call has no usable response.
 
     None without valid credentials, which end any run.
@@ -130,7 +130,7 @@ def why_unanswered(error: BaseException, action: str) -> str | None:
     code = error_code(error)
     if code in NO_PERMISSION:
         return f"these credentials may not call {action}"
-    if code in NO_SUCH_SERVICE or isinstance(error, ResponseParserError | ForeignAnswer):
+    if code in NO_SUCH_SERVICE or isinstance(error, ResponseParserError | ForeignResponse):
         return f"the endpoint does not support {action}"
     if code in BAD_CREDENTIALS or (code is None and not is_transient(error)):
         return None

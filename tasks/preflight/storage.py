@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, Question
+from nodesweep.tasks.preflight.rule import NO_PERMISSION, RuleContext
 
 _ECR_URI = re.compile(
     r"^(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/"
@@ -110,13 +110,13 @@ def no_repository(name: str) -> str:
     )
 
 
-def ask_bucket(question: Question) -> str | None:
+def query_bucket(context: RuleContext) -> str | None:
     """Query S3 for the bucket's region; None if there is no bucket.
 
     GetBucketLocation returns nothing for us-east-1, and may return EU for eu-west-1.
     """
     try:
-        location = question.client("s3").get_bucket_location(Bucket=question.config.platform.bucket)
+        location = context.client("s3").get_bucket_location(Bucket=context.config.platform.bucket)
     except ClientError as error:
         if error_code(error) != "NoSuchBucket":
             raise
@@ -125,11 +125,11 @@ def ask_bucket(question: Question) -> str | None:
     return {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(region, region)
 
 
-def ask_image(question: Question) -> Sequence[Mapping[str, Any]]:
+def query_image(context: RuleContext) -> Sequence[Mapping[str, Any]]:
     """Query ECR for the image, in its own account and region; return the failures."""
-    image = parse_ecr_image(str(question.config.image.uri))
+    image = parse_ecr_image(str(context.config.image.uri))
     assert image is not None
-    ecr = question.client("ecr", image.region)
+    ecr = context.client("ecr", image.region)
     try:
         answer = ecr.batch_get_image(
             registryId=image.account,
@@ -152,9 +152,9 @@ def has_ecr_image(facts: Facts) -> bool:
     return uri is not None and parse_ecr_image(uri) is not None
 
 
-def ask_repository(question: Question) -> bool:
+def query_repository(context: RuleContext) -> bool:
     """Query ECR for image.repository; return True if it exists."""
-    return has_repository(question.client("ecr"), question.config.image.repository)
+    return has_repository(context.client("ecr"), context.config.image.repository)
 
 
 def has_repository(ecr: Any, name: str) -> bool:
@@ -168,7 +168,7 @@ def has_repository(ecr: Any, name: str) -> bool:
     return True
 
 
-def why_no_push(ecr: Any, repository: str) -> str | None:
+def push_problem(ecr: Any, repository: str) -> str | None:
     """Return why a layer cannot be pushed to image.repository, perhaps the default.
 
     None if it can.

@@ -18,8 +18,8 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.scaling.planning.validation import LOG_GROUP
 from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
-from nodesweep.tasks.events import about
-from nodesweep.tasks.jobs.calls import once_known, refuse_other_request
+from nodesweep.tasks.events import event_extra
+from nodesweep.tasks.jobs.calls import check_same_request, poll_until_known
 from nodesweep.tasks.jobs.watch import BURST_CALLS
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
@@ -48,7 +48,7 @@ def submit(
         try:
             sagemaker.create_processing_job(**request)
         except sagemaker.exceptions.ResourceInUse:
-            existing = once_known(lambda: describe(sagemaker, name), clock)
+            existing = poll_until_known(lambda: describe(sagemaker, name), clock)
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise JobRefused(
                 f"{name}: {error}; request an increase in Service Quotas, or lower"
@@ -60,7 +60,7 @@ def submit(
             raise
         if existing is None:
             return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
-    refuse_other_request(sagemaker, name, existing["ProcessingJobArn"], request, existing, clock)
+    check_same_request(sagemaker, name, existing["ProcessingJobArn"], request, existing, clock)
     logger.info("%s already exists and is adopted", name)
     return existing
 
@@ -101,15 +101,17 @@ def watch(
         else:
             unknown_since = None
             if description["ProcessingJobStatus"] in TERMINAL:
-                progress.note(description["ProcessingJobStatus"], extra=_about(description, None))
+                progress.note(
+                    description["ProcessingJobStatus"], extra=_event_extra(description, None)
+                )
                 return description
             given_up = description["CreationTime"] + timedelta(seconds=queue_seconds)
             state = _state(description)
             details = f"gives up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
-            if progress.note(state, details, _about(description, given_up.timestamp())):
+            if progress.note(state, details, _event_extra(description, given_up.timestamp())):
                 pauses = intervals(poll_seconds, 4 * poll_seconds)
         if stopped_at is None:
-            problem = _why_stop(description, clock, queue_seconds, run_seconds, is_stopped)
+            problem = _stop_reason(description, clock, queue_seconds, run_seconds, is_stopped)
             if problem is not None:
                 logger.warning("%s %s and is being stopped", job_name, problem)
                 stopped_at = now
@@ -124,7 +126,7 @@ def watch(
         clock.sleep(next(pauses))
 
 
-def _why_stop(
+def _stop_reason(
     description: Mapping[str, Any] | None,
     clock: Clock,
     queue_seconds: float,
@@ -157,10 +159,10 @@ def _state(description: Mapping[str, Any]) -> str:
     return WAITING if description.get("ProcessingStartTime") is None else RUNNING
 
 
-def _about(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
+def _event_extra(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
     """Return the event for views: the state, and until when a job without instances may wait."""
     state = _state(description)
-    return about(
+    return event_extra(
         "job-state",
         stage="dataset",
         job=description["ProcessingJobName"],

@@ -30,7 +30,7 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
-KEPT = timedelta(days=7)
+CACHE_MAX_AGE = timedelta(days=7)
 _REGION = "us-east-1"  # its endpoint has every region of the partition
 _KEEPING = threading.Lock()
 _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)")
@@ -100,7 +100,7 @@ def read_price(
     return rates.pop()
 
 
-def ask_price(
+def query_price(
     pricing: Any, instance_type: str, region: str, component: Component = TRAINING
 ) -> float:
     """Return the Price List's rate in USD per node-hour; boto3's errors pass through.
@@ -138,7 +138,7 @@ def with_price(
     )
 
 
-def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
+def load_cached_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
     """Return (USD per hour, day it was read) from the cache, if not older than KEPT.
 
     A damaged file counts as empty.
@@ -148,10 +148,12 @@ def recall_price(path: Path, key: str, today: date) -> tuple[float, date] | None
         price, read_on = float(row["usd_per_hour"]), date.fromisoformat(row["date"])
     except (KeyError, TypeError, ValueError):
         return None
-    return (price, read_on) if price > 0 and timedelta(0) <= today - read_on <= KEPT else None
+    return (
+        (price, read_on) if price > 0 and timedelta(0) <= today - read_on <= CACHE_MAX_AGE else None
+    )
 
 
-def keep_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None:
+def cache_price(path: Path, key: str, usd_per_hour: float, read_on: date) -> None:
     """Add a price to the cache; if it cannot be written, the next run makes another call."""
     with _KEEPING:
         rows = {**_rows(path), key: {"usd_per_hour": usd_per_hour, "date": read_on.isoformat()}}
@@ -178,11 +180,11 @@ def price_instance(
     key = f"{platform.endpoint_url or 'aws'} {region} {name}"
     if component != TRAINING:
         key += f" {component.name}"
-    if (kept := recall_price(path, key, today)) is not None:
+    if (kept := load_cached_price(path, key, today)) is not None:
         return with_price(instance, region, *kept), ()
     try:
         pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
-        usd_per_hour = ask_price(pricing, name, region, component)
+        usd_per_hour = query_price(pricing, name, region, component)
     except (BotoCoreError, ClientError, ResponseParserError, NoPrice) as error:
         reason = (
             str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
@@ -191,17 +193,17 @@ def price_instance(
             what = f"the price of a Processing job on {name}"
             return instance, (f"{what} is unavailable, so its cost is unknown: {reason}",)
         return instance, (f"the current price is unavailable; using the catalogue's: {reason}",)
-    keep_price(path, key, usd_per_hour, today)
+    cache_price(path, key, usd_per_hour, today)
     return with_price(instance, region, usd_per_hour, today), ()
 
 
-Asked = tuple[InstanceType, Component]
-Priced = tuple[InstanceType, tuple[str, ...]]
+PriceQuery = tuple[InstanceType, Component]
+PricedType = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
 
 
 @task(name="look-up-prices", **TASK_OPTIONS)
-def look_up_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
+def look_up_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
     """Look up current prices in the AWS Price List.
 
     A notice explains each missing price.
@@ -209,7 +211,7 @@ def look_up_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Pri
     return current_prices(platform, asked)
 
 
-def current_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
+def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
     """Return each instance type at today's price for its use, in the order of `asked`.
 
     Requests run in parallel, so that an unresponsive Price List costs one wait. The catalogue has
@@ -217,7 +219,7 @@ def current_prices(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Pri
     """
     path, today = cache_file(), datetime.now(UTC).date()
 
-    def of_one(one: Asked, context: Context) -> Priced:
+    def of_one(one: PriceQuery, context: Context) -> PricedType:
         instance, component = one
         known = instance if component == TRAINING else without_price(instance)
         return context.run(price_instance, platform, known, path, today, component)

@@ -20,9 +20,9 @@ from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.planning.time_left import CompletedJob, PendingJob, TimeLeft, time_left
-from nodesweep.tasks.jobs.watch import JobStanding
+from nodesweep.tasks.jobs.watch import JobProgress
 from nodesweep.tasks.polling import utc_now
-from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, only_a_warning
+from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
 # Minimum seconds between two versions of the table, fixed and per row: Prefect stores each version
@@ -66,8 +66,8 @@ class SweepBoard:
         self._begun: dict[str, float] = {}
         self._outcomes: Sequence[JobOutcome] = ()
         self._drawer = Drawer(sweep)
-        self._told: tuple[float, str] | None = None
-        self._told_at = -math.inf
+        self._drawn_progress: tuple[float, str] | None = None
+        self._drawn_progress_at = -math.inf
         self._drawn_at: float | None = None
         self._drawn_rows = 0
 
@@ -81,31 +81,33 @@ class SweepBoard:
             running: names of the jobs that have been accepted and not ended.
             last: draw both, and wait for it.
         """
-        with only_a_warning(self._sweep):
+        with failures_as_warnings(self._sweep):
             now = self._monotonic()
             self._outcomes = tuple(outcomes)
             self._begun = {name: self._begun.get(name, now) for name in running}
             share = self._share()
             table = self._due_table(now, last)
-            is_told = self._told is not None and int(share) == int(self._told[0])
-            if not is_told or table is not None or (last and share < 100):
-                self._tell(share, self._words(now, {}, last), now, table)
+            is_drawn = self._drawn_progress is not None and int(share) == int(
+                self._drawn_progress[0]
+            )
+            if not is_drawn or table is not None or (last and share < 100):
+                self._draw(share, self._words(now, {}, last), now, table)
         if last:
             self._drawer.wait(_LAST_SECONDS)
 
-    def show_running(self, standings: Mapping[str, JobStanding]) -> None:
+    def show_running(self, progress_by_job: Mapping[str, JobProgress]) -> None:
         """Update how the running jobs stand, if it has changed and at most every 20 s."""
-        with only_a_warning(self._sweep):
+        with failures_as_warnings(self._sweep):
             now = self._monotonic()
-            if now - self._told_at < _RUNNING_SECONDS:
+            if now - self._drawn_progress_at < _RUNNING_SECONDS:
                 return
-            told = (self._share(), self._words(now, standings, last=False))
-            if told != self._told:
-                self._tell(*told, now)
+            drawn = (self._share(), self._words(now, progress_by_job, last=False))
+            if drawn != self._drawn_progress:
+                self._draw(*drawn, now)
 
-    def _tell(self, share: float, words: str, now: float, table: Table | None = None) -> None:
-        self._told, self._told_at = (share, words), now
-        self._drawer.ask(Drawing(share, words, table))
+    def _draw(self, share: float, words: str, now: float, table: Table | None = None) -> None:
+        self._drawn_progress, self._drawn_progress_at = (share, words), now
+        self._drawer.submit(Drawing(share, words, table))
 
     def _done(self) -> set[tuple[str, int, int]]:
         return {
@@ -132,7 +134,7 @@ class SweepBoard:
         words = f"Runs of {self._sweep} so far ({_kind(self._outcomes)})"
         return Table(words, _rows(self._outcomes, smallest, self._config))
 
-    def _words(self, now: float, standings: Mapping[str, JobStanding], last: bool) -> str:
+    def _words(self, now: float, progress_by_job: Mapping[str, JobProgress], last: bool) -> str:
         """Return the description: points done, cost of ended jobs, expected end, running jobs."""
         done, outcomes = self._done(), self._outcomes
         planned = f"{self._config.most_jobs} points"
@@ -160,21 +162,21 @@ class SweepBoard:
                     *ends
                 )
             )
-        if standings:
-            words.append(f"running: {self._running(standings)}")
+        if progress_by_job:
+            words.append(f"running: {self._running(progress_by_job)}")
         return "; ".join(words)
 
-    def _running(self, standings: Mapping[str, JobStanding]) -> str:
+    def _running(self, progress_by_job: Mapping[str, JobProgress]) -> str:
         """Return the first few running jobs in words, and the number of others."""
         types = {letter: name for name, letter in self._plan.letter_by_type.items()}
-        told = []
-        for name, standing in list(standings.items())[:_RUNNING_NAMED]:
+        texts = []
+        for name, progress in list(progress_by_job.items())[:_RUNNING_NAMED]:
             parsed = names.parse_job_name(name)
             if parsed is not None:
                 point = point_text(*parsed[:2], types.get(names.letter_of_job(name)))
-                told.append(f"{point} ({standing.text})")
-        more = len(standings) - _RUNNING_NAMED
-        return ", ".join([*told, f"{more} more"] if more > 0 else told)
+                texts.append(f"{point} ({progress.text})")
+        more = len(progress_by_job) - _RUNNING_NAMED
+        return ", ".join([*texts, f"{more} more"] if more > 0 else texts)
 
     def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
         letters = self._plan.letter_by_type
@@ -227,7 +229,7 @@ def _rows(
     if any(outcome.projection is not None for outcome in ordered):
         for row, outcome in zip(rows, ordered, strict=True):
             row["train time"] = "measured" if outcome.projection is None else "projected"
-            if config.is_check(outcome.repeat):
+            if config.is_validation_run(outcome.repeat):
                 row["train time"], row["speedup"] = "measured, validation run", None
     return rows
 

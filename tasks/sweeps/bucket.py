@@ -10,7 +10,7 @@ from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.task import task
 
 
-def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
+def check_or_create_bucket(s3: Any, platform: PlatformConfig) -> None:
     """Verify that the bucket is accessible, or create it if platform.create_missing is set.
 
     It lists below the prefix, because the pipeline role may list nothing else.
@@ -47,4 +47,4 @@ def make_sure_of_bucket(s3: Any, platform: PlatformConfig) -> None:
 @task(name="make-sure-of-bucket", **TASK_OPTIONS)
 def ensure_bucket(platform: PlatformConfig) -> None:
     """Verify that the S3 bucket exists, or create it."""
-    make_sure_of_bucket(aws_client("s3", platform), platform)
+    check_or_create_bucket(aws_client("s3", platform), platform)

@@ -36,7 +36,7 @@ class Drawing:
 
 
 @contextmanager
-def only_a_warning(sweep: str) -> Iterator[None]:
+def failures_as_warnings(sweep: str) -> Iterator[None]:
     """Log any failure inside the block, even of Prefect's client, as a warning.
 
     The sweep continues, and its report has everything.
@@ -61,7 +61,7 @@ class Drawer:
         self._thread: threading.Thread | None = None
         self._progress: Any = None
 
-    def ask(self, drawing: Drawing) -> None:
+    def submit(self, drawing: Drawing) -> None:
         """Queue a drawing, to replace a pending one."""
         with self._lock:
             if self._waiting is not None and drawing.table is None:
@@ -93,7 +93,7 @@ class Drawer:
                 if drawing is None:
                     self._thread = None
                     return
-            with only_a_warning(self._sweep):
+            with failures_as_warnings(self._sweep):
                 self._draw(drawing)
 
     def _draw(self, drawing: Drawing) -> None:

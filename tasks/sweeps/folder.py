@@ -124,7 +124,7 @@ def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
     return folder
 
 
-def remember_sweep(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
+def save_sweep_record(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
     """Save the sweep's record on this machine, so that `report` and `stop` need its ID only."""
     write_atomic(
         directory / sweep / names.SWEEP_RECORD,
@@ -132,18 +132,18 @@ def remember_sweep(directory: Path, sweep: str, record: Mapping[str, Any]) -> No
     )
 
 
-def remember_if_new(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
+def save_sweep_record_if_missing(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
     """Save the sweep's record if this machine has none, or a damaged one."""
     try:
-        if recall_sweep(directory, sweep) is not None:
+        if load_sweep_record(directory, sweep) is not None:
             return
     except RecordDamaged as error:
         logger.warning("%s; rewritten from the bucket's copy", str(error).partition(";")[0])
-    remember_sweep(directory, sweep, record)
+    save_sweep_record(directory, sweep, record)
 
 
-def recall_sweep(directory: Path, sweep: str) -> dict[str, Any] | None:
-    """Return the record saved by remember_sweep(); None if there is none.
+def load_sweep_record(directory: Path, sweep: str) -> dict[str, Any] | None:
+    """Return the record saved by save_sweep_record(); None if there is none.
 
     Raises:
         RecordDamaged: the record is unreadable.

@@ -37,7 +37,7 @@ def claimed_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: s
     return None
 
 
-def take_sweep_id(
+def claim_new_sweep_id(
     s3: Any, config: BenchmarkConfig, started: datetime, run: str, clock: Clock | None = None
 ) -> str:
     """Claim an ID for this run's sweep, which no other run has or gets.
@@ -46,7 +46,7 @@ def take_sweep_id(
         RunFailed: no ID is left.
     """
     for sweep in _candidates(config, started):
-        if _take(s3, config.platform, sweep, run, clock or Clock()):
+        if _try_claim(s3, config.platform, sweep, run, clock or Clock()):
             return sweep
     raise RunFailed(
         f"{_MOST_SECONDS} runs of this config have started since {started}; try again later"
@@ -56,7 +56,7 @@ def take_sweep_id(
 @patient
 def claim_sweep_id(config: BenchmarkConfig, started: datetime, run: str) -> str:
     """Claim the ID of a new sweep in S3, or return that of an earlier try of this run."""
-    return take_sweep_id(aws_client("s3", config.platform), config, started, run)
+    return claim_new_sweep_id(aws_client("s3", config.platform), config, started, run)
 
 
 def _candidates(config: BenchmarkConfig, started: datetime) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _candidates(config: BenchmarkConfig, started: datetime) -> Iterator[str]:
         yield names.sweep_id(config, started + timedelta(seconds=seconds))
 
 
-def _take(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock) -> bool:
+def _try_claim(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock) -> bool:
     """Return True if the ID is this run's, from now on or from an earlier try.
 
     Raises the last conflict if the object never appears.

@@ -15,7 +15,7 @@ from nodesweep.tasks.errors import best_effort
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.processing.calls import claimed_jobs
 from nodesweep.tasks.sweeps.claims import read_claims
-from nodesweep.tasks.sweeps.owner import read_owner_sign
+from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.records import has_record
 from nodesweep.tasks.task import task
 
@@ -43,12 +43,14 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
                     sweep, platform.bucket,
                 )  # fmt: skip
                 continue
-            sign = read_owner_sign(s3, platform, sweep)
-            if sign is not None and sign.left_running and sweep in running:
+            heartbeat = read_heartbeat(s3, platform, sweep)
+            if heartbeat is not None and heartbeat.left_running and sweep in running:
                 continue
-            age_seconds = min(age for _, age in jobs.values()) if sign is None else sign.age_seconds
+            age_seconds = (
+                min(age for _, age in jobs.values()) if heartbeat is None else heartbeat.age_seconds
+            )
             if age_seconds > grace_seconds:
-                found += _ours(sagemaker, s3, platform, sweep, jobs)
+                found += _jobs_of_sweep(sagemaker, s3, platform, sweep, jobs)
     return found
 
 
@@ -74,9 +76,9 @@ def validation_orphans(
             ):
                 if name not in claimed_jobs(s3, platform, sweep):
                     continue
-                sign = read_owner_sign(s3, platform, sweep)
+                heartbeat = read_heartbeat(s3, platform, sweep)
                 own_age_seconds = (now - job["CreationTime"]).total_seconds()
-                age_seconds = own_age_seconds if sign is None else sign.age_seconds
+                age_seconds = own_age_seconds if heartbeat is None else heartbeat.age_seconds
                 # The claim in the bucket already proves that the job is this bucket's, so its tag
                 # may be missing.
                 if age_seconds > grace_seconds and _tagged_sweep(
@@ -100,7 +102,7 @@ def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, flo
     return found
 
 
-def _ours(
+def _jobs_of_sweep(
     sagemaker: Any,
     s3: Any,
     platform: PlatformConfig,

@@ -21,13 +21,13 @@ from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.storage import is_missing, put_bytes
 
 logger = logging.getLogger("nodesweep.owner")
-BEAT_SECONDS = 60.0
-_LOST_SECONDS = 2.5 * BEAT_SECONDS
+HEARTBEAT_SECONDS = 60.0
+_LOST_SECONDS = 2.5 * HEARTBEAT_SECONDS
 _LONGEST_WRITE_SECONDS = 90.0  # 3 tries of 25 s, and boto3's pauses
 
 
 @dataclass(frozen=True)
-class OwnerSign:
+class Heartbeat:
     """An owner's last heartbeat, and the platform's time when it was read."""
 
     written_at: datetime
@@ -56,7 +56,7 @@ class SweepOwner:
         self._s3 = aws_client("s3", platform, quick=True)
         self._writing, self._left = threading.Lock(), False
 
-    def beat(self) -> None:
+    def write_heartbeat(self) -> None:
         """Write a heartbeat; errors are only logged, as the next heartbeat follows."""
         try:
             with self._writing:
@@ -84,13 +84,13 @@ def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
     over = threading.Event()
     owner = SweepOwner(platform, sweep)
 
-    def beat() -> None:
+    def heartbeat() -> None:
         while True:
-            owner.beat()
-            if over.wait(BEAT_SECONDS):
+            owner.write_heartbeat()
+            if over.wait(HEARTBEAT_SECONDS):
                 return
 
-    thread = threading.Thread(target=beat, name=f"owner-{sweep}", daemon=True)
+    thread = threading.Thread(target=heartbeat, name=f"owner-{sweep}", daemon=True)
     thread.start()
     try:
         yield owner
@@ -104,7 +104,7 @@ def leave_running(platform: PlatformConfig, sweep: str) -> None:
     _write(aws_client("s3", platform), platform, sweep, left_running=True)
 
 
-def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign | None:
+def read_heartbeat(s3: Any, platform: PlatformConfig, sweep: str) -> Heartbeat | None:
     """Return the last heartbeat; None if there is none or, with a warning, it is unreadable.
 
     Both of its times are the platform's.
@@ -124,16 +124,16 @@ def read_owner_sign(s3: Any, platform: PlatformConfig, sweep: str) -> OwnerSign 
             platform.bucket, key, sweep,
         )  # fmt: skip
         return None
-    return OwnerSign(answer["LastModified"], read_at, left_running)
+    return Heartbeat(answer["LastModified"], read_at, left_running)
 
 
 def _left_running(body: bytes) -> bool | None:
     """Return the value that _write() wrote; None if the body has none."""
     try:
-        sign = json.loads(body)
+        heartbeat = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    left_running = sign.get("left_running") if isinstance(sign, dict) else None
+    left_running = heartbeat.get("left_running") if isinstance(heartbeat, dict) else None
     return left_running if isinstance(left_running, bool) else None
 
 

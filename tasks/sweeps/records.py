@@ -54,12 +54,12 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
     return latest
 
 
-def unfinished_sweep(s3: Any, config: BenchmarkConfig, but: str) -> str | None:
+def unfinished_sweep(s3: Any, config: BenchmarkConfig, excluding: str) -> str | None:
     """Return the latest sweep of exactly this config if --resume could continue it.
 
-    Ignore `but`.
+    Ignore `excluding`.
     """
-    latest = next((one for one in reversed(sweeps_of(s3, config)) if one != but), None)
+    latest = next((one for one in reversed(sweeps_of(s3, config)) if one != excluding), None)
     if latest is None or not _has_begun(s3, config.platform, latest):
         return None
     return None if _is_done(s3, config, latest) else latest

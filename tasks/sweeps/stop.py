@@ -17,7 +17,7 @@ from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.processing.calls import claimed_jobs, is_running
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from nodesweep.tasks.sweeps.records import has_record
-from nodesweep.tasks.sweeps.stopping import list_of, stop_sweep_jobs_now
+from nodesweep.tasks.sweeps.stopping import job_lister, stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.stop")
 
@@ -58,7 +58,7 @@ def still_running(
     None if the list lacks one of them, or fails within a quick client's limits.
     """
     try:
-        listed = list_of(aws_client("sagemaker", platform, quick=True), sweep)()
+        listed = job_lister(aws_client("sagemaker", platform, quick=True), sweep)()
     except (BotoCoreError, ClientError):
         return None
     status = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in listed}
@@ -74,7 +74,7 @@ def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     after seconds rather than minutes.
     """
     sagemaker = aws_client("sagemaker", platform, quick=True)
-    listed = list_of(sagemaker, sweep)()
+    listed = job_lister(sagemaker, sweep)()
     running = [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
     if not listed:
         s3 = aws_client("s3", platform, quick=True)

@@ -52,7 +52,7 @@ ENDING_CLOCK = Clock(wait=_sleep)
 Summaries = Callable[[], Iterable[Mapping[str, Any]]]
 
 
-def list_of(sagemaker: Any, sweep: str) -> Summaries:
+def job_lister(sagemaker: Any, sweep: str) -> Summaries:
     """Return a call that lists the sweep's jobs as the platform shows them now, oldest first."""
     query = {
         "NameContains": names.job_prefix(sweep),
@@ -93,15 +93,17 @@ def end_jobs(
         ending.stop()
         ending.add(listed, claimed)
         ending.stop()
-        ending.look()
-        if ending.is_late or (not ending.moving and (not ending.is_guessing or ending.is_settled)):
+        ending.poll()
+        if ending.is_late or (
+            not ending.pending and (not ending.may_have_more_jobs or ending.is_settled)
+        ):
             break
         clock.sleep(pause)
-    for name in sorted(ending.moving - ending.failures.keys()):
+    for name in sorted(ending.pending - ending.failures.keys()):
         logger.warning(
             "%s did not stop within %.0f s; check it in the console", name, STOPPING_SECONDS
         )
-    release_pools(sagemaker, sorted(ending.with_pool - ending.moving), clock)
+    release_pools(sagemaker, sorted(ending.with_pool - ending.pending), clock)
     if ending.failures:
         listed_failures = "\n".join(
             f"{name}: {why}" for name, why in sorted(ending.failures.items())
@@ -111,7 +113,7 @@ def end_jobs(
         )
     if ending.lost is not None:
         raise ending.lost
-    return sorted(ending.asked)
+    return sorted(ending.stop_requested)
 
 
 class _Ending:
@@ -122,7 +124,7 @@ class _Ending:
         self._deadline = clock.monotonic() + STOPPING_SECONDS
         self._settled = clock.monotonic() + SETTLE_SECONDS
         self._names = set(job_names)
-        self.asked: set[str] = set()
+        self.stop_requested: set[str] = set()
         self._over: set[str] = set()
         self.unknown: set[str] = set()
         self.with_pool: set[str] = set()
@@ -149,7 +151,7 @@ class _Ending:
         return self._clock.monotonic() >= self._settled
 
     @property
-    def is_guessing(self) -> bool:
+    def may_have_more_jobs(self) -> bool:
         """True if there may be further jobs.
 
         One is not visible yet, or no call has reported them.
@@ -157,7 +159,7 @@ class _Ending:
         return bool(self.unknown) or self.lost is not None
 
     @property
-    def moving(self) -> set[str]:
+    def pending(self) -> set[str]:
         """The jobs that still have to be waited for."""
         done = self._over | self.unknown | self._refused | (self._stopping - self.with_pool)
         return self._names - done
@@ -166,9 +168,13 @@ class _Ending:
         """Add further jobs, and note those that have ended."""
         if self.is_late:
             return
-        with self._telling("the claims of the sweep's jobs can't be read; listed jobs are stopped"):
+        with self._listing_source(
+            "the claims of the sweep's jobs can't be read; listed jobs are stopped"
+        ):
             self._names.update(claimed())
-        with self._telling("the sweep's jobs can't be listed; jobs known by name are stopped"):
+        with self._listing_source(
+            "the sweep's jobs can't be listed; jobs known by name are stopped"
+        ):
             for summary in listed():
                 name = summary["TrainingJobName"]
                 self._names.add(name)
@@ -182,7 +188,7 @@ class _Ending:
                         self.with_pool.add(name)
 
     @contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
+    def _listing_source(self, what: str) -> Iterator[None]:
         """Apply best_effort() to a call that reports the jobs; one of the two is enough."""
         with best_effort(what):
             try:
@@ -198,7 +204,9 @@ class _Ending:
         Denials are retried: the stack's role may stop jobs by their tags only, and a new job's tags
         appear late.
         """
-        for name in sorted(self._names - self._over - self.asked - self._refused - self._stopping):
+        for name in sorted(
+            self._names - self._over - self.stop_requested - self._refused - self._stopping
+        ):
             if self.is_late:
                 self.failures.setdefault(
                     name, f"SageMaker did not respond within {STOPPING_SECONDS:.0f} s"
@@ -213,11 +221,11 @@ class _Ending:
                     if not is_transient(error):
                         self._denied.add(name)
                 continue
-            self.asked.add(name)
+            self.stop_requested.add(name)
             self._denied.discard(name)
             self.failures.pop(name, None)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Describe each job whose state decides if there is more to wait for.
 
         The end of a stopping job shows in the list.
@@ -262,7 +270,9 @@ def stop_sweep_jobs_now(
     claimed = partial(read_claims, s3, platform, sweep)
     validating, refusal = _end_validation(sagemaker, s3, platform, sweep)
     try:
-        stopped = end_jobs(sagemaker, job_names, ENDING_CLOCK, list_of(sagemaker, sweep), claimed)
+        stopped = end_jobs(
+            sagemaker, job_names, ENDING_CLOCK, job_lister(sagemaker, sweep), claimed
+        )
     except (BotoCoreError, ClientError):
         logger.warning(
             "the jobs of %s are unknown, and some may still be running: `nodesweep stop %s`",
@@ -307,7 +317,7 @@ def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[
     """
     sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
-        for summary in list_of(sagemaker, sweep)():
+        for summary in job_lister(sagemaker, sweep)():
             pool = (summary.get("WarmPoolStatus") or {}).get("Status")
             (wanted.discard if pool in _POOL_OVER else wanted.add)(summary["TrainingJobName"])
     return release_pools(sagemaker, sorted(wanted), ENDING_CLOCK)

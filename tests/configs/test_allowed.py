@@ -16,11 +16,11 @@ from nodesweep.configs.allowed import (
     LISTS,
     LOCAL_PLATFORM,
     PATHS,
-    refuse_what_is_not_allowed,
+    check_allowlists,
 )
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.configs.presets import config_of_preset, preset_names
+from nodesweep.configs.presets import config_from_preset, preset_names
 from nodesweep.configs.section import LOCAL_PATH, Section, marked_fields
 from tests.plain import plain
 
@@ -108,7 +108,7 @@ def test_no_field_but_the_endpoint_takes_a_url_that_is_called() -> None:
 
 def refusal(config: BenchmarkConfig, worker: dict[str, str]) -> str:
     try:
-        refuse_what_is_not_allowed(config, worker)
+        check_allowlists(config, worker)
     except ConfigError as error:
         return str(error)
     return ""
@@ -116,16 +116,16 @@ def refusal(config: BenchmarkConfig, worker: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_every_preset_names_what_nodesweep_brings(preset: str) -> None:
-    endpoint = config_of_preset(preset, {}).platform.endpoint_url
+    endpoint = config_from_preset(preset, {}).platform.endpoint_url
     worker = STRICT | ({LOCAL_PLATFORM["platform.endpoint_url"]: endpoint} if endpoint else {})
-    assert refusal(config_of_preset(preset, {}), worker) == ""
+    assert refusal(config_from_preset(preset, {}), worker) == ""
 
 
 def test_strict_lists_refuse_every_path_in_words(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
     for field in sorted(marked_fields(BenchmarkConfig, LOCAL_PATH)):
-        config = config_of_preset("local", {field: str(tmp_path)})
+        config = config_from_preset("local", {field: str(tmp_path)})
         worker = STRICT | {ENDPOINTS: "http://127.0.0.1:4570"}
         [line] = refusal(config, worker).splitlines()[1:]
         assert line.startswith(f"  {field}: got {str(tmp_path)!r}; allowed: ")
@@ -154,10 +154,10 @@ def test_no_spelling_leads_out_of_an_allowed_folder(
     if field in ("report.directory", "platform.state_directory"):  # begin where the flow runs
         spellings += ["link", "..", "../inside-not", "reports/../link", "../../../../../etc"]
     for spelling in spellings:
-        found = refusal(config_of_preset("local", {field: spelling}), worker)
+        found = refusal(config_from_preset("local", {field: spelling}), worker)
         assert f"  {field}: got " in found, spelling
     for spelling in (str(inside), f"{inside}/new/deeper", f"{outside}/../inside"):
-        assert refusal(config_of_preset("local", {field: spelling}), worker) == ""
+        assert refusal(config_from_preset("local", {field: spelling}), worker) == ""
 
 
 def test_a_folder_to_read_is_none_to_write_to() -> None:
@@ -166,17 +166,17 @@ def test_a_folder_to_read_is_none_to_write_to() -> None:
         LOCAL_PLATFORM["platform.state_directory"]: "/var/lib/platform",
         LOCAL_PLATFORM["platform.endpoint_url"]: "http://127.0.0.1:4570",
     }
-    local = config_of_preset("local", {"platform.state_directory": "/var/lib/platform"})
+    local = config_from_preset("local", {"platform.state_directory": "/var/lib/platform"})
     assert refusal(local, worker) == ""
     assert local.image.context is not None
-    into_code = config_of_preset("local", {"report.directory": local.image.context})
+    into_code = config_from_preset("local", {"report.directory": local.image.context})
     assert "report.directory: got" in refusal(into_code, worker)
-    key_sent = config_of_preset("local", {"training.source_dir": "/var/lib/platform"})
+    key_sent = config_from_preset("local", {"training.source_dir": "/var/lib/platform"})
     assert "training.source_dir: got '/var/lib/platform'" in refusal(key_sent, worker)
 
 
 def test_links_out_of_an_allowed_dataset_are_not_followed(snapshot: SnapshotAssertion) -> None:
-    config = config_of_preset("local", {"dataset.follow_links_outside": True})
+    config = config_from_preset("local", {"dataset.follow_links_outside": True})
     worker = {PATHS: ""}
     assert refusal(config, worker) == snapshot
     assert refusal(config, {}) == ""
@@ -194,7 +194,7 @@ def test_links_out_of_an_allowed_dataset_are_not_followed(snapshot: SnapshotAsse
 def test_another_endpoint_is_refused(url: str, snapshot: SnapshotAssertion) -> None:
     worker = {ENDPOINTS: "http://10.0.0.1:4570, https://sagemaker.internal"}
     try:
-        config = config_of_preset("search_mlp_p3", {"platform.endpoint_url": url})
+        config = config_from_preset("search_mlp_p3", {"platform.endpoint_url": url})
     except ConfigError:
         return  # is none
     assert refusal(config, worker) == snapshot
@@ -206,8 +206,8 @@ def test_a_list_that_is_not_set_limits_nothing() -> None:
         "platform.endpoint_url": "http://10.0.0.1:1",
         "training.environment": {"A": "${PREFECT_API_AUTH_STRING}"},
     }
-    config = config_of_preset("search_mlp_p3", settings)
-    refuse_what_is_not_allowed(config, {})
+    config = config_from_preset("search_mlp_p3", settings)
+    check_allowlists(config, {})
     for name in LISTS:
         assert name in refusal(config, {name: ""})
 
@@ -221,7 +221,7 @@ def test_a_list_that_is_not_set_limits_nothing() -> None:
 )  # fmt: skip
 def test_a_listed_endpoint_and_aws_are_allowed(url: str | None) -> None:
     worker = {ENDPOINTS: "http://10.0.0.1:4570, https://sagemaker.internal"}
-    config = config_of_preset("search_mlp_p3", {"platform.endpoint_url": url})
+    config = config_from_preset("search_mlp_p3", {"platform.endpoint_url": url})
     assert refusal(config, worker) == ""
 
 
@@ -233,7 +233,7 @@ def test_only_a_listed_variable_of_the_worker_is_given_to_a_job(
         "training.environment.B": "${HF_TOKEN}",
         "training.environment.C": "a text",
     }
-    config = config_of_preset("search_mlp_p3", changes)
+    config = config_from_preset("search_mlp_p3", changes)
     [line] = refusal(config, {ENVIRONMENT: "WANDB_KEY, HF_TOKEN"}).splitlines()[1:]
     assert line == snapshot
     assert len(refusal(config, STRICT).splitlines()) == 3

@@ -312,14 +312,14 @@ def test_own_code_beside_a_container_and_no_context_means_no_build(
     make_config: Any, tmp_path: Path
 ) -> None:
     config = make_config(**OWN_CODE)
-    assert config.runs_container_as_it_is
+    assert config.runs_unmodified_container
     placed = config.with_absolute_paths(tmp_path)
     assert (placed.image.context, placed.training.source_dir) == (None, str(tmp_path / "code"))
     assert config_digest(placed) == config_digest(config)
     built = make_config(
         image={"context": "image", "framework": {"version": "2.5.1"}}, training=OWN_CODE["training"]
     )
-    assert (built.runs_container_as_it_is, config_digest(built) == config_digest(config)) == (
+    assert (built.runs_unmodified_container, config_digest(built) == config_digest(config)) == (
         False,
         False,
     )
@@ -337,7 +337,7 @@ def test_a_build_without_a_context_is_this_projects(
     image: dict[str, Any], training: dict[str, Any], make_config: Any, tmp_path: Path
 ) -> None:
     config = make_config(image={"context": None, **image}, training=training)
-    assert not config.runs_container_as_it_is
+    assert not config.runs_unmodified_container
     assert config.with_absolute_paths(tmp_path / "configs").image.context == str(
         tmp_path / "infra" / "image"
     )

@@ -56,5 +56,5 @@ def test_a_file_that_was_moved_is_named(
 
 def test_a_package_that_is_missing_is_named(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(SystemExit) as refused:
-        make_instance_types._packaged("no-such-package", "x.json")
+        make_instance_types._read_packaged_json("no-such-package", "x.json")
     assert str(refused.value) == snapshot

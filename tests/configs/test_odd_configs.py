@@ -204,7 +204,7 @@ def test_a_sweep_that_goes_on_needs_no_directory(
 ) -> None:
     read: list[str] = []
     monkeypatch.setattr(
-        "nodesweep.cli.main.sweep_to_resume", lambda sweep, *_: read.append(sweep) or sys.exit(0)
+        "nodesweep.cli.main.resolve_resume_id", lambda sweep, *_: read.append(sweep) or sys.exit(0)
     )
     (folder / "data").rmdir()
     assert (

@@ -8,7 +8,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs import presets
 from nodesweep.configs.load import ConfigError, load_config
-from nodesweep.configs.presets import PRESETS_DIRECTORY, config_of_preset, preset_names
+from nodesweep.configs.presets import PRESETS_DIRECTORY, config_from_preset, preset_names
 
 
 def test_presets_are_the_benchmarks_below_configs_by_path() -> None:
@@ -21,7 +21,7 @@ def test_presets_are_the_benchmarks_below_configs_by_path() -> None:
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_is_a_benchmark(name: str) -> None:
     """With its paths made absolute, as a worker in another directory needs them."""
-    config = config_of_preset(name, {})
+    config = config_from_preset(name, {})
     assert config == load_config(PRESETS_DIRECTORY / f"{name}.yaml")
     assert (
         config.dataset is None or config.dataset.is_remote or config.dataset.source.startswith("/")
@@ -30,7 +30,7 @@ def test_every_preset_is_a_benchmark(name: str) -> None:
 
 def test_unknown_preset_is_refused_with_those_there_are(snapshot: SnapshotAssertion) -> None:
     with pytest.raises(ConfigError) as refused:
-        config_of_preset("../local", {})
+        config_from_preset("../local", {})
     assert str(refused.value) == snapshot
 
 
@@ -50,8 +50,8 @@ def test_a_file_that_is_no_config_is_an_empty_preset(
 
 @pytest.mark.parametrize("value", [3, None])
 def test_change_replaces_a_value_and_none_keeps_the_presets(value: int | None) -> None:
-    kept = config_of_preset("local", {}).sweep.repeats
-    assert config_of_preset("local", {"sweep.repeats": value}).sweep.repeats == (value or kept)
+    kept = config_from_preset("local", {}).sweep.repeats
+    assert config_from_preset("local", {"sweep.repeats": value}).sweep.repeats == (value or kept)
 
 
 def test_values_arrive_as_they_are_given() -> None:
@@ -61,17 +61,17 @@ def test_values_arrive_as_they_are_given() -> None:
         "training.distribution": {"kind": "torch_distributed"},
         "sweep.node_counts": [4, 2],
     }
-    config = config_of_preset("local", changes)
+    config = config_from_preset("local", changes)
     assert dict(config.training.environment) == changes["training.environment"]
     assert config.training.distribution.kind == "torch_distributed"
     assert config.sweep.node_counts == (2, 4)
 
 
 def test_later_change_of_the_same_field_wins() -> None:
-    config = config_of_preset("local", {"sweep": {"node_counts": [1]}, "sweep.repeats": 7})
+    config = config_from_preset("local", {"sweep": {"node_counts": [1]}, "sweep.repeats": 7})
     assert (config.sweep.node_counts, config.sweep.repeats) == ((1,), 7)
 
 
 def test_change_that_does_not_fit_names_its_field() -> None:
     with pytest.raises(ConfigError, match=r"sweep\.repeats: .*\(got 0\)"):
-        config_of_preset("local", {"sweep.repeats": 0})
+        config_from_preset("local", {"sweep.repeats": 0})

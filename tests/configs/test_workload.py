@@ -11,14 +11,14 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.configs.presets import config_of_preset, config_of_value, presets_as_written
+from nodesweep.configs.presets import config_from_preset, config_from_value, presets_as_written
 
 FIXED = "search_mlp_p3"
 
 
 def sized(changes: Mapping[str, Any]) -> BenchmarkConfig:
     """A config that asks for 40 s, with these changes."""
-    return config_of_value(_sized_as_written(), "mine", changes)
+    return config_from_value(_sized_as_written(), "mine", changes)
 
 
 def _sized_as_written() -> dict[str, Any]:
@@ -66,11 +66,11 @@ def test_other_changes_leave_the_seconds(changes: Mapping[str, Any]) -> None:
 
 def test_epochs_of_the_preset_win_over_no_seconds_of_a_form() -> None:
     """None in a form is as in the preset."""
-    assert _seconds(config_of_preset(FIXED, {"training.baseline_seconds": None})) is None
+    assert _seconds(config_from_preset(FIXED, {"training.baseline_seconds": None})) is None
 
 
 def test_seconds_that_are_set_win_over_the_epochs_of_the_preset() -> None:
-    config = config_of_preset(FIXED, {"training.baseline_seconds": 60})
+    config = config_from_preset(FIXED, {"training.baseline_seconds": 60})
     assert _seconds(config) == 60 and "epochs" not in config.training.hyperparameters
     assert "model" in config.training.hyperparameters
 
@@ -78,7 +78,7 @@ def test_seconds_that_are_set_win_over_the_epochs_of_the_preset() -> None:
 def test_epochs_of_a_program_of_ones_own_are_its_own() -> None:
     """They may be its schedule's: what it makes of the steps is its to say."""
     changes = {"training.source_dir": "/code", "training.baseline_seconds": 60}
-    assert "epochs" in config_of_preset(FIXED, changes).training.hyperparameters
+    assert "epochs" in config_from_preset(FIXED, changes).training.hyperparameters
 
 
 def test_both_set_for_one_run_are_left_to_be_refused(snapshot: SnapshotAssertion) -> None:
@@ -95,7 +95,7 @@ def test_a_config_that_contradicts_itself_is_refused(snapshot: SnapshotAssertion
     raw = _sized_as_written()
     raw["sweep"] = raw["sweep"] | {"design": "probe"}
     with pytest.raises(ConfigError) as refused:
-        config_of_value(raw, "mine", {})
+        config_from_value(raw, "mine", {})
     assert str(refused.value) == snapshot
 
 

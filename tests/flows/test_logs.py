@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nodesweep.cli.commands.logs import Wanted, show_logs
+from nodesweep.cli.commands.logs import LogFilter, show_logs
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import SweepResult, check_points
@@ -126,10 +126,10 @@ def test_followed_log_ends_with_the_sweep_or_at_its_deadline(
         show_logs(
             config,
             sweep.sweep_id,
-            Wanted(),
+            LogFilter(),
             5.0,
             Clock(monotonic=iter((0.0, 9.0)).__next__, wait=lambda _: False),
         )
-    show_logs(config, sweep.sweep_id, Wanted(), 1e9, Clock(wait=stop_at_third))
+    show_logs(config, sweep.sweep_id, LogFilter(), 1e9, Clock(wait=stop_at_third))
     assert 3 <= len(looks) <= 200
     assert "n1-r1-a1 algo-1 waiting" in capsys.readouterr().out

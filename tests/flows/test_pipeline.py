@@ -277,7 +277,7 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
         reason="stopped on request",
         clocks=Clocks(submit_to_end_seconds=waited_seconds), phases=phases,
     )  # fmt: skip
-    reason = nodesweep.flows.stages.outcomes.name_queue_deadline(outcome, 60).reason
+    reason = nodesweep.flows.stages.outcomes.with_queue_deadline_reason(outcome, 60).reason
     assert ("60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
 
 

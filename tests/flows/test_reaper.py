@@ -16,7 +16,7 @@ from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.reaper import reaper
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.owner import OwnerSign, owned, read_owner_sign
+from nodesweep.tasks.sweeps.owner import Heartbeat, owned, read_heartbeat
 from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -34,7 +34,7 @@ def abandoned(
         pass
     monkeypatch.setattr(
         nodesweep.flows.reaper,
-        "config_of_run",
+        "config_from_parameters",
         lambda parameters: SimpleNamespace(platform=config.platform),
     )
     (job,) = sweep.job_names
@@ -44,18 +44,18 @@ def abandoned(
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Every owner's sign is that much older."""
 
-    def read(s3: object, platform: PlatformConfig, sweep: str) -> OwnerSign | None:
-        sign = read_owner_sign(s3, platform, sweep)
+    def read(s3: object, platform: PlatformConfig, sweep: str) -> Heartbeat | None:
+        sign = read_heartbeat(s3, platform, sweep)
         return sign and replace(sign, written_at=sign.written_at - timedelta(seconds=seconds))
 
-    monkeypatch.setattr(nodesweep.tasks.sweeps.orphans, "read_owner_sign", read)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.orphans, "read_heartbeat", read)
 
 
 def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
     abandoned: tuple[PlatformConfig, str], served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform, job = abandoned
-    sign = read_owner_sign(served.s3, platform, names.sweep_of_job(job) or "")
+    sign = read_heartbeat(served.s3, platform, names.sweep_of_job(job) or "")
     assert sign is not None and 0 <= sign.age_seconds < 60
     assert job not in reaper(grace_minutes=20)
     later(monkeypatch, 1201)
@@ -84,7 +84,7 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
         wait_for_end(served.sagemaker, job)
     monkeypatch.setattr(
         nodesweep.flows.reaper,
-        "config_of_run",
+        "config_from_parameters",
         lambda parameters: SimpleNamespace(platform=config.platform),
     )
 

@@ -141,7 +141,7 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
     with simulated() as served:
         config = sweep_config(served)
         monkeypatch.setattr(
-            nodesweep.flows.stages.ending, "config_of_run", lambda parameters: config
+            nodesweep.flows.stages.ending, "config_from_parameters", lambda parameters: config
         )
         run = SimpleNamespace(id=run_id, parameters={}, expected_start_time=started)
         hook(None, run, None)

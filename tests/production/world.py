@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from botocore.config import Config
 
-from nodesweep.configs.presets import config_of_preset
+from nodesweep.configs.presets import config_from_preset
 from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.infra.worker.machine import HOST, Machine, up
 from nodesweep.scaling import names
@@ -132,7 +132,7 @@ class World:
 
     def config_file(self, benchmark: str, **changes: Any) -> Path:
         """Write the same settings as a config for `nodesweep run`."""
-        config = config_of_preset("local", self.settings(benchmark, **changes))
+        config = config_from_preset("local", self.settings(benchmark, **changes))
         path = self.machine.folder / f"{benchmark}.json"
         path.write_text(config.model_dump_json(context=WITH_SECRETS))
         return path

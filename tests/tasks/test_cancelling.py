@@ -12,9 +12,9 @@ from prefect.states import Cancelling, Running
 
 import nodesweep.tasks.cancelling
 from nodesweep.tasks.cancelling import (
-    cancel_heard,
-    cancelled_as_state,
-    raising_cancelled,
+    polling_for_cancel,
+    reraising_cancel,
+    returning_cancelled_state,
     wait_for_server,
 )
 from nodesweep.tasks.polling import STOP, Cancelled, Clock
@@ -38,14 +38,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(
         nodesweep.tasks.cancelling, "_run_id", lambda: "00000000-0000-0000-0000-000000000001"
     )
-    monkeypatch.setattr(nodesweep.tasks.cancelling, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.01)
     return answers
 
 
 def test_cancel_ends_a_wait_once_the_server_is_back(server: list[Any]) -> None:
     server[:] = [Running(), ConnectionError("refused"), TimeoutError(), Running(), Cancelling()]
     interrupted = threading.Event()
-    with cancel_heard(interrupted.set):
+    with polling_for_cancel(interrupted.set):
         with pytest.raises(Cancelled):
             Clock().sleep(60)
         assert interrupted.wait(10)
@@ -64,7 +64,7 @@ def test_server_that_hangs_delays_no_wait(
 
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", hang)
     interrupted = threading.Event()
-    with cancel_heard(interrupted.set):
+    with polling_for_cancel(interrupted.set):
         assert asked.wait(10)
         Clock().sleep(0.01)
     answered.set()
@@ -92,7 +92,7 @@ def test_server_that_is_away_is_waited_for_as_long_as_it_is_given(server: list[A
 
 def test_nothing_asks_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: None)
-    with cancel_heard(lambda: None):
+    with polling_for_cancel(lambda: None):
         assert "cancel-heard" not in [each.name for each in threading.enumerate()]
 
 
@@ -124,9 +124,9 @@ def test_sigterm_that_is_no_cancel_stays_a_crash(
         raise TerminationSignal(15)
 
     with pytest.raises(TerminationSignal):
-        raising_cancelled(cancelled_as_state(ended))
+        reraising_cancel(returning_cancelled_state(ended))
     server[:] = [TimeoutError(), Cancelling()]  # the second answer counts
-    assert cancelled_as_state(ended)().is_cancelled()
+    assert returning_cancelled_state(ended)().is_cancelled()
     assert isinstance(STOP.cause, TerminationSignal)
 
 
@@ -135,7 +135,7 @@ def test_part_of_a_run_that_ends_for_another_ones_failure_is_cancelled(server: l
         Clock().sleep(60)
 
     STOP.set()
-    assert cancelled_as_state(waits)().is_cancelled()
+    assert returning_cancelled_state(waits)().is_cancelled()
     assert not STOP.cancelled, "nobody has cancelled the run"
     with pytest.raises(ValueError, match="of its own"):
-        cancelled_as_state(int)("of its own")
+        returning_cancelled_state(int)("of its own")

@@ -19,7 +19,7 @@ from botocore.exceptions import ResponseStreamingError
 import nodesweep.tasks.deadlines
 import nodesweep.tasks.responses
 from nodesweep.cli.guard import explain
-from nodesweep.tasks.errors import CallTimedOut, PlatformSilent, is_transient
+from nodesweep.tasks.errors import CallTimedOut, PlatformUnresponsive, is_transient
 from nodesweep.tasks.responses import client_of
 from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
@@ -83,7 +83,7 @@ def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch
             client_at(endpoint, "sagemaker").list_training_jobs,
             client_at(endpoint, "s3").list_buckets,
         ]
-        with pytest.raises(PlatformSilent):
+        with pytest.raises(PlatformUnresponsive):
             for call in calls * 10:
                 with suppress(CallTimedOut):
                     call()

@@ -16,7 +16,7 @@ from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.tasks import events as event_module
 from nodesweep.tasks.dataset.files import scan_directory, upload
-from nodesweep.tasks.events import PROGRESS, Event, Meter, read_event, tell
+from nodesweep.tasks.events import PROGRESS, Event, Meter, emit, read_event
 from nodesweep.tasks.image.output import BuildOutput
 from nodesweep.tasks.jobs.follow import LogFollower
 
@@ -93,7 +93,7 @@ def test_progress_of_threads_ends_with_the_whole(monkeypatch: pytest.MonkeyPatch
             other.join(0.3)  # as long as it could overtake
         done.append(facts["done"])
 
-    monkeypatch.setattr(event_module, "tell", record)
+    monkeypatch.setattr(event_module, "emit", record)
     meter.add(50)
     other.join()
     assert done == [50, 100]
@@ -193,5 +193,5 @@ def test_every_line_of_a_node_is_told_and_a_few_go_to_prefect(
 def test_nothing_is_told_where_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("nodesweep").setLevel(logging.INFO)
     with caplog.at_level(logging.INFO):
-        tell("progress", "words", source="image", what="x")
+        emit("progress", "words", source="image", what="x")
     assert caplog.records == []

@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.tasks import folder
-from nodesweep.tasks.folder import Entry, Walked, holds_secret, shown_names, walk
+from nodesweep.tasks.folder import Entry, WalkResult, holds_secret, shown_names, walk
 from tests.plain import plain
 
 
@@ -25,7 +25,7 @@ def nothing(_: Entry) -> bool:
     return False
 
 
-def names_in(root: Path, walked: Walked) -> list[str]:
+def names_in(root: Path, walked: WalkResult) -> list[str]:
     return [path.relative_to(root).as_posix() for path in walked.files]
 
 

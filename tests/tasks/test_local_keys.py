@@ -23,7 +23,7 @@ from nodesweep.infra.local.api.access import access_keys
 from nodesweep.infra.local.server import contract
 from nodesweep.infra.local.server.contract import CREDENTIALS_FILE, SERVICE
 from nodesweep.tasks import local_keys, local_status
-from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer
+from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
 from nodesweep.tasks.local_keys import ForeignPlatform, NoLocalKeys, local_session
 from nodesweep.tasks.local_status import STATUS_PATH
 from nodesweep.tasks.platform import aws_client
@@ -154,7 +154,7 @@ def test_status_that_a_gateway_could_not_get_is_asked_for_again(
     with hostile_server(answer) as endpoint:
         assert local_session(endpoint, None, tmp_path).get_credentials().access_key == key.id
         coming += [words] * 3
-        with pytest.raises(ForeignAnswer, match=endpoint):
+        with pytest.raises(ForeignResponse, match=endpoint):
             local_session(endpoint, None, tmp_path)
     assert not coming
 
@@ -179,7 +179,7 @@ def test_program_that_answers_on_the_port_is_not_taken_for_the_platform(
     with (
         hostile_server(lambda path: words) as endpoint,
         pytest.raises(
-            ForeignAnswer,
+            ForeignResponse,
             match=rf"{endpoint} .* /_nodesweep/status: ",
         ),
     ):
@@ -225,7 +225,7 @@ def test_who_takes_the_port_of_a_platform_that_died_sees_signed_requests_and_no_
     with hostile_server(answer, seen) as endpoint:
         client = aws_client("logs", local.model_copy(update={"endpoint_url": endpoint}))
         is_dead = True
-        with pytest.raises(ForeignAnswer):
+        with pytest.raises(ForeignResponse):
             client.describe_log_groups()
     assert f"Credential={key.id}" in seen[-1], "a request of the run"
     assert not any(key.secret in request for request in seen)

@@ -17,8 +17,8 @@ from nodesweep.cli.guard import explain
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.tasks.errors import (
     CallTimedOut,
-    ForeignAnswer,
-    PlatformSilent,
+    ForeignResponse,
+    PlatformUnresponsive,
     error_code,
     is_transient,
 )
@@ -103,7 +103,7 @@ def call(platform: PlatformConfig, answers: tuple[str, list[Words]]) -> Call:
 def test_answer_that_is_not_aws_names_the_endpoint_and_what_came(
     call: Call, answers: tuple[str, list[Words]], operation: str, words: Words
 ) -> None:
-    with pytest.raises(ForeignAnswer) as raised:
+    with pytest.raises(ForeignResponse) as raised:
         call(operation, words)
     message = str(raised.value)
     for fact in (answers[0], operation, f"HTTP {words.status}"):
@@ -118,7 +118,7 @@ def test_answer_that_breaks_off_is_not_taken_for_a_whole_one(call: Call, operati
     words = Words(
         200, b"<List" if "Objects" in operation else b'{"A": [', {"x-amz-request-id": "1"}, 1000
     )
-    with pytest.raises(ForeignAnswer, match="truncated"):
+    with pytest.raises(ForeignResponse, match="truncated"):
         call(operation, words)
 
 
@@ -153,7 +153,7 @@ def test_real_errors_and_answers_stay_what_they_are(call: Call) -> None:
 def test_what_is_shown_of_an_answer_is_short_and_holds_no_secret(call: Call) -> None:
     page = b"<p>token=ghp_" + b"a" * 36 + b"\x1b[31m" + b"x" * 10_000
     place = "https://user:hunter22@login.example/?token=abcdefgh"
-    with pytest.raises(ForeignAnswer) as raised:
+    with pytest.raises(ForeignResponse) as raised:
         call("ListTrainingJobs", Words(302, page, {"Location": place, **HTML}))
     message = str(raised.value)
     assert len(message) < 500 and "\x1b" not in message
@@ -177,7 +177,7 @@ def test_silence_is_said_every_two_minutes_and_ends_with_an_error(
     heard, now = silence
     reason = ReadTimeoutError(endpoint_url="http://there:1")
     said_at = []
-    with pytest.raises(PlatformSilent, match=r"http://there:1 .* 900 s.*Describe") as raised:
+    with pytest.raises(PlatformUnresponsive, match=r"http://there:1 .* 900 s.*Describe") as raised:
         while True:
             heard.begin()
             now.seconds += 60.0
@@ -210,7 +210,7 @@ def test_silence_begins_anew(silence: tuple[Silence, Time], ended_by: str) -> No
     now.seconds += 110.0
     heard.begin()
     now.seconds += 731.0
-    with pytest.raises(PlatformSilent, match="for 901 s"):
+    with pytest.raises(PlatformUnresponsive, match="for 901 s"):
         heard.note_failure("Describe", reason)
 
 
@@ -234,11 +234,11 @@ def test_platform_that_never_answers_is_given_up(
             nodesweep.tasks.responses._SILENCES[endpoint], "_monotonic", lambda: now.seconds
         )
         for client, send in calls * 5:
-            with pytest.raises((CallTimedOut, PlatformSilent)) as raised:
+            with pytest.raises((CallTimedOut, PlatformUnresponsive)) as raised:
                 send(client)
             outcomes.append(raised.type)
             now.seconds += 100.0
-    assert outcomes == [CallTimedOut] * 9 + [PlatformSilent]
+    assert outcomes == [CallTimedOut] * 9 + [PlatformUnresponsive]
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.platform"]
     assert [words.split(";")[0].split(" for ")[1] for words in said] == [
         "200 s",

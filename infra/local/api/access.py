@@ -159,20 +159,20 @@ class Gate:
         claim = _claim(environ)
         if claim is None:
             problem = "old signature" if _is_of_version_2(environ) else "no key"
-            return _answer(environ, claim, problem)
+            return _error_response(environ, claim, problem)
         if hmac.compare_digest(claim.key_id.encode(), self._own_key_id.encode()):
             return None
         key = self._keys.get(claim.key_id) or self._issued(claim.key_id)
         if key is None or (claim.session_token or None) != key.session_token:
-            return _answer(environ, claim, "unknown key")
+            return _error_response(environ, claim, "unknown key")
         now = datetime.now(UTC).timestamp()
         if not claim.is_presigned and abs(now - claim.signed_at) > _SIGNED_SECONDS:
-            return _answer(environ, claim, "another time")
+            return _error_response(environ, claim, "another time")
         signature = _signature(environ, claim, key)
         if not _names_all(environ, claim) or not hmac.compare_digest(
             signature.encode(), claim.signature.encode()
         ):
-            return _answer(environ, claim, "wrong signature")
+            return _error_response(environ, claim, "wrong signature")
         if not claim.is_presigned:
             sign_chunks_as(
                 *(environ, key.secret, claim.date, signature),
@@ -180,13 +180,13 @@ class Gate:
                 service=claim.service,
             )
         if key.expires_at is not None and key.expires_at < now:
-            return _answer(environ, claim, "expired token")
+            return _error_response(environ, claim, "expired token")
         if claim.expires_at is not None and claim.expires_at < now:
-            return _answer(environ, claim, "expired")
+            return _error_response(environ, claim, "expired")
         is_open = (not claim.is_presigned or _reads_an_object(environ, claim)) and (
             claim.key_id != self._node_id or _is_for_nodes(environ, claim)
         )
-        return None if is_open else _answer(environ, claim, "denied")
+        return None if is_open else _error_response(environ, claim, "denied")
 
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
@@ -368,7 +368,7 @@ _WORDS_OF = {"s3": "s3", "query": "query", "rest-xml": "query"}
 _STATUS = {"json": 400, "cbor": 400, "ec2": 401}
 
 
-def _answer(environ: dict[str, Any], claim: _Claim | None, problem: str) -> Response:
+def _error_response(environ: dict[str, Any], claim: _Claim | None, problem: str) -> Response:
     protocol = protocol_of(environ, claim.service if claim is not None else None)
     code, message = (
         _EC2_WORDS if protocol == "ec2" else _WORDS[_WORDS_OF.get(protocol, "json"), problem]

@@ -105,7 +105,7 @@ def _speaks_xml(signing_name: str) -> bool:
         return False
 
 
-def error_answer(
+def error_response(
     environ: dict[str, Any], code: str, message: str, http_status: int = 400
 ) -> Response:
     """Return an error of the called service in the request's protocol."""

@@ -21,7 +21,7 @@ from nodesweep.infra.local.api.checksums import check_body, check_signed_hash
 from nodesweep.infra.local.api.dialect import (
     JSON_CONTENT_TYPE,
     content_type_of,
-    error_answer,
+    error_response,
     internal_error,
     operation_name,
     repaired_error,
@@ -42,7 +42,7 @@ from nodesweep.infra.local.api.s3_bodies import use_modelled_xml
 from nodesweep.infra.local.api.s3_queries import check_bucket_name, check_numbers, check_xml
 from nodesweep.infra.local.faults.injector import FaultInjector
 from nodesweep.infra.local.server.contract import STATUS_PATH
-from nodesweep.infra.local.simulation import elsewhere
+from nodesweep.infra.local.simulation import unknowable
 from nodesweep.infra.local.state.unsaved import NotSaved
 
 _LOOPBACK_HOST = re.compile(r"^(127\.\d+\.\d+\.\d+|([a-z0-9.-]+\.)?localhost)(:\d+)?$")
@@ -74,7 +74,7 @@ class Front:
             gate: Authenticates requests.
             faults: Faults to inject into users' calls, never into the platform's own.
             is_simulated: Refuse lookups that a simulation cannot answer: see
-            `nodesweep.infra.local.simulation.elsewhere`.
+            `nodesweep.infra.local.simulation.unknowable`.
         """
         self._moto = moto
         self._status = status
@@ -96,14 +96,14 @@ class Front:
         try:
             _refuse_browsers(environ)
             use_path_style(environ)
-            answer = self._answer(environ)
+            answer = self._own_response(environ)
             if answer is None:
                 return self._pass_to_moto(environ, start_response)
         except ApiError as error:
-            answer = error_answer(environ, error.code, error.message, error.http_status)
+            answer = error_response(environ, error.code, error.message, error.http_status)
         except NotSaved as error:
             room = "free space on the disk of the local platform's state folder, then retry."
-            answer = error_answer(
+            answer = error_response(
                 environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE
             )
         except Exception:
@@ -111,7 +111,7 @@ class Front:
             answer = internal_error(environ)
         return answer(environ, start_response)
 
-    def _answer(self, environ: dict[str, Any]) -> Response | None:
+    def _own_response(self, environ: dict[str, Any]) -> Response | None:
         """Return the response of one of the platform's own services, None for moto's requests."""
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
@@ -201,7 +201,7 @@ class Front:
         status_line, headers, exc_info = answers[-1]
         status = int(status_line.split()[0])
         if is_unknowable and status >= 400:
-            return unknown_operation(environ, elsewhere.MESSAGE)(environ, start_response)
+            return unknown_operation(environ, unknowable.MESSAGE)(environ, start_response)
         if status >= 400:
             body = b"".join(chunks)
             if repaired := repaired_error(environ, status, body):
@@ -233,9 +233,9 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
 def _is_unknowable(environ: dict[str, Any]) -> bool:
     """Return True if a request is a lookup that a simulation may be unable to answer."""
     scope = credential_scope(environ)
-    if scope is None or scope.service not in elsewhere.SERVICES:
+    if scope is None or scope.service not in unknowable.SERVICES:
         return False
-    return elsewhere.is_unknowable(
+    return unknowable.is_unknowable(
         scope.service, environ.get("HTTP_X_AMZ_TARGET", ""), read_body(environ)
     )
 

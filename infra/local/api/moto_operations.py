@@ -48,7 +48,9 @@ def operations_of_moto(service: str) -> frozenset[str]:
     return frozenset(
         name
         for name in offered
-        if any(_is_done(getattr(one, camelcase_to_underscores(name), None)) for one in classes)
+        if any(
+            _is_implemented(getattr(one, camelcase_to_underscores(name), None)) for one in classes
+        )
     )
 
 
@@ -105,7 +107,7 @@ def _response_classes(service: str) -> list[type]:
     return list(dict.fromkeys(classes))
 
 
-def _is_done(method: Callable[..., Any] | None) -> bool:
+def _is_implemented(method: Callable[..., Any] | None) -> bool:
     """Return True if a method exists and does more than raise NotImplementedError."""
     if method is None:
         return False

@@ -16,7 +16,7 @@ from nodesweep.infra.local.faults.plan import FaultPlan
 from nodesweep.infra.local.interfaces import Room
 from nodesweep.infra.local.jobs.endings import Ending, internal_error
 from nodesweep.infra.local.jobs.job import Change, J, J_contra, job_key
-from nodesweep.infra.local.jobs.queue import JobQueue, OneJob, Waiting
+from nodesweep.infra.local.jobs.queue import JobQueue, SingleJobRoom, Waiting
 from nodesweep.infra.local.sagemaker.tags import check_new_tags, merged_tags
 from nodesweep.infra.local.server.contract import JOBS_STOP_DEADLINE_SECONDS
 from nodesweep.infra.local.state.files import RecordStore
@@ -76,7 +76,7 @@ class JobManager(ABC, Generic[J]):
         self._clock = clock
         self._changed = threading.Condition(threading.RLock())
         self._jobs: dict[tuple[str, str], J] = {}
-        self._queue: JobQueue[J] = JobQueue(room or OneJob())
+        self._queue: JobQueue[J] = JobQueue(room or SingleJobRoom())
         self._stops: dict[tuple[str, str], threading.Event] = {}
         self._closing = False
         self._workers = [
@@ -99,7 +99,7 @@ class JobManager(ABC, Generic[J]):
     def _release(self) -> None:
         """Release what ended jobs keep; called under the lock, at the start and at the end."""
 
-    def _keeps(self, job: J) -> str | None:
+    def _retained_resource(self, job: J) -> str | None:
         """Return what an ended job still keeps, which prevents its deletion, or None."""
         return None
 
@@ -139,7 +139,7 @@ class JobManager(ABC, Generic[J]):
                     lambda: job_key(region, name) not in self._stops, _CLEAN_UP_SECONDS
                 )
             job = self._find(region, name)
-            state = self._keeps(job) if job.is_over() else f"is in status {job.status}"
+            state = self._retained_resource(job) if job.is_over() else f"is in status {job.status}"
             if state:
                 raise ApiError(
                     "ResourceInUse",
@@ -214,7 +214,7 @@ class JobManager(ABC, Generic[J]):
         with self._changed:
             return [job.name for job in self._jobs.values() if not job.is_over()]
 
-    def ask_all_to_stop(self) -> None:
+    def request_stop_of_all(self) -> None:
         """Accept no more jobs, and stop those in progress."""
         with self._changed:
             self._closing = True
@@ -228,7 +228,7 @@ class JobManager(ABC, Generic[J]):
 
         A job that outlives the deadline is failed at the next start.
         """
-        self.ask_all_to_stop()
+        self.request_stop_of_all()
         deadline = time.monotonic() + deadline_seconds
         for worker in self._workers:
             if worker.is_alive():
@@ -258,7 +258,7 @@ class JobManager(ABC, Generic[J]):
                     job.end(Ending("Failed", internal_error(error)), self._clock())
             with self._changed:
                 self._stops.pop(job_key(job.region, job.name), None)
-                self._queue.room.give_back(job.run_name)
+                self._queue.room.release(job.run_name)
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:

@@ -86,7 +86,7 @@ class JobExecution(ABC, Generic[J]):
     def _run_in_turn(self) -> Ending:
         """Run one segment; the machine is held for it."""
 
-    def _goes_on(self, ending: Ending) -> bool:
+    def _has_next_segment(self, ending: Ending) -> bool:
         """Return True if another segment follows, and prepare the job for it."""
         return False
 
@@ -100,7 +100,7 @@ class JobExecution(ABC, Generic[J]):
     def run(self) -> None:
         try:
             ending = self._segment()
-            while self._goes_on(ending):
+            while self._has_next_segment(ending):
                 self._clean_up()
                 ending = self._segment()
             self._finish(ending)

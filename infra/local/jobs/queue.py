@@ -43,7 +43,7 @@ class Waiting(Generic[J]):
         return min(waited, failed, key=lambda end: end[0])
 
 
-class OneJob:
+class SingleJobRoom:
     """Room for a single job, whatever it needs."""
 
     most_jobs = 1
@@ -60,7 +60,7 @@ class OneJob:
         self._holder = job_name
         return True
 
-    def give_back(self, job_name: str) -> None:
+    def release(self, job_name: str) -> None:
         if self._holder == job_name:
             self._holder = None
 

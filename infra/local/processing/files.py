@@ -27,7 +27,9 @@ def input_folders(request: Mapping[str, Any]) -> list[Download]:
     Raises:
         ValueError: If a LocalPath is not below /opt/ml/processing.
     """
-    inputs = [one["S3Input"] for one in request.get("ProcessingInputs", []) if _is_ours(one)]
+    inputs = [
+        one["S3Input"] for one in request.get("ProcessingInputs", []) if _is_platform_managed(one)
+    ]
     return [Download(one, _folder(one)) for one in inputs]
 
 
@@ -40,11 +42,11 @@ def output_folders(request: Mapping[str, Any]) -> list[Output]:
     outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
     return [
         Output(_folder(one), one["S3Uri"], one["S3UploadMode"] == "Continuous")
-        for one in (output["S3Output"] for output in outputs if _is_ours(output))
+        for one in (output["S3Output"] for output in outputs if _is_platform_managed(output))
     ]
 
 
-def _is_ours(one: Mapping[str, Any]) -> bool:
+def _is_platform_managed(one: Mapping[str, Any]) -> bool:
     """Return True if the platform, not the application, moves the data."""
     return not one.get("AppManaged")
 

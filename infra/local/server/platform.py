@@ -22,7 +22,7 @@ from nodesweep.infra.local.builds.ecr_registry import EcrRegistry
 from nodesweep.infra.local.builds.service import Builds
 from nodesweep.infra.local.faults.injector import FaultInjector
 from nodesweep.infra.local.faults.plan import FaultPlan, read_fault_plan
-from nodesweep.infra.local.jobs.queue import OneJob
+from nodesweep.infra.local.jobs.queue import SingleJobRoom
 from nodesweep.infra.local.jobs.utilisation import put_values
 from nodesweep.infra.local.processing.manager import ProcessingJobs
 from nodesweep.infra.local.sagemaker.metric_series import metrics_service
@@ -90,7 +90,7 @@ class Platform:
             RecordStore(state_dir / name, self._ledger)
             for name in ("training_jobs", "processing_jobs", "builds")
         )
-        room = backend.room or OneJob()  # shared by jobs of both kinds
+        room = backend.room or SingleJobRoom()  # shared by jobs of both kinds
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
         self._processing = ProcessingJobs(
             backend.make_processing_runner(clients), processing, config.quotas, faults, room=room
@@ -132,7 +132,7 @@ class Platform:
         deadline = time.monotonic() + deadline_seconds
         books = self._jobs, self._processing
         for book in books:
-            book.ask_all_to_stop()
+            book.request_stop_of_all()
         for book in books:
             book.close(max(0.0, deadline - time.monotonic()))
         self._builds.close()
@@ -153,7 +153,7 @@ class Platform:
             "account_id": self._account_id,
             "jobs_in_progress": [*self._jobs.in_progress(), *self._processing.in_progress()],
             "builds_in_progress": self._builds.in_progress(),
-            "not_kept": self._ledger.not_kept(),
+            "not_kept": self._ledger.unsaved(),
             "damaged": [
                 *self._ledger.damaged(),
                 *(self._kept_metrics.damaged() if self._kept_metrics else ()),

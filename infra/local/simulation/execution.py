@@ -114,7 +114,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
 
     def run(self) -> None:
         ending = self._segment()
-        while self._goes_on(ending):
+        while self._has_next_segment(ending):
             ending = self._segment()
         self._write_log()
         if ending.status == "Completed":
@@ -207,7 +207,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
 
     # -- between segments --------------------------------------------------------------------------
 
-    def _goes_on(self, ending: Ending) -> bool:
+    def _has_next_segment(self, ending: Ending) -> bool:
         """Return True if another segment follows, and prepare the job for it."""
         if ending.status == "Interrupted":
             self._enter("Interrupted")

@@ -64,7 +64,7 @@ class EcrSnapshot:
         with self._lock:
             self._is_written = False
             repositories = {region: self._read_region(region) for region in sorted(self._regions)}
-            with self._ledger.keeping("the repositories and images of ECR"):
+            with self._ledger.tracking("the repositories and images of ECR"):
                 write_json(self._path, repositories)
             self._is_written = True
 

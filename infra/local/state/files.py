@@ -160,7 +160,7 @@ class RecordStore:
             NotSaved: If it cannot be written.
         """
         self._unsaved[key] = record
-        with self.ledger.keeping(self._name(key)):
+        with self.ledger.tracking(self._name(key)):
             write_json(self._path(key), record)
         del self._unsaved[key]
 

@@ -147,7 +147,7 @@ class S3Snapshot:
         uri = f"s3://{bucket}/{key}"
         self._left.add((bucket, key))
         try:
-            with self._ledger.keeping(uri):
+            with self._ledger.tracking(uri):
                 if key:
                     self._write_object(bucket, key)
                 else:
@@ -305,7 +305,7 @@ class S3Snapshot:
             path = folder / f"{name}.json"
             if name not in known:
                 self._ledger.note_damaged(f"{path} is missing: {remedy}")
-            with contextlib.suppress(NotSaved), self._ledger.keeping(f"s3://{name}"):
+            with contextlib.suppress(NotSaved), self._ledger.tracking(f"s3://{name}"):
                 write_json(path, {"name": name, "region": self._regions[name]})
         for name, region in self._regions.items():
             where = {"CreateBucketConfiguration": {"LocationConstraint": region}}

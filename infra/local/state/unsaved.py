@@ -34,7 +34,7 @@ class Ledger:
         self._damaged: list[str] = []
 
     @contextmanager
-    def keeping(self, what: str) -> Iterator[None]:
+    def tracking(self, what: str) -> Iterator[None]:
         """Track the writing of `what` in a `with` block.
 
         Raises:
@@ -58,7 +58,7 @@ class Ledger:
         with self._lock:
             self._reasons.pop(what, None)
 
-    def not_kept(self) -> list[str]:
+    def unsaved(self) -> list[str]:
         """Return what is not on disk, with reasons; a long list is truncated."""
         with self._lock:
             lines = [f"{what}: {reason}" for what, reason in sorted(self._reasons.items())]
@@ -90,7 +90,7 @@ def begin(state_dir: Path) -> None:
 
 def end(state_dir: Path, ledger: Ledger) -> None:
     """Remove that file, or write into it what is not saved; neither needs disk space."""
-    lines = ledger.not_kept()
+    lines = ledger.unsaved()
     if not lines:
         (state_dir / _FILE).unlink(missing_ok=True)
         return

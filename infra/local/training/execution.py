@@ -153,7 +153,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
 
     # -- between segments --------------------------------------------------------------------------
 
-    def _goes_on(self, ending: Ending) -> bool:
+    def _has_next_segment(self, ending: Ending) -> bool:
         """Return True if another segment follows, and prepare the job for it."""
         if ending.status == "Interrupted":
             self._start_seconds = ending.restart_after_seconds + self._services.cold_start_seconds

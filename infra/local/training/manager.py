@@ -152,6 +152,6 @@ class TrainingJobs(JobManager[TrainingJob]):
                 job.warm_pool.end(now)
                 self._save(job)
 
-    def _keeps(self, job: TrainingJob) -> str | None:
+    def _retained_resource(self, job: TrainingJob) -> str | None:
         pool = job.warm_pool.status(self._clock()) if job.warm_pool else None
         return "retains an Available warm pool" if pool == "Available" else None

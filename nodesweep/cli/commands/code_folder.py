@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from nodesweep.configs.written.own_script import is_python
+from nodesweep.configs.written.from_script import is_python
 
 
 def code_folder(script: Path, highest: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nodesweep.cli.sweep_ids import known_sweeps, match_sweep, said
+from nodesweep.cli.sweep_ids import announce_match, known_sweeps, match_sweep
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.report.model import ScalingReport
@@ -50,7 +50,7 @@ def find_report(
                 f"{reference}: expected a sweep id, a {names.REPORT_JSON}, or a folder that "
                 f"contains one: {error.message}"
             ) from None
-        return find_report(said(reference, sweep), directory, platform_of)
+        return find_report(announce_match(reference, sweep), directory, platform_of)
     return read_report(path)
 
 

@@ -33,7 +33,7 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     Comments in the file explain the fields that matter.
     """
     from nodesweep.cli.commands.init_config import init_script
-    from nodesweep.configs.written.own_script import GIVEN_TO_NODES, is_python
+    from nodesweep.configs.written.from_script import GIVEN_TO_NODES, is_python
 
     program, notices = init_script(script, output, force)
     file = shlex.quote(str(output))
@@ -112,10 +112,10 @@ def init(
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
     """Check a config and the files it names; reports all errors at once."""
-    from nodesweep.flows.stages.offline import check_offline, refuse
+    from nodesweep.flows.stages.offline import check_offline, raise_if_refused
 
     benchmark = read_config_to_run(config, overrides)
-    refuse(check_offline(benchmark))
+    raise_if_refused(check_offline(benchmark))
     print_text(
         f"{config} is valid: benchmark {benchmark.name}, node counts"
         f" {list(benchmark.sweep.node_counts)}"

@@ -238,10 +238,10 @@ def check_port(config: BenchmarkConfig) -> Finding:
         is_up = False
     if is_up:
         return Finding("ok", f"the platform of {platform.state_directory} is running at {endpoint}")
-    return _of_wanted_port(config)
+    return _port_finding(config)
 
 
-def _of_wanted_port(config: BenchmarkConfig) -> Finding:
+def _port_finding(config: BenchmarkConfig) -> Finding:
     endpoint, autostart = config.platform.endpoint_url or "", config.platform.autostart
     try:
         whose = f"the platform of {read_status(endpoint, _ANSWER_SECONDS)['state_dir']}"
@@ -277,11 +277,11 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     from nodesweep.scaling.formats import join_words
-    from nodesweep.scaling.rules.rule import together
+    from nodesweep.scaling.rules.rule import combine
     from nodesweep.tasks.platform import aws_client
     from nodesweep.tasks.preflight.facts import read_facts
-    from nodesweep.tasks.preflight.quota import ask_quotas, judge_quotas
-    from nodesweep.tasks.preflight.rule import Question
+    from nodesweep.tasks.preflight.quota import judge_quotas, query_quotas
+    from nodesweep.tasks.preflight.rule import RuleContext
 
     facts = read_facts(config)
 
@@ -289,10 +289,10 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
         return aws_client(service, config.platform, quick=True)
 
     try:
-        findings = together(
+        findings = combine(
             judge_quotas(
                 arm.config,
-                ask_quotas(Question(arm, client)),
+                query_quotas(RuleContext(arm, client)),
                 arm.peak_nodes,
                 arm.most_nodes,
                 arm.peak_nodes_together,

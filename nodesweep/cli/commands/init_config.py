@@ -11,8 +11,8 @@ from nodesweep.configs.load import ConfigError, parse_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.strict_yaml import parse_yaml
+from nodesweep.configs.written.from_script import EXAMPLE, fill_script, name_of
 from nodesweep.configs.written.from_stack import LocalEndpoint, Stack, fill_template
-from nodesweep.configs.written.own_script import EXAMPLE, fill_script, name_of
 from nodesweep.tasks.sweeps.folder import SHARED, write_atomic
 
 TEMPLATE = PRESETS_DIRECTORY / "first_sweep.yaml"
@@ -101,8 +101,8 @@ def _check_program(config: BenchmarkConfig) -> tuple[str, ...]:
     Raises:
         PreflightRefused: No job could start the program.
     """
-    from nodesweep.flows.stages.offline import check_offline, refuse
+    from nodesweep.flows.stages.offline import check_offline, raise_if_refused
 
     checked = check_offline(config)
-    refuse(checked)
+    raise_if_refused(checked)
     return checked.findings.notices

@@ -27,20 +27,20 @@ from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.errors import RunFailed, SweepNotFound
 from nodesweep.tasks.jobs.calls import describe as describe_training
 from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.logs import keep_log, read_kept
+from nodesweep.tasks.jobs.logs import read_saved_log, save_log
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.processing.calls import claimed_jobs, describe
 from nodesweep.tasks.storage import list_objects
-from nodesweep.tasks.sweeps.owner import read_owner_sign
-from nodesweep.tasks.sweeps.stopping import list_of
+from nodesweep.tasks.sweeps.owner import read_heartbeat
+from nodesweep.tasks.sweeps.stopping import job_lister
 
 _OF_VALIDATION = 0
 """Stands for the number of nodes in a validation job's key."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LogFilter:
     """Filter on log lines; None means no restriction."""
 
     nodes: int | None = None
@@ -48,7 +48,7 @@ class Wanted:
     validation: bool = False
     """Only the Processing job that validated the dataset."""
 
-    def has(self, key: tuple[int, int, int]) -> bool:
+    def matches(self, key: tuple[int, int, int]) -> bool:
         """Return True if lines of the job with this key are wanted."""
         if key[0] == _OF_VALIDATION:
             return self.nodes is None and self.rank is None
@@ -74,7 +74,7 @@ def _key_of_file(name: str) -> tuple[int, int, int] | None:
 def show_logs(
     config: BenchmarkConfig,
     sweep: str,
-    wanted: Wanted,
+    wanted: LogFilter,
     follow_seconds: float | None,
     clock: Clock | None = None,
 ) -> None:
@@ -93,10 +93,10 @@ def show_logs(
     """
     platform = own_platform(config.platform, count_unresponsive=True)
     config = config.on_platform(platform or config.platform)
-    shown = _Shown(config, sweep, wanted)
+    shown = _LogPrinter(config, sweep, wanted)
     if platform is None:
-        shown.show_kept()
-        shown.refuse_none()
+        shown.print_saved()
+        shown.raise_if_nothing_printed()
         return
     clock = clock or Clock()
     deadline = clock.monotonic() + (follow_seconds or 0.0)
@@ -112,14 +112,14 @@ def show_logs(
                 " running"
             )
         clock.sleep(next(pauses))
-    shown.refuse_none()
+    shown.raise_if_nothing_printed()
 
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
     """Return summaries of the sweep's jobs; Processing jobs are converted to training-job keys."""
     platform = config.platform
     sagemaker = aws_client("sagemaker", platform)
-    jobs = list(list_of(sagemaker, sweep)())
+    jobs = list(job_lister(sagemaker, sweep)())
     for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
         describe_training(sagemaker, first["TrainingJobName"])
     if config.dataset is None or not config.dataset.may_use_spark:
@@ -145,22 +145,22 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, An
     found = list_objects(s3, platform.bucket, key)
     if last is not None and any(entry["LastModified"] >= last for entry in found):
         return True
-    owner = read_owner_sign(s3, platform, sweep)
+    owner = read_heartbeat(s3, platform, sweep)
     return owner is None or not owner.is_alive
 
 
-class _Shown:
+class _LogPrinter:
     """Lines printed so far, per job."""
 
-    def __init__(self, config: BenchmarkConfig, sweep: str, wanted: Wanted) -> None:
-        self._config, self._sweep, self._wanted = config, sweep, wanted
+    def __init__(self, config: BenchmarkConfig, sweep: str, wanted: LogFilter) -> None:
+        self._config, self._sweep, self._filter = config, sweep, wanted
         self._folder = Path(config.report.directory) / sweep / names.LOGS
         self._follower: LogFollower | None = None
         self._followed: set[str] = set()
         self._done: set[str] = set()
         self._files = 0
 
-    def show_kept(self) -> None:
+    def print_saved(self) -> None:
         """Print the local files, regardless of the platform's state."""
         self._print_files(sorted(self._folder.glob("*.log")))
 
@@ -168,18 +168,18 @@ class _Shown:
         """Print all lines of ended jobs not followed yet, and the new lines of running jobs."""
         for job in jobs:
             name = job["TrainingJobName"]
-            if not self._wanted.has(_key_of(name)) or name in self._done:
+            if not self._filter.matches(_key_of(name)) or name in self._done:
                 continue
             is_over = job["TrainingJobStatus"] in TERMINAL
             if is_over and name not in self._followed:
                 paths = sorted(self._folder.glob(names.log_file(name, "*")))
-                self._print_files(paths or keep_log(self._logs(), name, self._folder))
+                self._print_files(paths or save_log(self._logs(), name, self._folder))
             else:
                 self._print_new(name, job["CreationTime"])
             if is_over:
                 self._done.add(name)
 
-    def refuse_none(self) -> None:
+    def raise_if_nothing_printed(self) -> None:
         """Raise SweepNotFound if nothing was printed."""
         if not self._files and not self._followed:
             raise SweepNotFound(
@@ -200,12 +200,12 @@ class _Shown:
         by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)
-            if key is not None and self._wanted.has(key):
+            if key is not None and self._filter.matches(key):
                 letter = names.letter_of_log_file(path.name)
                 by_job.setdefault((key, letter), []).append(path)
         for (key, letter), of_job in sorted(by_job.items()):
             self._files += len(of_job)
-            for line in read_kept(of_job):
+            for line in read_saved_log(of_job):
                 self._print(key, letter, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
@@ -223,7 +223,7 @@ class _Shown:
 
     def _print(self, key: tuple[int, int, int], letter: str, line: LogLine) -> None:
         nodes, repeat, attempt = key
-        rank = self._wanted.rank
+        rank = self._filter.rank
         is_its_node = rank is None or line.host == host_of_rank(
             rank, nodes, self._processes(letter)
         )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
-from nodesweep.flows.stages.offline import Checked, check_offline, check_requests
+from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
 from nodesweep.scaling import names
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
@@ -34,17 +34,17 @@ _SAME_SPEED = [
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
-def plan_of(config: BenchmarkConfig) -> Checked:
+def plan_of(config: BenchmarkConfig) -> CheckedSweep:
     """Return the plan, and all problems that can be found without the account."""
     return check_requests(check_offline(config), shape_problems)
 
 
-def describe_plan(checked: Checked) -> str:
+def describe_plan(checked: CheckedSweep) -> str:
     """Return the points in the order they run and the cost bound, as text."""
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     most = "at most " if sweep.rules.decides_as_it_goes else ""
-    points = [point for point in plan.points if not sweep.is_check(point.repeat)]
+    points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
     width = max(map(len, plan.by_type), default=0)
     heading = f"  {'instance type':<{max(width, 13)}}" if width else ""
     lines = [
@@ -216,7 +216,7 @@ class Requests(NamedTuple):
     variables: Mapping[str, str]
 
 
-def requests_of(config: BenchmarkConfig, checked: Checked) -> Requests:
+def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
     """Return every point's request with secrets masked; the unknown image digest is all zeros."""
     platform, facts = config.platform, checked.facts
     registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"

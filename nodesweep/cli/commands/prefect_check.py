@@ -28,14 +28,14 @@ _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem found; `stops` is True if it prevents local runs, not only a deployment's."""
+    """A problem found; `is_blocking` is True if it prevents local runs, not only a deployment's."""
 
     text: str
     remedy: str
-    stops: bool = False
+    is_blocking: bool = False
 
 
-def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
+def check_prefect_server() -> tuple[Literal["ok", "warning", "missing"], str, str]:
     """Return the state, text and remedy of the check."""
     try:
         from prefect.settings import get_current_settings
@@ -52,7 +52,7 @@ def look_at_prefect() -> tuple[Literal["ok", "warning", "missing"], str, str]:
     if not problems:
         return "ok", f"{where}, {version or 'version unknown'}; a worker polls {_POOL}", ""
     state: Literal["warning", "missing"] = (
-        "missing" if any(problem.stops for problem in problems) else "warning"
+        "missing" if any(problem.is_blocking for problem in problems) else "warning"
     )
     text = "; ".join(problem.text for problem in problems)
     return state, f"{where}: {text}", "; ".join(problem.remedy for problem in problems)
@@ -92,54 +92,56 @@ def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
     except httpx.HTTPStatusError as error:
         if error.response.status_code in (401, 403):
             remedy = "export PREFECT_API_AUTH_STRING (docs/production.md)"
-            return None, [Problem("the server requires a password", remedy, stops=True)]
-        return None, [_foreign(f"HTTP {error.response.status_code}")]
+            return None, [Problem("the server requires a password", remedy, is_blocking=True)]
+        return None, [_not_prefect_problem(f"HTTP {error.response.status_code}")]
     except httpx.TimeoutException:
         remedy = "check the server, or unset PREFECT_API_URL"
         words = f"no response within {ANSWER_SECONDS:g} s"
-        return None, [Problem(words, remedy, stops=True)]
+        return None, [Problem(words, remedy, is_blocking=True)]
     except httpx.HTTPError as error:
         remedy = "start the server (`make up`), or unset PREFECT_API_URL"
-        return None, [Problem(f"does not respond ({error})", remedy, stops=True)]
+        return None, [Problem(f"does not respond ({error})", remedy, is_blocking=True)]
     except (ValueError, TypeError, KeyError):
-        return None, [_foreign("unexpected response")]
+        return None, [_not_prefect_problem("unexpected response")]
     version: str | None = None
     found: list[Problem] = []
     # Prefect Cloud lacks the first two endpoints, and so may other server versions
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
-        version = str(_ask(client, "GET", "/admin/version").json())
-        found += _of_version(version)
+        version = str(_request(client, "GET", "/admin/version").json())
+        found += _version_problems(version)
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
-        settings = _ask(client, "GET", "/admin/settings").json()
-        found += _of_leases(settings["server"]["concurrency"]["lease_storage"])
+        settings = _request(client, "GET", "/admin/settings").json()
+        found += _lease_problems(settings["server"]["concurrency"]["lease_storage"])
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
-        found += _of_workers(client)
+        found += _worker_problems(client)
     return version, found + stuck
 
 
-def _ask(client: httpx.Client, method: str, path: str, **body: Any) -> httpx.Response:
+def _request(client: httpx.Client, method: str, path: str, **body: Any) -> httpx.Response:
     answer = client.request(method, path, json=body or None, timeout=_FURTHER_SECONDS)
     answer.raise_for_status()
     return answer
 
 
-def _foreign(words: str) -> Problem:
-    return Problem(f"this is not a Prefect API ({words})", "correct PREFECT_API_URL", stops=True)
+def _not_prefect_problem(words: str) -> Problem:
+    return Problem(
+        f"this is not a Prefect API ({words})", "correct PREFECT_API_URL", is_blocking=True
+    )
 
 
-def _of_version(version: str) -> Iterator[Problem]:
+def _version_problems(version: str) -> Iterator[Problem]:
     from prefect import __version__
 
     theirs, ours = (tuple(map(int, each.split(".")[:2])) for each in (version, __version__))
     if theirs[0] != ours[0]:
         text = f"the server is Prefect {version}, but this is {__version__}"
-        yield Problem(text, f"use a Prefect {ours[0]} server", stops=True)
+        yield Problem(text, f"use a Prefect {ours[0]} server", is_blocking=True)
     elif theirs < ours:
         text = f"the server is Prefect {version}, older than {__version__} here"
         yield Problem(text, "upgrade the server first")
 
 
-def _of_leases(storage: str) -> Iterator[Problem]:
+def _lease_problems(storage: str) -> Iterator[Problem]:
     if storage == _LEASES_IN_MEMORY:
         yield Problem(
             "the server keeps concurrency-limit leases in memory: after a restart, deployment "
@@ -148,11 +150,11 @@ def _of_leases(storage: str) -> Iterator[Problem]:
         )
 
 
-def _of_workers(client: httpx.Client) -> Iterator[Problem]:
+def _worker_problems(client: httpx.Client) -> Iterator[Problem]:
     """Yield a problem if no worker polls the pool; nothing if the server has no such pool."""
     online = {"status": {"any_": ["ONLINE"]}}
     path = f"/work_pools/{_POOL}/workers/filter"
-    if not _ask(client, "POST", path, workers=online, limit=1).json():
+    if not _request(client, "POST", path, workers=online, limit=1).json():
         yield Problem(
             f"no worker polls the pool {_POOL}, so deployment runs wait",
             "start one: make up, or the worker's container",
@@ -186,4 +188,4 @@ def _without_password(url: str) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(look_at_prefect()))
+    print(json.dumps(check_prefect_server()))

@@ -89,7 +89,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
 def show(sweep_id: str, config: Path | None, output: Path | None) -> None:
     """Print a sweep's report and its path and, if it is unfinished, the commands to resume it."""
     directory = reports_directory(config, output)
-    sweep = _known(resolve_sweep_id(sweep_id, config, output), directory)
+    sweep = _require_local_sweep(resolve_sweep_id(sweep_id, config, output), directory)
     facts, report, benchmark = read_facts(directory, sweep)
     if facts.problem is not None:
         fail(facts.problem, RUN_FAILED)
@@ -114,7 +114,7 @@ def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None
     The path of the report is also printed. Without a display, nothing is opened.
     """
     directory = reports_directory(config, output)
-    sweep = _known(resolve_sweep_id(sweep_id, config, output), directory)
+    sweep = _require_local_sweep(resolve_sweep_id(sweep_id, config, output), directory)
     page = directory / sweep / names.REPORT_HTML
     if not page.is_file():
         fail(f"{page}: sweep {sweep} has no report yet; see: nodesweep show {sweep}", RUN_FAILED)
@@ -144,7 +144,7 @@ def read_facts(
     from nodesweep.scaling.instances.progress import asked_keys
     from nodesweep.scaling.trend.report_file import ReportUnreadable
     from nodesweep.tasks.errors import RecordDamaged
-    from nodesweep.tasks.sweeps.folder import recall_sweep
+    from nodesweep.tasks.sweeps.folder import load_sweep_record
 
     try:
         started = names.sweep_started(sweep).isoformat()
@@ -153,7 +153,7 @@ def read_facts(
     path = directory / sweep / names.REPORT_JSON
     try:
         report = read_report(path) if path.is_file() else None
-        record = recall_sweep(directory, sweep)
+        record = load_sweep_record(directory, sweep)
     except (ReportUnreadable, RecordDamaged, OSError) as error:
         problem = str(error)
         if isinstance(error, OSError):
@@ -209,7 +209,7 @@ def sweeps_table(sweeps: list[SweepFacts]) -> Table:
     return table
 
 
-def _known(sweep: str, directory: Path) -> str:
+def _require_local_sweep(sweep: str, directory: Path) -> str:
     """Return the sweep if it is here; otherwise exit with code 2."""
     if sweep not in known_sweeps(directory):
         fail(

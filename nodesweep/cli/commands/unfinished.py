@@ -52,7 +52,7 @@ def next_steps(
         lines.append(f"to watch its jobs: {logs} --follow")
     elif any((folder / names.LOGS).glob("*.log")):
         lines.append(f"to read its nodes' logs: {logs}")
-    run_with = config or config_here(sweep)
+    run_with = config or find_local_config(sweep)
     words = ["nodesweep", "run", str(run_with or _UNKNOWN_CONFIG), "--resume", sweep]
     words += [] if output is None else ["--output", str(output)]
     lines.append(f"to run the missing points: {shlex.join(words)}")
@@ -65,7 +65,7 @@ def next_steps(
     return lines
 
 
-def config_here(sweep: str) -> Path | None:
+def find_local_config(sweep: str) -> Path | None:
     """Return a config that the sweep could have been started with, unmodified.
 
     This is a YAML file in the working directory or its configs/, or the name of a shipped config;

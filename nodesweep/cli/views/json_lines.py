@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from nodesweep.cli.views.plain import Quiet, write_at_once
+from nodesweep.cli.views.plain import Quiet, write_unbuffered
 from nodesweep.tasks.events import Event
 
 
@@ -39,15 +39,15 @@ class JsonLines:
 
     def interrupt(self, words: str, again: str) -> None:
         """Report Ctrl-C at once."""
-        self._say_at_once("interrupted", f"{words}. {again}")
+        self._write_now("interrupted", f"{words}. {again}")
 
     def abandon(self, words: str) -> None:
         """Report the abrupt end; there is no terminal state to restore."""
-        self._say_at_once("ended-at-once", words)
+        self._write_now("ended-at-once", words)
 
-    def _say_at_once(self, event: str, words: str) -> None:
+    def _write_now(self, event: str, words: str) -> None:
         line = json_line(Event(datetime.now(UTC), event, words, level=logging.WARNING))
-        write_at_once(self._stream, line)
+        write_unbuffered(self._stream, line)
 
     def close(self) -> None:
         """Do nothing; there is nothing to tidy up."""

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesweep.cli.output import escape_control_characters
-from nodesweep.cli.views.plain import Quiet, event_lines, write_at_once
+from nodesweep.cli.views.plain import Quiet, event_lines, write_unbuffered
 from nodesweep.cli.views.state import PointState, RunState
 from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
 from nodesweep.scaling.planning.time_left import (
@@ -79,7 +79,7 @@ class LiveView:
     def show(self, event: Event) -> None:
         """Print the event above the view if it should stay."""
         with self._lock:
-            if not (self._stays(event) or (self._verbose and self._quiet.shows(event))):
+            if not (self._is_persistent(event) or (self._verbose and self._quiet.shows(event))):
                 return
             seconds = event.time.timestamp() - (self._state.started or event.time.timestamp())
             for line in event_lines(event, seconds, 0, self._state.log_path):
@@ -87,7 +87,7 @@ class LiveView:
                 style = "red" if event.level >= logging.ERROR else style
                 self._console.print(Text(line, style), soft_wrap=True)
 
-    def _stays(self, event: Event) -> bool:
+    def _is_persistent(self, event: Event) -> bool:
         return event.event in _STAY or event.level >= logging.WARNING
 
     def interrupt(self, words: str, again: str) -> None:
@@ -96,7 +96,7 @@ class LiveView:
 
     def abandon(self, words: str) -> None:
         """Show the cursor, which the view has hidden, and a last message."""
-        write_at_once(self._console.file, f"\x1b[?25hnodesweep: {words}")
+        write_unbuffered(self._console.file, f"\x1b[?25hnodesweep: {words}")
 
     def close(self) -> None:
         """Remove the view, and leave Ctrl-C's message on the terminal."""
@@ -231,7 +231,7 @@ def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> l
     return [
         _MARKS.get(point.state, "▸"),
         f"{point.nodes}{type_}",
-        "check" if point.is_check else str(point.repeat),
+        "check" if point.is_validation_run else str(point.repeat),
         escape_control_characters(shown_state),
         _progress(point, now),
         seconds,
@@ -248,7 +248,7 @@ def _others_width(rows: Sequence[Sequence[str]]) -> int:
 
 def _speedup(point: PointState, baseline: float | None) -> float | None:
     """Return the speedup; None for a validation run, since its baseline is only projected."""
-    if point.is_check or not baseline or not point.train_seconds:
+    if point.is_validation_run or not baseline or not point.train_seconds:
         return None
     return baseline / point.train_seconds
 
@@ -267,7 +267,7 @@ def _baseline(state: RunState, instance_type: str | None) -> float | None:
             if point.nodes == smallest
             and point.instance_type == instance_type
             and point.train_seconds
-            and not point.is_check
+            and not point.is_validation_run
         ),
         None,
     )
@@ -305,7 +305,7 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
     ended = [
         CompletedJob(point.nodes, point.job_seconds or 0.0, point.letter)
         for point in done
-        if not point.is_check
+        if not point.is_validation_run
     ]
     foretold = [
         CompletedJob(point.nodes, point.whole_run_seconds, point.letter)
@@ -317,21 +317,21 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
             point.nodes,
             now - point.begun if point.runs and point.begun is not None else None,
             _left_by_steps(point, now),
-            point.is_check,
+            point.is_validation_run,
             instance_type=point.letter,
             may_be_dropped=point.may_be_dropped,
         )
         for point in (*state.points, *state.later)
         if point.runs or point.state == "waiting"
     ]
-    if _awaits_check(state):
+    if _is_awaiting_validation(state):
         smallest, *others = sorted(
             {TypedCount(point.nodes, point.letter) for point in state.points}
         )
         to_come.append(
             PendingJob(
                 smallest.nodes,
-                is_check=True,
+                is_validation_run=True,
                 or_at=tuple(others),
                 instance_type=smallest.instance_type,
             )
@@ -339,7 +339,7 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
     return time_left(ended, to_come, state.max_parallel_jobs, foretold)
 
 
-def _awaits_check(state: RunState) -> bool:
+def _is_awaiting_validation(state: RunState) -> bool:
     """Return True if a validation run will follow the probes that are running or waiting.
 
     At least one probe must have projected the duration of a whole job.
@@ -348,7 +348,7 @@ def _awaits_check(state: RunState) -> bool:
         state.rules.checks > 0
         and any(point.whole_run_seconds for point in state.points)
         and any(point.runs or point.state == "waiting" for point in state.points)
-        and not any(point.is_check for point in state.points)
+        and not any(point.is_validation_run for point in state.points)
     )
 
 
@@ -371,7 +371,7 @@ def _total(state: RunState, now: float, width: int) -> Table:
     share = over / (most or len(state.points))
     if left is not None and math.isfinite(left.high_seconds):
         share = elapsed / (elapsed + left.seconds) if elapsed + left.seconds else 1.0
-    planned = len(state.points) + _awaits_check(state)
+    planned = len(state.points) + _is_awaiting_validation(state)
     words, left_words = f"{over}/{planned} points", _left_words(left)
     cost = _cost_words(state, now)
     if most is not None and len(f"{words}, at most {most}  {left_words}") + 12 < width:

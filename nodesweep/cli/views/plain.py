@@ -97,17 +97,17 @@ class PlainLines:
 
     def interrupt(self, words: str, again: str) -> None:
         """Report Ctrl-C at once."""
-        write_at_once(self._stream, f"nodesweep: {words}. {again}")
+        write_unbuffered(self._stream, f"nodesweep: {words}. {again}")
 
     def abandon(self, words: str) -> None:
         """Report the abrupt end; there is no terminal state to restore."""
-        write_at_once(self._stream, f"nodesweep: {words}")
+        write_unbuffered(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
         """Do nothing; there is nothing to tidy up."""
 
 
-def write_at_once(stream: IO[str], line: str) -> None:
+def write_unbuffered(stream: IO[str], line: str) -> None:
     """Write a line from a signal handler, bypassing the stream's buffer, which may be in use."""
     with suppress(OSError, ValueError):  # the reader is gone, or the stream is not a file
         os.write(stream.fileno(), f"{line}\n".encode(errors="replace"))

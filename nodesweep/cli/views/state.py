@@ -72,7 +72,7 @@ class PointState:
         return self.letter, self.nodes, self.repeat
 
     @property
-    def is_check(self) -> bool:
+    def is_validation_run(self) -> bool:
         """True for a whole run that validates what is projected."""
         return validates(self.kind)
 
@@ -187,7 +187,7 @@ class RunState:
         known_so_far = "; ".join(each["brief"] for each in facts["answers"])
         self.decision = event.text + (f". So far: {known_so_far}" if known_so_far else "")
         for check in asked:
-            if check.is_check:  # only its probes report a number of steps
+            if check.is_validation_run:  # only its probes report a number of steps
                 probes = (each for each in self.points if each.key[:2] == check.key[:2])
                 of = (each.steps for each in probes)
                 check.steps = next(filter(None, of), None)
@@ -282,7 +282,7 @@ class RunState:
         )
         return self.ended_usd + node_hours_usd / 3600
 
-    def ending_words(self, go_on: str | None) -> str:
+    def interrupt_text(self, resume_command: str | None) -> str:
         """Return what Ctrl-C stops and leaves running, and the command to resume or start again."""
         running = self._running()
         done = sum(point.state == "done" for point in list(self.points))
@@ -299,28 +299,28 @@ class RunState:
             words = f"ending; stopping {jobs}"
         if self.points:
             words += f"; {done} of {len(self.points)} points are done and kept"
-        then = self.next_command(go_on)
+        then = self.next_command(resume_command)
         return words if then is None else f"{words}. {then[0].upper()}{then[1:]}"
 
-    def next_command(self, go_on: str | None) -> str | None:
+    def next_command(self, resume_command: str | None) -> str | None:
         """Return how to resume an interrupted sweep, or start it again if it is not recorded yet.
 
         None if the command has no sweep.
         """
-        if self.sweep is None or go_on is None:
+        if self.sweep is None or resume_command is None:
             return None
         if self.is_recorded:
-            return f"resume with: {go_on} --resume {self.sweep}"
-        return f"start again with: {go_on}{' --detach' if self.is_detached else ''}"
+            return f"resume with: {resume_command} --resume {self.sweep}"
+        return f"start again with: {resume_command}{' --detach' if self.is_detached else ''}"
 
-    def again_words(self) -> str:
+    def second_interrupt_text(self) -> str:
         """Return what a second Ctrl-C does."""
         if self._running() or self.validation is not None:
             return LEAVES_JOBS
         left = " and leaves the build running" if self.builds else ""
         return f"Ctrl-C again exits at once{left}"
 
-    def ended_at_once_words(self, go_on: str | None) -> str:
+    def aborted_text(self, resume_command: str | None) -> str:
         """Return what a second Ctrl-C may have left running."""
         words = "exited at once"
         if self.validation is not None:
@@ -329,7 +329,7 @@ class RunState:
             words += f"; jobs may still be running: stop them with `nodesweep stop {self.sweep}`"
         elif self.builds:
             words += "; the image build may still be running"
-        then = self.next_command(go_on)
+        then = self.next_command(resume_command)
         if then is None:
             return words
         return f"{words}, or {then}" if self.is_recorded else f"{words}; {then}"

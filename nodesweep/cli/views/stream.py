@@ -43,31 +43,34 @@ class View(Protocol):
 
 
 @dataclass(frozen=True)
-class Look:
+class ViewOptions:
     """Options of how a command shows events.
 
     Attributes:
-        go_on: Command that resumes its sweep, without the sweep's id and --detach; None if it has
-            no sweep.
+        resume_command: Command that resumes its sweep, without the sweep's id and --detach; None if
+            it has no sweep.
     """
 
     log_format: LogFormat = "auto"
     verbose: bool = False
-    go_on: str | None = None
+    resume_command: str | None = None
     detach: bool = False
 
 
 def choose_view(
-    look: Look, stream: TextIO, state: RunState, environment: Mapping[str, str] = os.environ
+    options: ViewOptions,
+    stream: TextIO,
+    state: RunState,
+    environment: Mapping[str, str] = os.environ,
 ) -> View:
     """Return the view for a stream."""
-    if look.log_format == "json":
-        return JsonLines(stream, look.verbose)
-    if look.log_format == "auto" and is_drawn_on(stream, environment):
+    if options.log_format == "json":
+        return JsonLines(stream, options.verbose)
+    if options.log_format == "auto" and is_drawn_on(stream, environment):
         from nodesweep.cli.views.live import LiveView
 
-        return LiveView(stream, state, look.verbose)
-    return PlainLines(stream, look.verbose)
+        return LiveView(stream, state, options.verbose)
+    return PlainLines(stream, options.verbose)
 
 
 def is_drawn_on(stream: TextIO, environment: Mapping[str, str]) -> bool:
@@ -83,11 +86,11 @@ def is_drawn_on(stream: TextIO, environment: Mapping[str, str]) -> bool:
 class EventStream(logging.Handler):
     """A log handler that passes every event to the run's log, then to the view."""
 
-    def __init__(self, look: Look, stream: TextIO) -> None:
+    def __init__(self, options: ViewOptions, stream: TextIO) -> None:
         super().__init__()
-        self.state = RunState(is_detached=look.detach)
-        self.view = choose_view(look, stream, self.state)
-        self._go_on = look.go_on
+        self.state = RunState(is_detached=options.detach)
+        self.view = choose_view(options, stream, self.state)
+        self._resume_command = options.resume_command
         self._run_log = RunLog(self._show)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -101,7 +104,7 @@ class EventStream(logging.Handler):
 
     def _show(self, event: Event) -> None:
         if event.event not in _OTHERS_WORDS:
-            event = replace(event, text=as_typed(event.text, self._go_on))
+            event = replace(event, text=as_typed(event.text, self._resume_command))
         self._run_log.show(event)
         self.state.show(event)
         self.view.show(event)
@@ -109,17 +112,20 @@ class EventStream(logging.Handler):
     def announce(self, at_once: bool) -> None:
         """Report the first or second Ctrl-C; called in the signal handler."""
         if at_once:
-            self.view.abandon(as_typed(self.state.ended_at_once_words(self._go_on)))
+            self.view.abandon(as_typed(self.state.aborted_text(self._resume_command)))
             return
         try:
-            words, again = self.state.ending_words(self._go_on), self.state.again_words()
+            words, again = (
+                self.state.interrupt_text(self._resume_command),
+                self.state.second_interrupt_text(),
+            )
         except RuntimeError:  # another thread changed the state
             words, again = "ending", LEAVES_JOBS
         self.view.interrupt(words, again)
 
-    def say_end(self, error: BaseException) -> None:
+    def report_end(self, error: BaseException) -> None:
         """Report where the log is and how to resume, after a run that did not end well."""
-        then = self.state.next_command(self._go_on)
+        then = self.state.next_command(self._resume_command)
         if isinstance(error, KeyboardInterrupt) and then is not None:
             self._say("go-on", then)
         if self._run_log.path is not None:

@@ -53,7 +53,7 @@ class Deadline:
         return self.times(count).next_run_seconds
 
     @property
-    def asked(self) -> str:
+    def text(self) -> str:
         """The deadline in words."""
         limit, scope = format_seconds(self.limit_seconds), DEADLINE_SCOPE[self.clock]
         if self.clock == "submit_to_end":
@@ -197,9 +197,9 @@ def _reason(
     goals: RecommendationConfig,
     deadline: Deadline,
 ) -> str:
-    asked = deadline.asked
+    condition = deadline.text
     if goals.budget_usd_per_run is not None:
-        asked += f" for at most {format_usd(goals.budget_usd_per_run)}"
+        condition += f" for at most {format_usd(goals.budget_usd_per_run)}"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
     if chosen is not None:
         if not priced:
@@ -208,9 +208,11 @@ def _reason(
                 *notes,
             ]
         return sentence(
-            f"{nodes_text(chosen.nodes)} is the cheapest measured count that {asked}", *notes
+            f"{nodes_text(chosen.nodes)} is the cheapest measured count that {condition}", *notes
         )
-    return sentence(f"No measured count {asked}; {_nearest(measured, judged, deadline)}", *notes)
+    return sentence(
+        f"No measured count {condition}; {_nearest(measured, judged, deadline)}", *notes
+    )
 
 
 def _nearest(
@@ -218,7 +220,7 @@ def _nearest(
 ) -> str:
     """Return the count nearest to passing, and what it lacks."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
-    trained = [count for count in measured if count.counts or count.is_bounded]
+    trained = [count for count in measured if count.is_usable or count.is_bounded]
     in_time = [count for count in trained if verdicts[count.nodes]["deadline"].answer == "pass"]
     if in_time:
         nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))

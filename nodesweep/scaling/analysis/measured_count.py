@@ -46,7 +46,7 @@ class MeasuredCount:
         return "throughput_only" not in self.row.flags
 
     @property
-    def starved(self) -> bool:
+    def is_contended(self) -> bool:
         """True if its nodes were CPU-throttled or contended."""
         return "starved" in self.row.flags
 
@@ -58,12 +58,12 @@ class MeasuredCount:
     @property
     def is_unknown(self) -> bool:
         """True if its nodes were so contended that its time says nothing."""
-        return self.starved and not self.is_bounded
+        return self.is_contended and not self.is_bounded
 
     @property
-    def counts(self) -> bool:
+    def is_usable(self) -> bool:
         """True if a recommendation may be based on its time."""
-        return self.is_same_model and not self.starved
+        return self.is_same_model and not self.is_contended
 
 
 def is_bounded(row: SummaryRow) -> bool:

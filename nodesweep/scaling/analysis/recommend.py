@@ -34,7 +34,7 @@ from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
-    STARVED,
+    CONTENDED,
     JudgedCount,
     is_comparable,
     is_efficient,
@@ -74,9 +74,11 @@ def recommend(
     if len(measured) < 2:
         return None
     if measured[0].is_unknown:
-        return _none_for_starved(measured, goals, "all are compared with the baseline")
+        return _recommend_none_for_contended(measured, goals, "all are compared with the baseline")
     if any(count.is_unknown for count in measured) and _is_alone(measured):
-        return _none_for_starved(measured, goals, "no other count is left to compare with")
+        return _recommend_none_for_contended(
+            measured, goals, "no other count is left to compare with"
+        )
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
         return _unless_contended(answer, measured)
@@ -85,7 +87,7 @@ def recommend(
         answer = own(measured, goals)
     else:
         answer = _by_efficiency(measured, goals)
-    return _unless_contended(_unless_next_starved(answer, measured), measured)
+    return _unless_contended(_unless_next_contended(answer, measured), measured)
 
 
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
@@ -98,7 +100,7 @@ def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
     points = sorted(
         (rounded(count.seconds), rounded(count.usd), count.nodes)
         for count in measured_counts(rows)
-        if count.usd is not None and count.counts
+        if count.usd is not None and count.is_usable
     )
     front: list[int] = []
     best: tuple[float, float] | None = None
@@ -147,7 +149,7 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
     """Return the function that judges a count; at the baseline E is 1 and D does not apply."""
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
-    times = [(rounded(count.seconds), count) for count in measured if count.counts]
+    times = [(rounded(count.seconds), count) for count in measured if count.is_usable]
 
     def judge(count: MeasuredCount) -> JudgedCount:
         return judged_count(
@@ -181,7 +183,7 @@ def _next_efficient(
     """
     if len(eligible) != 1:
         return eligible[-2] if eligible else None
-    others = [count for count in measured if count is not eligible[0] and count.counts]
+    others = [count for count in measured if count is not eligible[0] and count.is_usable]
     return max(others, key=lambda count: (rounded(count.efficiency_low), count.nodes), default=None)
 
 
@@ -247,7 +249,7 @@ def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
     return sum(not count.is_unknown for count in measured) < 2
 
 
-def _none_for_starved(
+def _recommend_none_for_contended(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
     """Return a recommendation without a choice for the reason `why`."""
@@ -255,37 +257,39 @@ def _none_for_starved(
         measured,
         goals,
         lambda count: (
-            STARVED if count.is_unknown else "there is no reliable node count to compare with"
+            CONTENDED if count.is_unknown else "there is no reliable node count to compare with"
         ),
         _why_none(measured, why),
     )
 
 
-def _unless_next_starved(
-    answer: Recommendation, measured: Sequence[MeasuredCount]
+def _unless_next_contended(
+    recommendation: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
     """Drop the choice if the next larger count was too contended, since that may well be better.
 
     Undecided counts in between are skipped.
     """
-    if answer.chosen is None:
-        return answer
-    chosen = answer.chosen.nodes
-    undecided = {each.nodes for each in answer.judged if each.answer == "undecided"}
+    if recommendation.chosen is None:
+        return recommendation
+    chosen = recommendation.chosen.nodes
+    undecided = {each.nodes for each in recommendation.judged if each.answer == "undecided"}
     larger = (count for count in measured if count.nodes > chosen)
     unknown = next(
         (count for count in larger if count.is_unknown or count.nodes not in undecided), None
     )
     if unknown is None or not unknown.is_unknown:
-        return answer
+        return recommendation
     this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: unknown")
     passes = [] if chosen == measured[0].nodes else [f"{nodes_text(chosen)} passed all limits"]
-    return answer.model_copy(
+    return recommendation.model_copy(
         update=dict(
             chosen=None,
             runner_up=None,
             between=(),
-            rejected=tuple(sorted([this, *answer.rejected], key=lambda choice: choice.nodes)),
+            rejected=tuple(
+                sorted([this, *recommendation.rejected], key=lambda choice: choice.nodes)
+            ),
             reason=_why_none(
                 measured,
                 f"without them it is unknown whether more than {nodes_text(chosen)} pay off",
@@ -295,28 +299,31 @@ def _unless_next_starved(
     )
 
 
-def _unless_contended(answer: Recommendation, measured: Sequence[MeasuredCount]) -> Recommendation:
+def _unless_contended(
+    recommendation: Recommendation, measured: Sequence[MeasuredCount]
+) -> Recommendation:
     """Drop the choice if contended times leave several; the sentence names them with reasons."""
-    nodes = answer.between
+    nodes = recommendation.between
     if not nodes:
-        return answer
-    if answer.chosen is not None:
+        return recommendation
+    if recommendation.chosen is not None:
         question = f"between {join_words(nodes)} nodes"
     else:
         of = nodes_text(nodes[0]) if len(nodes) == 1 else f"any of {join_words(nodes)} nodes"
         question = f"whether {of} can be recommended"
     open_ = [
         f"at {nodes_text(each.nodes)}, {' and '.join(each.problems) or 'it may be the cheapest'}"
-        for each in answer.judged
-        if each.nodes in nodes and (answer.chosen is None or each.nodes != answer.chosen.nodes)
+        for each in recommendation.judged
+        if each.nodes in nodes
+        and (recommendation.chosen is None or each.nodes != recommendation.chosen.nodes)
     ]
-    rejected = list(answer.rejected)
-    if answer.chosen is not None:
-        others = [each for each in nodes if each != answer.chosen.nodes]
+    rejected = list(recommendation.rejected)
+    if recommendation.chosen is not None:
+        others = [each for each in nodes if each != recommendation.chosen.nodes]
         may = nodes_text(others[0]) if len(others) == 1 else f"{join_words(others)} nodes"
-        this = Choice(nodes=answer.chosen.nodes, reason=f"{may} may be better: undecided")
+        this = Choice(nodes=recommendation.chosen.nodes, reason=f"{may} may be better: undecided")
         rejected = sorted([this, *rejected], key=lambda choice: choice.nodes)
-    return answer.model_copy(
+    return recommendation.model_copy(
         update=dict(
             chosen=None,
             runner_up=None,

@@ -55,7 +55,7 @@ class Metered(Protocol):
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedCount:
     """A count at which every node did all of the work.
 
     `never_connected`: no sample saw a connection between its nodes; False if there were no samples.
@@ -67,24 +67,34 @@ class Repeated:
     never_connected: bool
 
 
-def find_repeated(rows: Sequence[SummaryRow], points: Sequence[Metered]) -> tuple[Repeated, ...]:
+def find_repeated(
+    rows: Sequence[SummaryRow], points: Sequence[Metered]
+) -> tuple[RepeatedCount, ...]:
     """Return the counts whose work was repeated, ascending; `points` has the runs of the rows."""
     measured = measured_counts(rows)
     found = []
     for count in measured[1:]:
         base = measured[0]
-        looks = [
+        connection_flags = [
             point.utilisation[CONNECTED]
             for point in points
             if point.used and point.nodes == count.nodes and CONNECTED in point.utilisation
         ]
         ratio = _cpu_ratio(points, count.nodes, base.nodes, count.seconds / base.seconds)
-        if "world_size_unconfirmed" not in count.row.flags or any(looks) or ratio is None:
+        if (
+            "world_size_unconfirmed" not in count.row.flags
+            or any(connection_flags)
+            or ratio is None
+        ):
             continue
         expected = count.nodes / base.nodes
         time_share = count.seconds / base.seconds
         if time_share >= _LEAST_TIME_SHARE and abs(ratio / expected - 1) <= _CPU_MARGIN:
-            found.append(Repeated(count.nodes, time_share, ratio, never_connected=bool(looks)))
+            found.append(
+                RepeatedCount(
+                    count.nodes, time_share, ratio, never_connected=bool(connection_flags)
+                )
+            )
     return tuple(found)
 
 
@@ -108,7 +118,7 @@ def recommend_none_for_repeated(
     )
 
 
-def _reason(repeated: Sequence[Repeated], base_nodes: int) -> str:
+def _reason(repeated: Sequence[RepeatedCount], base_nodes: int) -> str:
     is_seen = all(each.never_connected for each in repeated)
     at = join_words(each.nodes for each in repeated)
     times = join_words(format_percent(each.time_share) for each in repeated)

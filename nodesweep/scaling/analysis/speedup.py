@@ -41,7 +41,7 @@ from nodesweep.scaling.analysis.sources import (
     seconds_per_sample,
     train_seconds_on,
 )
-from nodesweep.scaling.outcome.attainment import is_disturbed, least_time_share, soundness
+from nodesweep.scaling.outcome.attainment import is_contended, least_time_share, soundness
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 T = TypeVar("T")
@@ -237,18 +237,18 @@ def _group(
     for outcome in outcomes:
         by_nodes.setdefault(outcome.nodes, []).append(outcome)
     return [
-        _Group(nodes, _without_disturbed([_run(outcome, clock, metric_source) for outcome in at]))
+        _Group(nodes, _without_contended([_run(outcome, clock, metric_source) for outcome in at]))
         for nodes, at in sorted(by_nodes.items())
     ]
 
 
-def _without_disturbed(attempts: Sequence[Run]) -> list[Run]:
+def _without_contended(attempts: Sequence[Run]) -> list[Run]:
     """Leave out contended runs if a node count has others, else all but the least contended.
 
     The least contended one of each repeat is kept (docs/method.md, "Attainment").
     """
-    disturbed = [each for each in attempts if each.used and is_disturbed(each.outcome)]
-    is_alone = len(disturbed) == sum(each.used for each in attempts)
+    contended = [each for each in attempts if each.used and is_contended(each.outcome)]
+    is_alone = len(contended) == sum(each.used for each in attempts)
     best: dict[int, Run] = {}
     for each in attempts:
         other = best.get(each.outcome.repeat)
@@ -259,7 +259,7 @@ def _without_disturbed(attempts: Sequence[Run]) -> list[Run]:
             used=is_alone and each is best[each.outcome.repeat],
             trained=each is best[each.outcome.repeat],
         )
-        if any(each is one for one in disturbed)
+        if any(each is one for one in contended)
         else each
         for each in attempts
     ]
@@ -315,7 +315,9 @@ def _row(
     used_runs = [run for run in runs if run.used]
     # Failed attempts give the batch of a point without used runs.
     known = used or group.outcomes
-    world = None if _is_world_unknown(group) else _agreed(outcome.world_size for outcome in known)
+    world = (
+        None if _is_world_unknown(group) else _common_value(outcome.world_size for outcome in known)
+    )
     seconds = clocks.train.seconds
     to_target = [run.seconds_to_target for run in used_runs]
     return SummaryRow(
@@ -326,27 +328,29 @@ def _row(
         n_projected=sum(outcome.projection is not None for outcome in used),
         projection_error_seconds=_largest_error(used),
         world_size=world,
-        global_batch_size=_agreed(outcome.global_batch_size for outcome in known),
-        per_replica_batch_size=_agreed(outcome.per_replica_batch_size for outcome in known),
-        learning_rate=_agreed(outcome.learning_rate for outcome in known),
+        global_batch_size=_common_value(outcome.global_batch_size for outcome in known),
+        per_replica_batch_size=_common_value(outcome.per_replica_batch_size for outcome in known),
+        learning_rate=_common_value(outcome.learning_rate for outcome in known),
         clocks=clocks,
         accelerator_efficiency=(
             None
             if not (alone and world and seconds and clocks.train.speedup)
             else alone / (world * seconds)
         ),
-        steady_step_seconds=_middle(map(STEP_SECONDS[steps], used)),
-        startup_seconds=_middle(map(_startup_seconds, used)),
-        data_wait_share=_middle(outcome.metric_number("data_wait_share") for outcome in used),
+        steady_step_seconds=_median_or_none(map(STEP_SECONDS[steps], used)),
+        startup_seconds=_median_or_none(map(_startup_seconds, used)),
+        data_wait_share=_median_or_none(
+            outcome.metric_number("data_wait_share") for outcome in used
+        ),
         phases=_phases(used),
-        epochs=_middle(outcome.metric_number("epochs") for outcome in used),
-        seconds_to_target=None if None in to_target else _middle(to_target),
+        epochs=_median_or_none(outcome.metric_number("epochs") for outcome in used),
+        seconds_to_target=None if None in to_target else _median_or_none(to_target),
         costs=_costs([run.whole_run_costs for run in used_runs]),
         cost_spread=_cost_spread(runs),
         final_metric=group.metric,
         parity=verdict,
         least_time_share=(
-            least_time_share(used) if any(is_disturbed(outcome) for outcome in used) else None
+            least_time_share(used) if any(is_contended(outcome) for outcome in used) else None
         ),
         flags=(),
     )
@@ -359,7 +363,7 @@ def _flags(
     flags: list[Flag] = []
     if _is_world_unknown(group):
         flags.append("world_size_unconfirmed")
-    if any(is_disturbed(outcome) for outcome in group.used):
+    if any(is_contended(outcome) for outcome in group.used):
         flags.append("starved")
     if train.seconds is None or train.efficiency is None:
         return tuple(flags)
@@ -411,7 +415,8 @@ def _largest_error(used: Sequence[JobOutcome]) -> float | None:
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """Return the median of each cost over the used runs; None for a target that not all reached."""
     medians = {
-        name: _middle(getattr(costs, name) for costs in each) for name in RunCosts.model_fields
+        name: _median_or_none(getattr(costs, name) for costs in each)
+        for name in RunCosts.model_fields
     }
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
@@ -436,7 +441,7 @@ def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClock
         if (
             group.nodes == 1
             and group.used
-            and _agreed(outcome.world_size for outcome in group.used) == 1
+            and _common_value(outcome.world_size for outcome in group.used) == 1
         ):
             return clocks[1].train.seconds
     return None
@@ -462,12 +467,12 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _middle(values: Iterable[float | None]) -> float | None:
+def _median_or_none(values: Iterable[float | None]) -> float | None:
     known = _known(values)
     return statistics.median(known) if known else None
 
 
-def _agreed(values: Iterable[T | None]) -> T | None:
+def _common_value(values: Iterable[T | None]) -> T | None:
     """Return the value on which all known ones agree, or None."""
     known = {value for value in values if value is not None}
     return known.pop() if len(known) == 1 else None

@@ -18,12 +18,12 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.formats import (
-    counted,
     format_percent,
     format_ratio,
     format_usd,
     join_words,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.report_part import Part
 
@@ -124,7 +124,7 @@ def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
     time to compare with any limit.
     """
     known = tuple(verdict for verdict in verdicts if verdict is not None)
-    known = tuple(verdict for verdict in known if verdict.reason == STARVED) or known
+    known = tuple(verdict for verdict in known if verdict.reason == CONTENDED) or known
     answers = {verdict.answer for verdict in known}
     worst: Answer = next((each for each in _WORST_FIRST if each in answers), "pass")
     return JudgedCount(nodes=nodes, answer=worst, verdicts=known)
@@ -171,7 +171,7 @@ def _runs_text(needed: Sequence[MoreRuns]) -> str:
         by_runs.setdefault(each.runs, []).append(each.nodes)
     texts = []
     for index, (runs, nodes) in enumerate(by_runs.items()):
-        what = str(runs) if index else counted(runs, "more run")
+        what = str(runs) if index else pluralize(runs, "more run")
         texts.append(f"{what}{' each' if len(nodes) > 1 else ''} at {_at(nodes)}")
     return join_words(texts)
 
@@ -187,7 +187,7 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
     It is failed if it did not train the baseline's model, and undecided if its nodes were
     CPU-throttled or contended, which as many sound runs would decide.
     """
-    if count.is_same_model and not count.starved:
+    if count.is_same_model and not count.is_contended:
         return None
     return Verdict(
         criterion="comparable",
@@ -195,7 +195,7 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
         value=None,
         limit=None,
         interval=None,
-        reason=STARVED if count.is_same_model else _UNLIKE_BASELINE,
+        reason=CONTENDED if count.is_same_model else _UNLIKE_BASELINE,
         more_runs=(more_runs(count, count.row.n),) if count.is_same_model else (),
     )
 
@@ -421,7 +421,7 @@ _UNLIKE_BASELINE = (
     "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
     " a time-to-train"
 )
-STARVED = "its nodes were contended, so its time is not a measurement"
+CONTENDED = "its nodes were contended, so its time is not a measurement"
 
 
 def just(shown: str, limit: str) -> str:

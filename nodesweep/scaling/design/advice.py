@@ -28,7 +28,13 @@ from nodesweep.scaling.analysis.verdicts import (
 )
 from nodesweep.scaling.design.base import CountAnswer, Judged, Point, Progress
 from nodesweep.scaling.design.sequential import ZONE, Sequential
-from nodesweep.scaling.formats import counted, format_percent, format_ratio, join_words, nodes_text
+from nodesweep.scaling.formats import (
+    format_percent,
+    format_ratio,
+    join_words,
+    nodes_text,
+    pluralize,
+)
 
 
 def recommend_sequential(
@@ -76,7 +82,9 @@ def recommend_sequential(
     )
 
 
-def spared(config: BenchmarkConfig, progress: Progress, made: Collection[Point]) -> Iterator[str]:
+def skipped_run_notes(
+    config: BenchmarkConfig, progress: Progress, made: Collection[Point]
+) -> Iterator[str]:
     """Yield caveats on the runs that the sequential design skipped.
 
     `made` are the points that were run, including those from an earlier run of the sweep that the
@@ -90,7 +98,7 @@ def spared(config: BenchmarkConfig, progress: Progress, made: Collection[Point])
     )
     if kept := set(made) - set(progress.points):
         yield (
-            f"{counted(len(kept), 'run')} from an earlier attempt, at "
+            f"{pluralize(len(kept), 'run')} from an earlier attempt, at "
             f"{join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that "
             "the design no longer requests: included in the times and the cost, but not used "
             "for decisions."

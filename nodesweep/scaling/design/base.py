@@ -38,7 +38,7 @@ RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
 def kind_of_job(sweep: SweepConfig, repeat: int) -> JobKind:
     """Return the kind of a job with this repeat number."""
-    if sweep.is_check(repeat):
+    if sweep.is_validation_run(repeat):
         return "check"
     return "probe" if sweep.ends_early(repeat) else "run"
 
@@ -59,7 +59,7 @@ class Attempt(NamedTuple):
     nodes: int
     repeat: int
     train_seconds: float | None
-    starved: bool
+    contended: bool
 
 
 @dataclass(frozen=True)

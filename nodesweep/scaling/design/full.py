@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nodesweep.scaling.design.base import Design
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost
-from nodesweep.scaling.formats import counted
+from nodesweep.scaling.formats import pluralize
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
@@ -21,4 +21,4 @@ class Full(Design):
         """Return the cost of as many repeats as the config's design makes at most."""
         repeats = config.sweep.arm_repeats
         usual = full_cost(config.sweep.node_counts, repeats) * len(config.instance_types)
-        return Estimate(f"full, {counted(repeats, 'repeat')}", DesignCost(usual, usual, usual))
+        return Estimate(f"full, {pluralize(repeats, 'repeat')}", DesignCost(usual, usual, usual))

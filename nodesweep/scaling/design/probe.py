@@ -16,11 +16,11 @@ from nodesweep.scaling.analysis.interval import MIN_REPEATS
 from nodesweep.scaling.design.base import Attempt, Check, Design, Measured, Progress
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost, reference_minutes
 from nodesweep.scaling.formats import (
-    counted,
     format_percent,
     format_seconds,
     join_words,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.t_distribution import t_quantile
@@ -59,7 +59,7 @@ class Probe(Design):
         points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
         if missing := tuple(point for point in points if point not in ended):
             return Progress(points, missing, (), "every node count is probed first")
-        nodes, reason = _checked_count(config, rows)
+        nodes, reason = _count_to_validate(config, rows)
         if nodes is None:
             return Progress(points, (), (), reason)
         check = (nodes, config.sweep.most_repeats)
@@ -82,13 +82,13 @@ class Probe(Design):
         The answer may have moved after the others were made. Of several runs at one count, the
         least contended one counts, then the latest.
         """
-        is_check = config.sweep.is_check
+        is_validation_run = config.sweep.is_validation_run
         latest: dict[int, JobOutcome] = {}
         outcomes = (run.outcome for run in runs)
         for outcome in sorted(outcomes, key=lambda each: (soundness(each), each.created_at or "")):
-            if is_check(outcome.repeat) and outcome.completed:
+            if is_validation_run(outcome.repeat) and outcome.completed:
                 latest[outcome.nodes] = outcome
-        asked = [nodes for nodes, repeat in progress.points if is_check(repeat)]
+        asked = [nodes for nodes, repeat in progress.points if is_validation_run(repeat)]
         found = [check for _, each in sorted(latest.items()) if (check := _compare(each, runs))]
         others = tuple(check for check in found if check.nodes not in asked)
         return next((check for check in found if check.nodes in asked), None), others
@@ -118,7 +118,7 @@ class Probe(Design):
         )
         spread = format_percent(STEP_NOISE)
         note = f"probes: {REFERENCE_STEPS:,} steps, which vary by {spread}; "
-        return Estimate(f"probe, {counted(sweep.arm_repeats, 'repeat')}", cost, note)
+        return Estimate(f"probe, {pluralize(sweep.arm_repeats, 'repeat')}", cost, note)
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
         """Yield what ends a job early and what makes its time known (docs/probe.md).
@@ -140,7 +140,9 @@ class Probe(Design):
             )
 
 
-def _checked_count(config: BenchmarkConfig, rows: Sequence[SummaryRow]) -> tuple[int | None, str]:
+def _count_to_validate(
+    config: BenchmarkConfig, rows: Sequence[SummaryRow]
+) -> tuple[int | None, str]:
     """Return (count to validate with a whole run, reason); None if there is none to validate."""
     timed = [row for row in rows if row.train.seconds is not None]
     if not any(row.n_projected for row in timed):
@@ -255,7 +257,7 @@ def _check_text(check: Check) -> str:
 def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
     if progress.next_points:
         return "the validation run was not made; continue with --resume"
-    if any(config.sweep.is_check(repeat) for _, repeat in progress.points):
+    if any(config.sweep.is_validation_run(repeat) for _, repeat in progress.points):
         return "the validation run did not complete, or gave no train time"
     return progress.reason
 

@@ -11,7 +11,7 @@ from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.design.base import Attempt, Point, Progress
 from nodesweep.scaling.design.registry import design_of
-from nodesweep.scaling.outcome.attainment import is_disturbed
+from nodesweep.scaling.outcome.attainment import is_contended
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 
@@ -38,7 +38,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
             run.outcome.nodes,
             run.outcome.repeat,
             run.train_seconds if run.used else None,
-            is_disturbed(run.outcome),
+            is_contended(run.outcome),
         )
         for run in runs
     ]
@@ -84,7 +84,7 @@ def _asked_by_report(config: BenchmarkConfig, report: ScalingReport) -> Iterable
             point.nodes,
             point.repeat,
             point.clocks.train_seconds if point.used else None,
-            is_disturbed(point),
+            is_contended(point),
         )
         for point in report.points
     ]

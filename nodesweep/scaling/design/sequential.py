@@ -71,13 +71,13 @@ class Limits:
     min_doubling_ratio: float
 
 
-def follow(
+def replay(
     times: Times,
     counts: Sequence[int],
     limits: Limits,
     max_repeats: int,
     not_comparable: Collection[int] = (),
-    starved: Collection[Point] = (),
+    contended: Collection[Point] = (),
 ) -> Progress:
     """Replay the design with the points that have ended, and return its progress.
 
@@ -91,10 +91,10 @@ def follow(
         max_repeats: The most runs of a count.
         not_comparable: Counts whose time is not that of training the baseline's model; they are run
             once and not evaluated.
-        starved: Points on CPU-throttled or contended nodes, whose times do not count.
+        contended: Points on CPU-throttled or contended nodes, whose times do not count.
     """
     design = _Design(
-        times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(starved)
+        times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(contended)
     )
     for step in design.steps():
         if missing := tuple(point for point in step.points if point not in times):
@@ -103,7 +103,7 @@ def follow(
     return Progress(design.points, (), design.answers, design.end)
 
 
-def run_through(
+def simulate_points(
     counts: Sequence[int],
     limits: Limits,
     max_repeats: int,
@@ -111,7 +111,7 @@ def run_through(
 ) -> tuple[Point, ...]:
     """Return all points of a simulated sweep whose runs at N nodes take seconds_of(N).
 
-    seconds_of is called once per run. The points are those that successive follow() calls would ask
+    seconds_of is called once per run. The points are those that successive replay() calls would ask
     for, without a replay for each.
     """
     times: dict[Point, float] = {}
@@ -141,10 +141,14 @@ class _Design:
         limits: Limits,
         max_repeats: int,
         not_comparable: frozenset[int],
-        starved: frozenset[Point],
+        contended: frozenset[Point],
     ) -> None:
         self.times, self.counts, self.limits = times, counts, limits
-        self.max_repeats, self.not_comparable, self.starved = max_repeats, not_comparable, starved
+        self.max_repeats, self.not_comparable, self.contended = (
+            max_repeats,
+            not_comparable,
+            contended,
+        )
         self.planned = dict.fromkeys(counts, 0)
         self.measured = _Measured(counts)
         self.ended: list[_Look] = []
@@ -177,8 +181,8 @@ class _Design:
     def steps(self) -> Iterator[_Step]:
         """Yield a step each time that points are asked for."""
         yield from self.ask(self.counts, lambda: "every node count is run once first")
-        yield from self.replace_starved()
-        if self._is_starved(self.counts[0]):
+        yield from self.replace_contended()
+        if self._is_contended(self.counts[0]):
             self.end = f"nodes were contended in every run of {nodes_text(self.counts[0])}"
             return
         timed = [nodes for nodes in self.counts if self.measured.logs[nodes]]
@@ -195,7 +199,7 @@ class _Design:
                 return
             self.end = f"no node count larger than {nodes_text(timed[0])} is known to pass"
 
-    def replace_starved(self) -> Iterator[_Step]:
+    def replace_contended(self) -> Iterator[_Step]:
         """Take the next recorded run of each count all of whose runs so far were contended.
 
         Sweeps have such runs if they predate the repeats of contended runs in
@@ -204,12 +208,12 @@ class _Design:
         while add := [
             nodes
             for nodes in self.counts
-            if self._is_starved(nodes) and (nodes, self.planned[nodes] + 1) in self.times
+            if self._is_contended(nodes) and (nodes, self.planned[nodes] + 1) in self.times
         ]:
             yield from self.ask(add, str)
 
-    def _is_starved(self, nodes: int) -> bool:
-        return (nodes, self.planned[nodes]) in self.starved
+    def _is_contended(self, nodes: int) -> bool:
+        return (nodes, self.planned[nodes]) in self.contended
 
     def look_at(self, group: _Comparisons) -> Iterator[_Step]:
         """Repeat the runs that the target's limits compare until every limit is answered.
@@ -228,7 +232,7 @@ class _Design:
                 last = judge(group, self.measured, error / (number * (number + 1)), number)
             least = min(self.planned[nodes] for nodes in group.repeated)
             is_lost = bool(added) and not any(
-                self.times.get(point) or point in self.starved for point in added
+                self.times.get(point) or point in self.contended for point in added
             )
             if last.answer != "undecided" or least >= self.max_repeats or is_lost:
                 self.ended.append(last)
@@ -420,7 +424,7 @@ def sequential_cost(
     generator = random.Random(1)
 
     def hours(draw: Callable[[], float]) -> float:
-        points = run_through(
+        points = simulate_points(
             counts, limits, max_repeats, lambda nodes: minutes[nodes] * math.exp(draw())
         )
         return sum(node_minutes[nodes] for nodes, _ in points) / 60
@@ -441,22 +445,22 @@ class Sequential(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Return the progress by follow().
+        """Return the progress by replay().
 
         Times that include start-up give no ratios, so none are used (docs/method.md, "Clocks").
         """
         has_ratios = any(row.train.efficiency is not None for row in rows)
         times: dict[Point, float | None] = {}
-        for nodes, repeat, seconds, starved in attempts:
+        for nodes, repeat, seconds, contended in attempts:
             if times.get((nodes, repeat)) is None:
-                times[nodes, repeat] = seconds if has_ratios and not starved else None
+                times[nodes, repeat] = seconds if has_ratios and not contended else None
         without_cpu = {
             (each.nodes, each.repeat)
             for each in attempts
-            if each.starved and times[each.nodes, each.repeat] is None
+            if each.contended and times[each.nodes, each.repeat] is None
         }
         goals = config.report.recommendation
-        return follow(
+        return replay(
             times,
             config.sweep.node_counts,
             Limits(goals.min_efficiency, goals.min_doubling_ratio),
@@ -490,10 +494,10 @@ class Sequential(Design):
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
         """Return caveats on the runs that the design skipped, then the general ones."""
-        from nodesweep.scaling.design.advice import spared
+        from nodesweep.scaling.design.advice import skipped_run_notes
 
         made = {(each.nodes, each.repeat) for each in measured.outcomes}
-        return (*spared(measured.config, measured.progress, made), *general)
+        return (*skipped_run_notes(measured.config, measured.progress, made), *general)
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost of up to as many repeats as the config's design makes at most."""

@@ -33,7 +33,7 @@ from nodesweep.scaling.fits.laws import (
     solve,
 )
 from nodesweep.scaling.fits.models import Extrapolation, Law, LawFit, Verdict
-from nodesweep.scaling.formats import counted, format_percent, join_words, nodes_text
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text, pluralize
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
@@ -42,7 +42,7 @@ MAX_MORE_RUNS = 50
 LACK_OF_FIT_LEVEL = 0.01
 """Significance level of the F test that rejects a law."""
 _MAX_EXPONENT = 200.0  # cap of an exponent; anything larger is unsupported anyway
-_WHAT_WOULD = "a prediction needs"
+_REQUIRED_MEASUREMENTS = "a prediction needs"
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def extrapolate(
     if not len(sample.nodes):
         return _not_supported(None, "no points")
     nodes = EXTRAPOLATION_FACTOR * int(sample.nodes[-1])
-    if (why := _why_not_asked(ranked, nodes, steps_ratio)) is not None:
+    if (why := _no_prediction_reason(ranked, nodes, steps_ratio)) is not None:
         return _not_supported(nodes, why)
     noise = run_noise(runs)
     if noise is None:
@@ -174,7 +174,7 @@ def extrapolate(
         return _not_supported(
             nodes,
             "the runs of each node count took exactly the same time, so the noise of a run is "
-            f"unknown; {_WHAT_WOULD} unrounded times of separate runs",
+            f"unknown; {_REQUIRED_MEASUREMENTS} unrounded times of separate runs",
         )
     beyond = predict_by_law(ranked, sample, steps_ratio, noise, nodes)
     known = [fit.law for fit in ranked if fit.identifiable.value and fit.law not in beyond.rejected]
@@ -184,7 +184,7 @@ def extrapolate(
         return _not_supported(
             nodes,
             f"the measured times do not follow {rejected} within the noise of their runs (F "
-            f"test, 1%); {_WHAT_WOULD} runs on {nodes_text(nodes)}",
+            f"test, 1%); {_REQUIRED_MEASUREMENTS} runs on {nodes_text(nodes)}",
         )
     best = known[0]
     excess = margin_of_error(interval, beyond.seconds[best]) / math.log1p(MAX_MARGIN_OF_ERROR)
@@ -192,8 +192,9 @@ def extrapolate(
         return _not_supported(
             nodes,
             f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} "
-            f"uncertain by more than {format_percent(MAX_MARGIN_OF_ERROR)}; {_WHAT_WOULD} "
-            f"{_what_would(nodes, excess, runs)}",
+            f"uncertain by more than {format_percent(MAX_MARGIN_OF_ERROR)}; "
+            f"{_REQUIRED_MEASUREMENTS} "
+            f"{_required_measurement(nodes, excess, runs)}",
         )
     return Extrapolation(
         nodes=nodes,
@@ -216,12 +217,13 @@ def _not_supported(nodes: int | None, reason: str) -> Extrapolation:
     )
 
 
-def _why_not_asked(
+def _no_prediction_reason(
     ranked: Sequence[LawFit], nodes: int, steps_ratio: Mapping[int, float]
 ) -> str | None:
     """Return the reason why no law can make a prediction, or None."""
     more_counts = (
-        f"{_WHAT_WOULD} further node counts, each with {MIN_REPEATS} runs or more, or runs on "
+        f"{_REQUIRED_MEASUREMENTS} further node counts, each with {MIN_REPEATS} runs or more, or "
+        f"runs on "
         f"{nodes_text(nodes)}"
     )
     if not ranked:
@@ -234,12 +236,12 @@ def _why_not_asked(
     if nodes not in steps_ratio and any(fit.law == "ring" for fit in ranked):
         return (
             f"ring gives no prediction: the number of optimizer steps at {nodes_text(nodes)} is "
-            f"unknown; {_WHAT_WOULD} a batch policy"
+            f"unknown; {_REQUIRED_MEASUREMENTS} a batch policy"
         )
     return None
 
 
-def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
+def _required_measurement(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
     """Return the measurement that would support a prediction.
 
     More runs, if a sensible number would be enough, else runs at the count itself. The margin of
@@ -251,7 +253,7 @@ def _what_would(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> s
     there = f"runs on {nodes_text(nodes)}"
     if more > MAX_MORE_RUNS:
         return there
-    return f"about {counted(more, 'more run')} per node count that vary as these do, or {there}"
+    return f"about {pluralize(more, 'more run')} per node count that vary as these do, or {there}"
 
 
 def _reason(

@@ -28,7 +28,7 @@ from nodesweep.scaling.fits.laws import (
     solve,
 )
 from nodesweep.scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
-from nodesweep.scaling.formats import counted, join_words
+from nodesweep.scaling.formats import join_words, pluralize
 
 EXTRA_POINTS = 2  # node counts beyond the number of parameters for a law to be identifiable
 
@@ -107,7 +107,7 @@ def _fit_or_reason(
     """Return the law's fit, or the reason why it is left out."""
     points, parameters = len(sample.nodes), len(spec.symbols)
     if points < parameters:
-        return f"{counted(points, 'point')} for {parameters} parameters"
+        return f"{pluralize(points, 'point')} for {parameters} parameters"
     if spec.law == "ring":
         ratios = _measured_ratios(sample, steps_ratio)
         if isinstance(ratios, str):
@@ -169,7 +169,7 @@ def _parameters(
             no_interval = f"it lies on its bound {value:g}, where the covariance is not valid"
         elif half_widths is None:
             no_interval = (
-                f"{counted(len(sample.nodes), 'point')} for {len(values)} parameters leave no"
+                f"{pluralize(len(sample.nodes), 'point')} for {len(values)} parameters leave no"
                 " spread to judge by"
             )
         else:
@@ -220,7 +220,7 @@ def _leave_one_out_error(spec: LawSpec, sample: Sample) -> float | None:
 
 def _identifiable(points: int, parameters: tuple[Parameter, ...]) -> Verdict:
     needed = len(parameters) + EXTRA_POINTS
-    few = f"{counted(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
+    few = f"{pluralize(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
     problems = [few] if points < needed else []
     problems += [
         f"{each.name} lies on its bound {each.value:g}" for each in parameters if each.on_bound

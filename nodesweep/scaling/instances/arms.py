@@ -58,7 +58,7 @@ def lacks_memory(outcome: JobOutcome) -> bool:
     )
 
 
-def lost_to_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Arm, str]:
+def arms_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Arm, str]:
     """Return the arms that memory rules out, with reasons; none in a sweep of one type.
 
     A job that ran out of memory at N nodes rules out N and every smaller count of its type, where

@@ -126,7 +126,7 @@ def _own_judgements(
 ) -> dict[int, tuple[Verdict, ...]]:
     """Return each count's verdicts in the type's own recommendation if no goal decides."""
     own = recommend(rows, goals) if len(counts) > 1 and _has_no_goal(goals) else None
-    contended = {count.nodes for count in counts if count.starved}
+    contended = {count.nodes for count in counts if count.is_contended}
     if own is None:
         return {}
     return {each.nodes: each.verdicts for each in own.judged if each.nodes not in contended}
@@ -158,7 +158,7 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
     return next((row.final_metric for row in rows if row.final_metric is not None), None)
 
 
-def front_of(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
+def front_by_arm(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
     """Return for each arm with a known cost if it is on the front of train time and cost.
 
     An arm is on the front if no other arm dominates it: is not worse in either and better in one.
@@ -189,25 +189,21 @@ def _is_sound(each: JudgedArm) -> bool:
     )
 
 
-def beaten_for_sure(arms: Sequence[JudgedArm]) -> set[Arm]:
+def surely_dominated(arms: Sequence[JudgedArm]) -> set[Arm]:
     """Return the arms that another one dominates with its whole intervals of time and cost."""
     return {
         each.arm
         for each in arms
         if any(
-            _lies_below(
-                other.count.row.train.seconds_interval, each.count.row.train.seconds_interval
-            )
-            and _lies_below(
-                other.count.row.cost_spread.interval, each.count.row.cost_spread.interval
-            )
+            _is_below(other.count.row.train.seconds_interval, each.count.row.train.seconds_interval)
+            and _is_below(other.count.row.cost_spread.interval, each.count.row.cost_spread.interval)
             for other in arms
             if _is_sound(other)
         )
     }
 
 
-def _lies_below(one: Interval | None, other: Interval | None) -> bool:
+def _is_below(one: Interval | None, other: Interval | None) -> bool:
     return one is not None and other is not None and one.high < other.low
 
 
@@ -263,7 +259,7 @@ def _choose(
             by=by,
             reason=sentence(_NONE[question], *why, *notes),
         )
-    alike = [each.arm.text for each in ranked[1:] if not _is_told_apart(chosen, each, by)]
+    alike = [each.arm.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
         notes.append(f"{join_words(alike)} {verb} not distinguishable from it by the intervals")
@@ -302,7 +298,7 @@ def _nearest(arms: Collection[JudgedArm]) -> list[str]:
     return [f"at the fastest, {fastest.arm.text}, {' and '.join(fastest.judged.problems)}"]
 
 
-def _is_told_apart(one: JudgedArm, other: JudgedArm, by: Key) -> bool:
+def _is_distinguishable(one: JudgedArm, other: JudgedArm, by: Key) -> bool:
     """Return True if the intervals do not overlap or, without intervals, the values differ."""
     if by == "cost":
         first, second = one.count.row.cost_spread.interval, other.count.row.cost_spread.interval

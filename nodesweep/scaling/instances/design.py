@@ -19,8 +19,8 @@ from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
 from nodesweep.scaling.design.sequential import LEAST_SPREAD
-from nodesweep.scaling.formats import counted, format_seconds, format_usd, join_words
-from nodesweep.scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
+from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
+from nodesweep.scaling.instances.arms import Arm, arms_of, arms_out_of_memory, outcomes_by_type
 from nodesweep.scaling.instances.compare import choose_arms, judge_arms
 from nodesweep.scaling.instances.progress import SweepProgress, summarise_type
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -59,7 +59,7 @@ class Passes:
     later: tuple[tuple[Arm, int], ...] = ()
 
 
-def follow_passes(
+def replay_passes(
     runs: Runs,
     arms: Sequence[Arm],
     repeats: int,
@@ -181,9 +181,9 @@ def probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Swee
         for run in own_runs:
             known = runs.setdefault(Arm(name, run.outcome.nodes), {})
             known[run.outcome.repeat] = _sample(run) or known.get(run.outcome.repeat)
-    lost = lost_to_memory(config, outcomes)
+    lost = arms_out_of_memory(config, outcomes)
     goals, repeats = config.report.recommendation, config.sweep.repeats
-    passes = follow_passes(runs, arms_of(config), repeats, goals, lost)
+    passes = replay_passes(runs, arms_of(config), repeats, goals, lost)
     asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
     missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
     if missing:
@@ -209,7 +209,7 @@ def _pass_text(passes: Passes) -> str:
     if not passes.dropped:
         return f"pass {repeat}: no arm is known to be beaten"
     dropped = [f"{arm.text} ({why})" for arm, why in passes.dropped.items()]
-    return f"pass {repeat}: {counted(len(dropped), 'arm')} dropped: {join_words(dropped)}"
+    return f"pass {repeat}: {pluralize(len(dropped), 'arm')} dropped: {join_words(dropped)}"
 
 
 def _check(

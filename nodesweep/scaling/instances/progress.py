@@ -18,8 +18,8 @@ from nodesweep.scaling.analysis.speedup import Run, summarise_runs
 from nodesweep.scaling.design.base import CountAnswer, Progress
 from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.registry import design_of
-from nodesweep.scaling.instances.arms import Arm, arms_of, lost_to_memory, outcomes_by_type
-from nodesweep.scaling.outcome.attainment import is_disturbed
+from nodesweep.scaling.instances.arms import Arm, arms_of, arms_out_of_memory, outcomes_by_type
+from nodesweep.scaling.outcome.attainment import is_contended
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
 
@@ -89,7 +89,7 @@ def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[
         asked = [Key(*arm, repeat) for arm in arms_of(config) for repeat in repeats]
     if not any(outcome.completed for outcome in outcomes):
         return asked
-    lost = lost_to_memory(config, outcomes)
+    lost = arms_out_of_memory(config, outcomes)
     return [key for key in asked if Arm(key.instance_type, key.nodes) not in lost]
 
 
@@ -98,9 +98,9 @@ def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Ke
     return {key for outcome in outcomes if outcome.completed and (key := key_of(config, outcome))}
 
 
-def keys_disturbed(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
+def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
     """Return the points all of whose completed runs were contended, with their latest attempt."""
-    sound = keys_done(config, [each for each in outcomes if not is_disturbed(each)])
+    sound = keys_done(config, [each for each in outcomes if not is_contended(each)])
     found: dict[Key, int] = {}
     for key in sorted(keys_done(config, outcomes) - sound):
         found[key] = max(each.attempt for each in outcomes if key_of(config, each) == key)
@@ -112,7 +112,7 @@ def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
 
     With several instance types, True if they prevent a verdict on any count of a type.
     """
-    if not keys_disturbed(config, outcomes):
+    if not contended_keys(config, outcomes):
         return False
     if config.sweep.instance_types is not None:
         return any(

@@ -14,20 +14,20 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.rows import SummaryRow
-from nodesweep.scaling.formats import counted, format_seconds, format_usd, join_words
+from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
 from nodesweep.scaling.instances.arms import (
     Arm,
     arms_of,
-    lost_to_memory,
+    arms_out_of_memory,
     outcomes_by_type,
     types_given_up,
 )
 from nodesweep.scaling.instances.compare import (
     JudgedArm,
-    beaten_for_sure,
     choose_arms,
-    front_of,
+    front_by_arm,
     judge_arms,
+    surely_dominated,
 )
 from nodesweep.scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
@@ -85,10 +85,10 @@ def analyse_sweep(
     }
     if not reports:
         raise ValueError(f"sweep {sweep_id}: nothing to report, since no job was accepted")
-    return _together(config, plan, outcomes, prices, reports), reports
+    return _combine_reports(config, plan, outcomes, prices, reports), reports
 
 
-def _together(
+def _combine_reports(
     config: BenchmarkConfig,
     plan: SweepPlan,
     outcomes: Sequence[JobOutcome],
@@ -138,10 +138,10 @@ def _arm_rows(
     judged: Sequence[JudgedArm],
 ) -> Iterator[ArmRow]:
     by_arm = {each.arm: each for each in judged}
-    front, beaten = front_of(judged), beaten_for_sure(judged)
+    front, beaten = front_by_arm(judged), surely_dominated(judged)
     progress = sweep_progress(config, outcomes)
     ruled_out = {} if progress is None else dict(progress.dropped)
-    ruled_out |= lost_to_memory(config, outcomes)
+    ruled_out |= arms_out_of_memory(config, outcomes)
     rows = {Arm(name, row.nodes): row for name, report in reports.items() for row in report.summary}
     for arm in arms_of(config):
         row, own = rows.get(arm), by_arm.get(arm)
@@ -201,7 +201,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
         )
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
-        text += f"; {failed} of {counted(jobs, 'job')} did not complete"
+        text += f"; {failed} of {pluralize(jobs, 'job')} did not complete"
     return text + "."
 
 
@@ -259,7 +259,7 @@ def _caveats(
             f"No price is known for {join_words(unpriced)}: compared by time alone, and left out "
             "of the time-cost front."
         )
-    lost = lost_to_memory(config, outcomes)
+    lost = arms_out_of_memory(config, outcomes)
     if lost:
         arms = join_words(arm.text for arm in lost)
         yield f"Memory rules out {arms}; a smaller batch per process may fit."

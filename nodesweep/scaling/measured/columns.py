@@ -52,7 +52,7 @@ def number(cell: str) -> float | None:
     return number(stripped)
 
 
-def positive(unit: str, bounds: tuple[float, float]) -> Reader:
+def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
     """Return a reader of numbers above zero within `bounds`."""
     low, high = bounds
 
@@ -65,7 +65,7 @@ def positive(unit: str, bounds: tuple[float, float]) -> Reader:
     return read
 
 
-def whole(maximum: int, required: bool = False) -> Reader:
+def whole_reader(maximum: int, required: bool = False) -> Reader:
     """Return a reader of whole numbers from 1; 2.0 is one."""
 
     def read(cell: str) -> int | None:
@@ -108,18 +108,18 @@ def text(cell: str) -> str | None:
 
 
 COLUMNS: dict[str, Reader] = {
-    "nodes": whole(_MAX_COUNT, required=True),
-    "train_seconds": positive("seconds", _SECONDS),
-    "samples_per_second": positive("samples per second", _SAMPLES_PER_SECOND),
-    "repeat": whole(_MAX_COUNT, required=True),
-    "billable_seconds": positive("seconds", _SECONDS),
-    "cost_usd": positive("USD", _USD),
+    "nodes": whole_reader(_MAX_COUNT, required=True),
+    "train_seconds": positive_reader("seconds", _SECONDS),
+    "samples_per_second": positive_reader("samples per second", _SAMPLES_PER_SECOND),
+    "repeat": whole_reader(_MAX_COUNT, required=True),
+    "billable_seconds": positive_reader("seconds", _SECONDS),
+    "cost_usd": positive_reader("USD", _USD),
     "instance_type": text,
     "region": text,
     "status": status,
     "batch_policy": batch_policy,
-    "global_batch_size": whole(_MAX_SAMPLES),
-    "world_size": whole(_MAX_COUNT),
+    "global_batch_size": whole_reader(_MAX_SAMPLES),
+    "world_size": whole_reader(_MAX_COUNT),
     "final_metric": number,
 }
 TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})
@@ -128,7 +128,7 @@ TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})
 def header_problems(names: Sequence[str]) -> list[str]:
     """List the problems of a header of these (lower-case) names."""
     problems = [
-        f"unknown column {shown(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
+        f"unknown column {quoted(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
         for name in names
         if name not in COLUMNS
     ]
@@ -164,7 +164,7 @@ def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
     return read_comma
 
 
-def shown(cell: str) -> str:
+def quoted(cell: str) -> str:
     """Return a cell quoted, with control characters escaped, cut where it is long."""
     return reprlib.repr(cell)
 

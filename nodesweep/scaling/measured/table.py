@@ -16,7 +16,7 @@ from nodesweep.scaling.measured.columns import (
     BadCell,
     Reader,
     header_problems,
-    shown,
+    quoted,
     with_decimal_comma,
 )
 from nodesweep.scaling.measured.text import Cells, MeasuredTableError, read_cells
@@ -87,7 +87,7 @@ def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
                 value = read(cell)
             except BadCell as error:
                 value = None
-                problems.append((line, f"{name} is {shown(cell)}; {error}"))
+                problems.append((line, f"{name} is {quoted(cell)}; {error}"))
             values[name].append(value)
     rows = DataFrame(values, index=cells.frame.index, columns=list(COLUMNS), dtype=object)
     rows = rows.drop(index=[line for line, _ in problems if line in rows.index])

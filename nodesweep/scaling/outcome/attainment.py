@@ -65,30 +65,25 @@ def attained_share(run: Metered) -> float | None:
     return None if percent is None else percent / 100
 
 
-def is_starved(run: Metered) -> bool:
+def is_contended(run: Metered) -> bool:
     """Return True if a node got less than LEAST_ATTAINED; False if unknown."""
     share = attained_share(run)
     return share is not None and share < LEAST_ATTAINED
 
 
-def is_disturbed(run: Metered) -> bool:
-    """Return True if something outside the job is known to have lengthened the run's time."""
-    return is_starved(run)
-
-
-def is_steady(runs: Iterable[Metered]) -> bool:
+def is_contention_steady(runs: Iterable[Metered]) -> bool:
     """Return True if two of these runs were contended and attained the same share.
 
     The cause persists, such as a job that itself needs nearly the whole machine, so another run
     would be as contended.
     """
-    shares = sorted(attained_share(run) or 0.0 for run in runs if is_starved(run))
+    shares = sorted(attained_share(run) or 0.0 for run in runs if is_contended(run))
     return any(round(more - less, 6) <= SAME_SHARE for less, more in pairwise(shares))
 
 
 def soundness(run: Metered) -> tuple[bool, float]:
     """Return a sort key that puts the least contended run last; undisturbed runs are equal."""
-    return (True, 1.0) if not is_disturbed(run) else (False, attained_share(run) or 0.0)
+    return (True, 1.0) if not is_contended(run) else (False, attained_share(run) or 0.0)
 
 
 def least_time_share(runs: Iterable[Metered]) -> float | None:
@@ -96,7 +91,7 @@ def least_time_share(runs: Iterable[Metered]) -> float | None:
 
     None if one was disturbed by an unknown amount.
     """
-    shares = [attained_share(run) if is_disturbed(run) else 1.0 for run in runs]
+    shares = [attained_share(run) if is_contended(run) else 1.0 for run in runs]
     known = [share for share in shares if share is not None]
     return min(known, default=None) if len(known) == len(shares) else None
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from nodesweep.configs.training import compile_metric
 from nodesweep.scaling.names import METRICS_FILE
 from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
-from nodesweep.scaling.outcome.metrics_values import dig
+from nodesweep.scaling.outcome.metrics_values import nested_value
 from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
-from nodesweep.scaling.outcome.projection import says_steps
+from nodesweep.scaling.outcome.projection import reports_steps
 
 NUMBERS = (
     "train_seconds",
@@ -128,7 +128,7 @@ def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool
 
     That is the train time, the number of processes or, in a probe, the steps of a whole run.
     """
-    if is_probe and not says_steps(metrics):
+    if is_probe and not reports_steps(metrics):
         return True
     world = metrics.get("world") if isinstance(metrics, Mapping) else None
     known = isinstance(world, Mapping) and world.get("world_size") is not None
@@ -147,7 +147,7 @@ def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] 
     It counts if metrics.json does not have it; the log then shows whether it is a whole number.
     """
     return any(
-        name in NUMBERS and dig(metrics, _IN_FILE.get(name, (name,))) is None
+        name in NUMBERS and nested_value(metrics, _IN_FILE.get(name, (name,))) is None
         for name in _definitions(description)
     )
 
@@ -189,10 +189,10 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
                 by_rank[name].pop(rank, None)  # keeps the latest line's value last
                 by_rank[name][rank] = value
                 if name == "world_size" and isinstance(value, float):
-                    worlds |= _whole(value)
+                    worlds |= _whole_number(value)
         matched = (matched or set()) | {name for name in missing if values[name]}
         for name in missing.keys() - matched:
-            likely[name].look_at(whole)
+            likely[name].consider(whole)
         for part, pattern in product(parts, _FRAMEWORKS):
             worlds.update(int(number) for number in pattern.findall(part))
         if start is None:
@@ -212,7 +212,7 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
         for metric in description.get("FinalMetricDataList") or ()
         if metric["MetricName"] in NUMBERS and math.isfinite(metric["Value"])
     }
-    worlds |= _whole(numbers.get("world_size", math.nan))
+    worlds |= _whole_number(numbers.get("world_size", math.nan))
     steady = [
         seconds
         for step, seconds in sorted({**steps, **dict.fromkeys(cut_steps)}.items())[_WARM_UP_STEPS:]
@@ -242,14 +242,14 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
     )
 
 
-def contradiction(planned: int, nodes: int, said: Mapping[str, Sequence[int]]) -> str | None:
+def contradiction(planned: int, nodes: int, confirmed: Mapping[str, Sequence[int]]) -> str | None:
     """Return why a job did not run with the `planned` number of processes; None if it did.
 
-    `said` has the numbers of processes by source.
+    `confirmed` has the numbers of processes by source.
     """
     others = [
         (number, source)
-        for source, numbers in said.items()
+        for source, numbers in confirmed.items()
         for number in numbers
         if number != planned
     ]
@@ -296,7 +296,7 @@ class _Nearest:
         self._likeness = 0
         self.unmatched = UnmatchedMetric(name, regex)
 
-    def look_at(self, line: str) -> None:
+    def consider(self, line: str) -> None:
         text = line.lower()
         likeness = sum(len(word) for word in self._words if word in text)
         if likeness and likeness >= self._likeness and _DIGIT.search(text.partition(": ")[2]):
@@ -344,7 +344,7 @@ def _matches(
     for text in texts:
         found: list[str | CutNumber | None] = []
         for match in pattern.finditer(text):
-            is_checked = len(found) < _MOST_CHECKED and _finite(match[1]) is not None
+            is_checked = len(found) < _MOST_CHECKED and _finite_number(match[1]) is not None
             word = cut_by(pattern, text, match) if is_checked else None
             if word is not None:
                 regex = pattern.pattern
@@ -359,13 +359,13 @@ def _numbers(values: Iterable[str | CutNumber | None]) -> list[float | CutNumber
     """Return the values that are finite numbers, as the platform reads them, or that are cut."""
     numbers: list[float | CutNumber] = []
     for value in values:
-        number = value if isinstance(value, CutNumber) else _finite(value)
+        number = value if isinstance(value, CutNumber) else _finite_number(value)
         if number is not None:
             numbers.append(number)
     return numbers
 
 
-def _finite(value: str | None) -> float | None:
+def _finite_number(value: str | None) -> float | None:
     try:
         number = float(value or "")
     except ValueError:
@@ -373,5 +373,5 @@ def _finite(value: str | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _whole(value: float) -> set[int]:
+def _whole_number(value: float) -> set[int]:
     return {int(value)} if math.isfinite(value) and value.is_integer() and value > 0 else set()

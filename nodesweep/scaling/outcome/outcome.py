@@ -24,18 +24,18 @@ from nodesweep.scaling.outcome.logged import (
     UnmatchedMetric,
     contradiction,
 )
-from nodesweep.scaling.outcome.metrics_values import dig, finite, positive
+from nodesweep.scaling.outcome.metrics_values import finite_or_none, nested_value, positive_or_none
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import (
+    ANY_PART,
     ASKED_BY,
     MOST_STEPS,
-    OF_ANY_PART,
     Projection,
+    partial_run_reason,
+    partial_run_steps,
     project,
-    steps_of,
+    unprojected_reason,
     whole_run_metrics,
-    why_part_is_no_time,
-    why_unprojected,
 )
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.secrets import hide_in_text
@@ -192,9 +192,9 @@ class JobOutcome:
     @property
     def final_metric(self) -> FinalMetric | None:
         """The metric at the end of the training, or None; a user's file may have a bare number."""
-        given = dig(self.metrics, ("final_metric",))
+        given = nested_value(self.metrics, ("final_metric",))
         parts = given if isinstance(given, dict) else {"value": given}
-        value = finite(parts.get("value"))
+        value = finite_or_none(parts.get("value"))
         if value is None:
             return None
         name, goal = (
@@ -204,11 +204,11 @@ class JobOutcome:
 
     def metric(self, *path: str) -> Any:
         """Return a raw value of metrics.json by its keys; None if a key is missing."""
-        return dig(self.metrics, path)
+        return nested_value(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
         """Return a number of metrics.json by its keys; None if a key is missing or is no number."""
-        return finite(dig(self.metrics, path))
+        return finite_or_none(nested_value(self.metrics, path))
 
     @property
     def validations(self) -> tuple[tuple[float, float], ...]:
@@ -216,7 +216,10 @@ class JobOutcome:
         given = self.metrics.get("validations") if isinstance(self.metrics, Mapping) else None
         entries = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
         read = (
-            (positive(dig(entry, ("elapsed_seconds",))), finite(dig(entry, ("value",))))
+            (
+                positive_or_none(nested_value(entry, ("elapsed_seconds",))),
+                finite_or_none(nested_value(entry, ("value",))),
+            )
             for entry in entries
         )
         return tuple(
@@ -229,10 +232,10 @@ class JobOutcome:
 
         That is so for lack of capacity and for internal errors of the platform.
         """
-        return may_pass(self.status, self.reason)
+        return is_retryable(self.status, self.reason)
 
 
-def may_pass(status: str, reason: str | None) -> bool:
+def is_retryable(status: str, reason: str | None) -> bool:
     """Return True if a job with this status and reason may end differently on another attempt."""
     return status == "Failed" and (reason or "").startswith(_TRANSIENT_FAILURES)
 
@@ -266,18 +269,18 @@ def read_outcome(
     environment = description.get("Environment") or {}
     projection = project(metrics, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
-    part = steps_of(metrics, numbers)
+    part = partial_run_steps(metrics, numbers)
     if part is not None:  # the time of a partial run is not a train time
         train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
         metrics = whole_run_metrics(metrics)
-        numbers = {name: numbers[name] for name in OF_ANY_PART if name in numbers}
+        numbers = {name: numbers[name] for name in ANY_PART if name in numbers}
     unprojected = None
     if projection is None and status == "Completed" and ASKED_BY in environment:
-        unprojected = why_unprojected(metrics, logged.numbers, environment.get(MOST_STEPS))
+        unprojected = unprojected_reason(metrics, logged.numbers, environment.get(MOST_STEPS))
         if unprojected is not None:
             train_seconds_by = {}
     elif projection is None and status == "Completed" and part is not None:
-        unprojected = why_part_is_no_time(part)
+        unprojected = partial_run_reason(part)
     reason = failure_reason(description)
     kind = platform_kind(description["TrainingJobArn"])
     world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
@@ -301,9 +304,9 @@ def read_outcome(
         program_error=failure.error,
         clocks=Clocks(
             submit_to_end_seconds=_submit_to_end(description),
-            billable_seconds=positive(description.get("BillableTimeInSeconds")),
+            billable_seconds=positive_or_none(description.get("BillableTimeInSeconds")),
             train_seconds=None if clock is None else train_seconds_by[clock],
-            steady_step_seconds=positive(dig(metrics, ("steady", "step_seconds"))),
+            steady_step_seconds=positive_or_none(nested_value(metrics, ("steady", "step_seconds"))),
         ),
         train_clock=clock,
         train_seconds_by=train_seconds_by,
@@ -320,10 +323,10 @@ def read_outcome(
         planned=planned,
         image_uri=(description.get("AlgorithmSpecification") or {}).get("TrainingImage"),
         region=description["TrainingJobArn"].split(":")[3] or None,
-        launcher=_text(dig(metrics, ("world", "launcher"))),
+        launcher=_text(nested_value(metrics, ("world", "launcher"))),
         output_uri=_output_uri(description),
         spot=description.get("EnableManagedSpotTraining") is True,
-        training_time_seconds=positive(description.get("TrainingTimeInSeconds")),
+        training_time_seconds=positive_or_none(description.get("TrainingTimeInSeconds")),
         keep_alive=bool(description["ResourceConfig"].get("KeepAlivePeriodInSeconds")),
         **warm_pool_facts(description),
         **{**point, **_reported(metrics), "world_size": world},
@@ -335,7 +338,9 @@ def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 
     Only a learning rate may be a fraction.
     """
-    found = {name: positive(dig(metrics, path)) for name, path in _REPORTED.items()}
+    found = {
+        name: positive_or_none(nested_value(metrics, path)) for name, path in _REPORTED.items()
+    }
     rate = {"learning_rate": found.pop("learning_rate")}
     whole = {
         name: int(value)
@@ -353,7 +358,7 @@ def _world_size(
     A plan is no evidence: nodes that never found each other look like a job that does not scale.
     Only a job planned as one process needs no confirmation by the program.
     """
-    written = positive(dig(metrics, ("world", "world_size")))
+    written = positive_or_none(nested_value(metrics, ("world", "world_size")))
     in_file = [int(written)] if written is not None and written.is_integer() else []
     said = {FILE: in_file, LOG: sorted(logged.world_sizes)}
     wrong = None if planned is None else contradiction(planned, nodes, said)
@@ -369,7 +374,9 @@ def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
     """
     warm_pool = description.get("WarmPoolStatus") or {}
     return {
-        "retained_billable_seconds": finite(warm_pool.get("ResourceRetainedBillableTimeInSeconds")),
+        "retained_billable_seconds": finite_or_none(
+            warm_pool.get("ResourceRetainedBillableTimeInSeconds")
+        ),
         "reused_by_job": _text(warm_pool.get("ReusedByJob")),
     }
 
@@ -460,7 +467,7 @@ def _submit_to_end(description: Mapping[str, Any]) -> float | None:
         or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
     ]
     end = ends[-1] if ends else description.get("LastModifiedTime")
-    return positive((end - created).total_seconds()) if end is not None else None
+    return positive_or_none((end - created).total_seconds()) if end is not None else None
 
 
 def _train_seconds_by(
@@ -474,13 +481,13 @@ def _train_seconds_by(
     Only a completed job has one from the platform's phase.
     """
     times: dict[TrainClock, float | None] = {
-        "program": positive(dig(metrics, ("train_seconds",))),
-        "logged": positive(logged.numbers.get("train_seconds")),
+        "program": positive_or_none(nested_value(metrics, ("train_seconds",))),
+        "logged": positive_or_none(logged.numbers.get("train_seconds")),
     }
     if description["TrainingJobStatus"] == "Completed":
         times["phase_from_start_line"] = _phase_from(description, logged.start_unix_seconds)
         times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
-        times["training_phase"] = positive(phases.get("Training"))
+        times["training_phase"] = positive_or_none(phases.get("Training"))
     if ASKED_BY in (description.get("Environment") or {}):
         # all steps were made, so there is nothing to project
         times["projected"] = times["program"] or times["logged"]

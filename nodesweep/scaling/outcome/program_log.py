@@ -164,7 +164,7 @@ def _environment(lines: Sequence[str]) -> set[int]:
     indices: set[int] = set()
     begin = 0
     for index, line in enumerate(lines):
-        if _toolkit_says(line, _INVOKES):
+        if _is_toolkit_line(line, _INVOKES):
             begin = index
         elif line.startswith(_COMMAND_FOLLOWS):
             command = next(
@@ -179,7 +179,7 @@ def _report(lines: Sequence[str]) -> set[int]:
     """Return the toolkit's report of a failure: several lines, ended by the command."""
     indices: set[int] = set()
     for index, line in enumerate(lines):
-        if _toolkit_says(line, _REPORTED):
+        if _is_toolkit_line(line, _REPORTED):
             command = (
                 later for later in range(index, len(lines)) if lines[later].startswith(_COMMAND)
             )
@@ -187,7 +187,7 @@ def _report(lines: Sequence[str]) -> set[int]:
     return indices
 
 
-def _toolkit_says(line: str, words: str) -> bool:
+def _is_toolkit_line(line: str, words: str) -> bool:
     found = _TOOLKIT.match(line)
     return found is not None and found["said"].startswith(words)
 

@@ -14,7 +14,12 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from nodesweep.scaling.outcome.metrics_values import dig, finite, positive, whole
+from nodesweep.scaling.outcome.metrics_values import (
+    finite_or_none,
+    nested_value,
+    positive_or_none,
+    whole_number_or_none,
+)
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
@@ -23,7 +28,7 @@ ASKED_BY = "NODESWEEP_PROBE_PRECISION"
 MOST_STEPS = "NODESWEEP_PROBE_MAX_STEPS"
 ASSUMED_ERROR = 0.25
 """Assumed error, as a share, of a part that was timed only once."""
-OF_ANY_PART = ("steady_step_seconds", "world_size")
+ANY_PART = ("steady_step_seconds", "world_size")
 """Numbers in a probe's log that apply to a whole run too."""
 _BATCHES = 10
 _ENDS = ("precise", "max_steps")
@@ -75,23 +80,29 @@ class Projection(Part):
     parts: tuple[ProjectedPart, ...] = Field(description="The parts that the probe did not run.")
 
 
-def steps_of(
+def partial_run_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int, int] | None:
     """Return (steps made, steps of a whole run) of a job that ended itself early, else None."""
-    made, planned = _told_steps(metrics, logged)
+    made, planned = _reported_steps(metrics, logged)
     return (made, planned) if made is not None and planned is not None and made < planned else None
 
 
-def _told_steps(
+def _reported_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int | None, int | None]:
     """Return (steps made, steps of a whole run) from metrics.json, else from the log.
 
     If neither has both, each number comes from where it is known.
     """
-    in_file = whole(dig(metrics, ("steps",))), whole(dig(metrics, ("probe", "planned_steps")))
-    in_log = whole(logged.get("steps")), whole(logged.get("planned_steps"))
+    in_file = (
+        whole_number_or_none(nested_value(metrics, ("steps",))),
+        whole_number_or_none(nested_value(metrics, ("probe", "planned_steps"))),
+    )
+    in_log = (
+        whole_number_or_none(logged.get("steps")),
+        whole_number_or_none(logged.get("planned_steps")),
+    )
     for pair in (in_file, in_log):
         if None not in pair:
             return pair
@@ -116,19 +127,19 @@ def project(
         logged: The numbers from the log.
         steady_seconds: The time of each steady step, if the log has them.
     """
-    steps = steps_of(metrics, logged)
+    steps = partial_run_steps(metrics, logged)
     if steps is None:
         return None
     made, planned = steps
-    measured = positive(dig(metrics, ("train_seconds",)))
-    each = positive(dig(metrics, ("probe", "step_seconds")))
-    error = finite(dig(metrics, ("probe", "step_error_seconds")))
+    measured = positive_or_none(nested_value(metrics, ("train_seconds",)))
+    each = positive_or_none(nested_value(metrics, ("probe", "step_seconds")))
+    error = finite_or_none(nested_value(metrics, ("probe", "step_error_seconds")))
     if measured is None:
-        measured = positive(logged.get("train_seconds"))
+        measured = positive_or_none(logged.get("train_seconds"))
     if each is None and steady_seconds:
         each, error = fmean(steady_seconds), _by_batches(steady_seconds)
     elif each is None:
-        each, error = positive(logged.get("steady_step_seconds")), None
+        each, error = positive_or_none(logged.get("steady_step_seconds")), None
     if measured is None or each is None:
         return None
     left = planned - made
@@ -147,7 +158,7 @@ def project(
         train_seconds=measured + math.fsum(part.seconds for part in trained),
         error_seconds=_together([part.error_seconds for part in trained]),
         extra_seconds=math.fsum(part.seconds for part in parts),
-        ended=ended if (ended := dig(metrics, ("probe", "ended"))) in _ENDS else None,
+        ended=ended if (ended := nested_value(metrics, ("probe", "ended"))) in _ENDS else None,
         steps=made,
         planned_steps=planned,
         measured_seconds=measured,
@@ -155,12 +166,12 @@ def project(
     )
 
 
-def says_steps(metrics: Mapping[str, Any] | None) -> bool:
+def reports_steps(metrics: Mapping[str, Any] | None) -> bool:
     """Return True if metrics.json alone tells a probe from a whole run."""
-    return None not in _told_steps(metrics, {})
+    return None not in _reported_steps(metrics, {})
 
 
-def why_unprojected(
+def unprojected_reason(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float], most_steps: str | None
 ) -> str | None:
     """Return why a job that was asked to end itself early, without a projection, has no train time.
@@ -168,13 +179,15 @@ def why_unprojected(
     None for a job that is known to have made all its steps, whose time is measured. `most_steps` is
     the job's value of MOST_STEPS.
     """
-    measured = positive(dig(metrics, ("train_seconds",))) or positive(logged.get("train_seconds"))
+    measured = positive_or_none(nested_value(metrics, ("train_seconds",))) or positive_or_none(
+        logged.get("train_seconds")
+    )
     if measured is None:
         return (
             "the program does not report how long it trained (train_seconds), and the platform's "
             "Training phase may cover only a part"
         )
-    made, planned = _told_steps(metrics, logged)
+    made, planned = _reported_steps(metrics, logged)
     if planned is None and made is not None and str(made) == most_steps:
         return (
             f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and does "
@@ -192,7 +205,9 @@ def why_unprojected(
             f"no steady step was timed among the {made} of {planned} that the program ran; raise "
             "sweep.probe.max_steps, or have the program print steady_step_seconds=…"
         )
-    if dig(metrics, ("probe", "ended")) is not None:  # whatever wrote that counts steps itself
+    if (
+        nested_value(metrics, ("probe", "ended")) is not None
+    ):  # whatever wrote that counts steps itself
         return None
     if made > planned:
         return (
@@ -208,7 +223,7 @@ def why_unprojected(
     return None
 
 
-def why_part_is_no_time(steps: tuple[int, int]) -> str:
+def partial_run_reason(steps: tuple[int, int]) -> str:
     """Return why an unrequested partial run without a projection has no train time.
 
     `steps` are (steps made, steps of a whole run).
@@ -228,7 +243,7 @@ def whole_run_metrics(
     """
     if metrics is None:
         return None
-    planned = positive(dig(metrics, ("probe", "planned_epochs")))
+    planned = positive_or_none(nested_value(metrics, ("probe", "planned_epochs")))
     unknown = dict.fromkeys(("final_metric", "validations", "samples"))
     return {**metrics, **unknown, "epochs": planned}
 
@@ -238,13 +253,16 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 
     `made` in metrics.json counts those within the training, since one may be timed after it.
     """
-    given = dig(metrics, ("probe", name, "seconds"))
+    given = nested_value(metrics, ("probe", name, "seconds"))
     seconds = [
         number
         for value in (given if isinstance(given, list) else [])
-        if (number := positive(value)) is not None
+        if (number := positive_or_none(value)) is not None
     ]
-    planned, made = (whole(dig(metrics, ("probe", name, key))) for key in ("planned", "made"))
+    planned, made = (
+        whole_number_or_none(nested_value(metrics, ("probe", name, key)))
+        for key in ("planned", "made")
+    )
     left = max(0, (planned or 0) - (len(seconds) if made is None else made))
     return ProjectedPart(
         name=name,

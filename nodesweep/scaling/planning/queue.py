@@ -1,8 +1,8 @@
 """A sweep's decisions: which attempt starts, waits, is retried or refused, and when it is done.
 
 SweepQueue is a state machine without a clock or a platform, so every decision can be tested without
-Prefect or jobs. flows/stages/sweep.py asks it what to do (`next`), does it and reports the result
-back.
+Prefect or jobs. flows/stages/sweep.py asks it what to do (`next_order`), does it and reports the
+result back.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.arms import Arm, lost_to_memory, types_given_up
+from nodesweep.scaling.instances.arms import Arm, arms_out_of_memory, types_given_up
 from nodesweep.scaling.instances.progress import (
     SweepProgress,
+    contended_keys,
     key_of,
-    keys_disturbed,
     keys_done,
     lacks_sound_runs,
     sweep_progress,
 )
-from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_steady
+from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
 from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
@@ -90,9 +90,9 @@ class Done:
 class SweepQueue:
     """The waiting attempts, the running jobs (`active`) and the `outcomes` of the ended ones.
 
-    The life of a job: `next` returns Submit; `confirm` is called once the job is claimed, and may
-    still refuse it or make it wait; then `refused` or finally `settle` (`settle_earlier` for a job
-    that ended in an earlier run).
+    The life of a job: `next_order` returns Submit; `confirm` is called once the job is claimed, and
+    may still refuse it or make it wait; then `handle_refusal` or finally `settle` (`settle_earlier`
+    for a job that ended in an earlier run).
     """
 
     def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
@@ -105,30 +105,30 @@ class SweepQueue:
         """True once the code is known to reach a first step; until then one small job runs."""
         self.progress: SweepProgress | None = None
         """The latest progress of a sequential or probe sweep."""
-        self.kept: tuple[Key, ...] = ()
+        self.retained: tuple[Key, ...] = ()
         """Points with jobs of earlier runs that the design no longer asks for."""
         self.left_out: tuple[Key, ...] = ()
         """Points that were waiting when a lack of memory ruled them out."""
         self._is_over = self._is_stopped = self._is_reopened = False
         self._points = plan.points
-        self._not_asked = list(plan.points)
+        self._unqueued = list(plan.points)
         self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
         self._earlier_identities: frozenset[tuple[str, tuple[int, int, int] | None]] = frozenset()
-        self._there: frozenset[str] = frozenset()
+        self._existing: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._never_sent: set[str] = set()
         self._repeats: Counter[Key] = Counter()
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
         self._allowance = Allowance(config, plan.usd_per_hour_by_letter, plan.spent_usd)
-        self._ask()
+        self._enqueue_due()
         self._has_limit = (
             config.sweep.budget_usd is not None or config.sweep.max_retries is not None
         )
 
     @property
-    def known(self) -> list[str]:
+    def known_jobs(self) -> list[str]:
         """Every job of the sweep that this run knows of, whoever started it."""
         had_outcome = {outcome.job_name for outcome in self.outcomes} - self._never_sent
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
@@ -143,7 +143,7 @@ class SweepQueue:
         return sweep.budget_usd is not None or sweep.rules.decides_as_it_goes
 
     @property
-    def awaits_first_step(self) -> bool:
+    def is_awaiting_first_step(self) -> bool:
         """True if jobs wait until a running one has shown that the code reaches its first step."""
         return not self.is_proven and bool(self._waiting)
 
@@ -158,9 +158,9 @@ class SweepQueue:
                 without one was perhaps never sent; it starts as a new job does, within the budget.
         """
         self._earlier = frozenset(job_names)
-        self._there = frozenset(description["TrainingJobName"] for description in descriptions)
+        self._existing = frozenset(description["TrainingJobName"] for description in descriptions)
         if self._config.sweep.budget_usd is not None:
-            self._earlier = self._there
+            self._earlier = self._existing
         self._earlier_identities = frozenset(
             (names.letter_of_job(name), names.parse_job_name(name)) for name in self._earlier
         )
@@ -170,14 +170,14 @@ class SweepQueue:
         for description in descriptions:
             self._allowance.settle(description)
 
-    def next(self) -> Submit | Refuse | Wait | Done:
+    def next_order(self) -> Submit | Refuse | Wait | Done:
         """Return what to do now.
 
         A Submit's attempt no longer waits; `confirm` may put it back. Attempts are refused on an
         instance type where the program cannot run, and if they need a number of steps that is
         unknown.
         """
-        self._ask()
+        self._enqueue_due()
         if not self._waiting:
             return Wait() if self.active else Done()
         if len(self.active) >= self._config.sweep.max_parallel_jobs:
@@ -192,7 +192,7 @@ class SweepQueue:
         del self._waiting[index]
         request = self._request(attempt)
         name = request["TrainingJobName"]
-        if not is_sized(self._config, self.outcomes) and self._is_told_its_steps(attempt):
+        if not is_sized(self._config, self.outcomes) and self._needs_sized_steps(attempt):
             self._never_sent.add(name)
             return Refuse(attempt, name, unsized_reason(self._config))
         failing = types_given_up(self._config, self._ended)
@@ -230,7 +230,7 @@ class SweepQueue:
         self.active[name] = order.attempt
         return order
 
-    def refused(
+    def handle_refusal(
         self, order: Submit, reason: str, quota_now_seconds: float | None = None
     ) -> Wait | Refuse:
         """Handle a job that the platform refused.
@@ -287,10 +287,10 @@ class SweepQueue:
         self.outcomes.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
         further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
-        if key in self.kept:
+        if key in self.retained:
             pass
         elif is_done or outcome.completed:
-            if not self._is_new(further) and self._name(further) in self._earlier:
+            if not self._is_new(further) and self._job_name(further) in self._earlier:
                 self._waiting.appendleft(further)
         else:
             (self._waiting.append if self._is_new(further) else self._waiting.appendleft)(further)
@@ -309,7 +309,7 @@ class SweepQueue:
             )
         self._leave_out_lost()
 
-    def lose(self, job_name: str) -> Attempt:
+    def unwatch(self, job_name: str) -> Attempt:
         """Stop watching a job that may still run, and return its attempt.
 
         The job counts in full.
@@ -332,7 +332,7 @@ class SweepQueue:
         The caller then stops the running jobs.
         """
         reason = self._reason_to_give_up()
-        self._ask()
+        self._enqueue_due()
         if reason is None or self.given_up is not None or not (self._waiting or self.active):
             return None
         self.given_up, left = reason, len(self._waiting)
@@ -350,7 +350,7 @@ class SweepQueue:
 
     def _leave_out_lost(self) -> None:
         """Drop waiting points that a lack of memory rules out, except those with existing jobs."""
-        if lost := lost_to_memory(self._config, self.outcomes):
+        if lost := arms_out_of_memory(self._config, self.outcomes):
             waiting, self._waiting = self._waiting, deque()
             for attempt in waiting:
                 key = attempt.point.key(self._config)
@@ -359,7 +359,7 @@ class SweepQueue:
                 else:
                     self._waiting.append(attempt)
 
-    def _ask(self) -> None:
+    def _enqueue_due(self) -> None:
         """Queue the points that the design asks for, once all previous ones have ended.
 
         A full sweep queues all points at once. Contended points run again before further ones are
@@ -369,44 +369,44 @@ class SweepQueue:
         if self._waiting or self.active:
             return
         if not self._is_over:
-            self._ask_design()
+            self._enqueue_design()
         if not self._waiting and not self._is_stopped:
-            self._keep()
+            self._enqueue_paid_runs()
         if not self._waiting and not self._is_over:
             self._reopen()
 
-    def _ask_design(self) -> None:
+    def _enqueue_design(self) -> None:
         self.progress = sweep_progress(self._config, self.outcomes)
         asked = None if self.progress is None else set(self.progress.next_keys)
         sizing = sizing_key(self._config)
         if sizing is not None and any(
-            point.key(self._config) == sizing for point in self._not_asked
+            point.key(self._config) == sizing for point in self._unqueued
         ):
             asked = {sizing}  # alone: the other points take their steps from it
         now = [
-            point for point in self._not_asked if asked is None or point.key(self._config) in asked
+            point for point in self._unqueued if asked is None or point.key(self._config) in asked
         ]
         tries = self._config.sweep.max_attempts - 1
         attempts = sorted((Attempt(point, 1, tries) for point in now), key=self._is_new)
         if self._ended or any(map(self._is_new, attempts)):
-            self._repeat_contended()
+            self._enqueue_contended()
         if not self._waiting:
-            self._not_asked = [point for point in self._not_asked if point not in now]
+            self._unqueued = [point for point in self._unqueued if point not in now]
             self._waiting = deque(attempts)
 
-    def _repeat_contended(self) -> None:
+    def _enqueue_contended(self) -> None:
         """Queue each point all of whose completed runs were contended.
 
         At most MOST_REPEATS times, and not after two runs by this process were contended alike.
         """
-        points = keys_disturbed(self._config, self.outcomes)
+        points = contended_keys(self._config, self.outcomes)
         tries = self._config.sweep.max_attempts - 1
         for point in self._points:
             key = point.key(self._config)
             ended = [each for each in self._ended if key_of(self._config, each) == key]
-            if is_steady(each for each in ended if each.completed):
+            if is_contention_steady(each for each in ended if each.completed):
                 continue
-            if key in points and key not in self.kept and self._repeats[key] < MOST_REPEATS:
+            if key in points and key not in self.retained and self._repeats[key] < MOST_REPEATS:
                 self._repeats[key] += 1
                 self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
 
@@ -420,33 +420,35 @@ class SweepQueue:
         self._is_reopened = True
         if lacks_sound_runs(self._config, self.outcomes):
             self._repeats.clear()
-            self._repeat_contended()
+            self._enqueue_contended()
 
-    def _keep(self) -> None:
+    def _enqueue_paid_runs(self) -> None:
         """Keep paid runs of earlier runs in the report that the design no longer asks for.
 
         The design's answer has moved since; none of these points is tried again.
         """
-        kept = []
-        for name in sorted(self._there):
+        paid = []
+        for name in sorted(self._existing):
             nodes, repeat, number = names.parse_job_name(name) or (0, 0, 0)
-            for point in self._not_asked:
+            for point in self._unqueued:
                 attempt = Attempt(point, number, 0)
-                if (point.nodes, point.repeat) == (nodes, repeat) and name == self._name(attempt):
-                    kept.append(attempt)
-        points = [attempt.point for attempt in kept]
-        self._not_asked = [point for point in self._not_asked if point not in points]
-        self.kept += tuple(dict.fromkeys(point.key(self._config) for point in points))
-        self._waiting = deque(kept)
+                if (point.nodes, point.repeat) == (nodes, repeat) and name == self._job_name(
+                    attempt
+                ):
+                    paid.append(attempt)
+        points = [attempt.point for attempt in paid]
+        self._unqueued = [point for point in self._unqueued if point not in points]
+        self.retained += tuple(dict.fromkeys(point.key(self._config) for point in points))
+        self._waiting = deque(paid)
 
-    def _name(self, attempt: Attempt) -> str:
+    def _job_name(self, attempt: Attempt) -> str:
         return str(self._request(attempt)["TrainingJobName"])
 
     def _request(self, attempt: Attempt) -> dict[str, Any]:
         steps = sized_steps(self._config, self.outcomes)
         return build_request(self._config, attempt.point, self._inputs, attempt.number, steps)
 
-    def _is_told_its_steps(self, attempt: Attempt) -> bool:
+    def _needs_sized_steps(self, attempt: Attempt) -> bool:
         return attempt.point.key(self._config) != sizing_key(self._config)
 
     def _count_others(self, claimed: frozenset[str]) -> None:

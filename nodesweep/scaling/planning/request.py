@@ -17,7 +17,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.members import given, network_members
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
-from nodesweep.scaling.planning.workload import amount_variables
+from nodesweep.scaling.planning.workload import workload_variables
 from nodesweep.scaling.rules.distribution import distribution_hyperparameters
 from nodesweep.scaling.rules.distribution.option import Value
 from nodesweep.scaling.rules.plan import hyperparameter_problems
@@ -62,7 +62,7 @@ def build_request(
         ValueError: A SageMaker limit is exceeded.
     """
     letter = type_letter_of(config, point.instance_type)
-    amount = amount_variables(config, point, steps)
+    amount = workload_variables(config, point, steps)
     config = config.of_type(point.instance_type)
     training, platform = config.training, config.platform
     jobs_uri = (

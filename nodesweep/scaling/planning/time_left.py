@@ -51,7 +51,8 @@ class PendingJob:
     """A job that runs or waits.
 
     `elapsed_seconds`: since it was accepted, None while it waits. `left_seconds`: the remaining
-    time according to its steps, None if unknown. `is_check`: the validation run of a probe sweep.
+    time according to its steps, None if unknown. `is_validation_run`: the validation run of a probe
+    sweep.
     `or_at`: further counts that it may run at while that is undecided. `may_be_dropped`: it runs
     only if the measurements until then leave the answer open.
     """
@@ -59,7 +60,7 @@ class PendingJob:
     nodes: int
     elapsed_seconds: float | None = None
     left_seconds: float | None = None
-    is_check: bool = False
+    is_validation_run: bool = False
     or_at: tuple[TypedCount, ...] = ()
     instance_type: str = ""
     may_be_dropped: bool = False
@@ -81,7 +82,7 @@ def time_left(
     ended: Sequence[CompletedJob],
     to_come: Sequence[PendingJob],
     at_once: int,
-    foretold: Sequence[CompletedJob] = (),
+    projected: Sequence[CompletedJob] = (),
 ) -> TimeLeft | None:
     """Return the time left; None if no job to come can be estimated.
 
@@ -97,7 +98,7 @@ def time_left(
         ended: The jobs that completed.
         to_come: The jobs that run or wait, in order.
         at_once: The most jobs that run at the same time.
-        foretold: Whole jobs as projected from probes.
+        projected: Whole jobs as projected from probes.
     """
     known = [
         *ended,
@@ -105,16 +106,20 @@ def time_left(
             CompletedJob(job.nodes, job.elapsed_seconds + job.left_seconds, job.instance_type)
             for job in to_come
             if job.elapsed_seconds is not None and job.left_seconds is not None
-            if not job.is_check
+            if not job.is_validation_run
         ),
     ]
-    by_kind = {False: _by_type(known), True: _by_type(foretold)}
-    told = [job for job in to_come if _tells_its_end(job) or _is_known(job, by_kind[job.is_check])]
-    if to_come and not told:
+    by_kind = {False: _by_type(known), True: _by_type(projected)}
+    estimable = [
+        job
+        for job in to_come
+        if _has_own_estimate(job) or _is_known(job, by_kind[job.is_validation_run])
+    ]
+    if to_come and not estimable:
         return None
 
-    def takes(job: PendingJob) -> list[float]:
-        by_type = by_kind[job.is_check]
+    def possible_seconds(job: PendingJob) -> list[float]:
+        by_type = by_kind[job.is_validation_run]
         return [
             each
             for nodes, instance_type in job.counts
@@ -122,19 +127,21 @@ def time_left(
         ]
 
     def low(job: PendingJob) -> float:
-        return min(takes(job)) * (1 - SPREAD)
+        return min(possible_seconds(job)) * (1 - SPREAD)
 
     def middle(job: PendingJob) -> float:
-        return math.sqrt(min(takes(job)) * max(takes(job)))
+        return math.sqrt(min(possible_seconds(job)) * max(possible_seconds(job)))
 
     def high(job: PendingJob) -> float:
-        return max(takes(job)) * (1 + SPREAD)
+        return max(possible_seconds(job)) * (1 + SPREAD)
 
-    sure = [job for job in told if not job.may_be_dropped]
+    certain = [job for job in estimable if not job.may_be_dropped]
     return TimeLeft(
-        _makespan(told, middle, at_once, 1.0),
-        _makespan(sure, low, at_once, 1 - SPREAD),
-        _makespan(told, high, at_once, 1 + SPREAD) if len(told) == len(to_come) else math.inf,
+        _makespan(estimable, middle, at_once, 1.0),
+        _makespan(certain, low, at_once, 1 - SPREAD),
+        _makespan(estimable, high, at_once, 1 + SPREAD)
+        if len(estimable) == len(to_come)
+        else math.inf,
     )
 
 
@@ -142,7 +149,7 @@ _SecondsByType = dict[str, dict[int, list[float]]]
 """Seconds by instance type and node count."""
 
 
-def _tells_its_end(job: PendingJob) -> bool:
+def _has_own_estimate(job: PendingJob) -> bool:
     return job.elapsed_seconds is not None and job.left_seconds is not None
 
 
@@ -184,9 +191,11 @@ def _makespan(
     heapq.heapify(ends)
     waiting = [job for job in to_come if job.elapsed_seconds is None]
     for job in waiting:
-        if not job.is_check:
+        if not job.is_validation_run:
             heapq.heapreplace(ends, ends[0] + takes(job))
-    return max(ends, default=0.0) + math.fsum(takes(job) for job in waiting if job.is_check)
+    return max(ends, default=0.0) + math.fsum(
+        takes(job) for job in waiting if job.is_validation_run
+    )
 
 
 def _left(job: PendingJob, takes: Callable[[PendingJob], float], factor: float) -> float:

@@ -84,7 +84,7 @@ def spark_image(config: BenchmarkConfig) -> ImageConfig:
     It has the training image's repository and builder, and the Spark image's context, base image
     and build arguments.
     """
-    asked = asked_of(config).image
+    asked = validation_section(config).image
     return config.image.model_copy(
         update={
             "context": str(SPARK_CONTEXT),
@@ -96,7 +96,7 @@ def spark_image(config: BenchmarkConfig) -> ImageConfig:
     )
 
 
-def asked_of(config: BenchmarkConfig) -> ValidationConfig:
+def validation_section(config: BenchmarkConfig) -> ValidationConfig:
     """Return the dataset.validation section of a config that has one."""
     assert config.dataset is not None and config.dataset.validation is not None
     return config.dataset.validation
@@ -110,7 +110,7 @@ def build_validation_request(
     `document_digest` is the digest of the job's input document, which names the dataset's objects
     and its expectations, so that jobs of the same name have the same input.
     """
-    asked, training, platform = asked_of(config), config.training, config.platform
+    asked, training, platform = validation_section(config), config.training, config.platform
     request: dict[str, Any] = {
         "ProcessingResources": {
             "ClusterConfig": {
@@ -177,7 +177,7 @@ def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | Non
     Returns:
         (USD, or None if the price is unknown; derivation or the reason for None).
     """
-    asked = asked_of(config)
+    asked = validation_section(config)
     if price.usd_per_hour is None:
         return None, f"no price for a Processing job on {asked.instance_type}: {price.reason}"
     attempts = config.sweep.max_attempts
@@ -216,7 +216,7 @@ def with_validation(
 
 def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
     """Return the most that one Processing job can cost; None if the price is unknown."""
-    asked = asked_of(config)
+    asked = validation_section(config)
     return node_cost_usd(asked.instance_count, asked.max_runtime_seconds + STOPPING_SECONDS, price)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.formats import counted, format_seconds, nodes_text
+from nodesweep.scaling.formats import format_seconds, nodes_text, pluralize
 from nodesweep.scaling.planning.plan import Key, PlannedPoint
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def unsized_reason(config: BenchmarkConfig) -> str:
     )
 
 
-def amount_variables(
+def workload_variables(
     config: BenchmarkConfig, point: PlannedPoint, steps: int | None
 ) -> dict[str, str]:
     """Return the environment variables that give a job's program its amount of work.
@@ -72,7 +72,7 @@ def amount_variables(
     return {}
 
 
-def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     """Yield caveats: how much work each job did, and how that was determined."""
     run = None if config is None else _sizing(config, outcomes)
     if config is None or run is None:
@@ -87,7 +87,7 @@ def amount_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome])
         return
     seconds = run.metric_number("train_seconds")
     took = "" if seconds is None else f"; it took {format_seconds(seconds)}"
-    yield f"Sized: {asked}, so {place} chose {counted(steps, 'step')} for every job{took}."
+    yield f"Sized: {asked}, so {place} chose {pluralize(steps, 'step')} for every job{took}."
 
 
 def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutcome | None:

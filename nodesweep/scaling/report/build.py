@@ -35,7 +35,7 @@ from nodesweep.scaling.planning.plan import (
     repeats_share_seeds,
 )
 from nodesweep.scaling.planning.validation import validation_usd
-from nodesweep.scaling.planning.workload import amount_notes
+from nodesweep.scaling.planning.workload import workload_notes
 from nodesweep.scaling.report.caveats import find_caveats
 from nodesweep.scaling.report.evidence import Evidence
 from nodesweep.scaling.report.headline import write_headline
@@ -163,7 +163,7 @@ def analyse(
     on_runs: Sequence[str] = (
         *unprojected_notes(outcomes),
         *unrequested_partial_notes(config, outcomes),
-        *amount_notes(config, outcomes),
+        *workload_notes(config, outcomes),
     )
     if config is not None:
         measured = Measured(config, rows, outcomes, asked, check, other_checks)

@@ -18,19 +18,19 @@ from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.speedup import is_unconfirmed
 from nodesweep.scaling.design.registry import judged_by
 from nodesweep.scaling.formats import (
-    counted,
     format_percent,
     format_seconds,
     format_speedup,
     format_value,
     join_words,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.outcome.attainment import (
     attained_share,
     format_attained,
     format_least_attained,
-    is_disturbed,
+    is_contended,
     least_attained,
 )
 from nodesweep.scaling.outcome.cpu_speed import cpu_speed
@@ -118,7 +118,7 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
 
 def _contended(evidence: Evidence) -> Iterator[str]:
     """What the nodes got of the CPU, where that was not enough (docs/method.md, "Attainment")."""
-    contended = [point for point in evidence.report.points if is_disturbed(point)]
+    contended = [point for point in evidence.report.points if is_contended(point)]
     if contended:
         least = {
             point.nodes: least_attained(each for each in contended if each.nodes == point.nodes)
@@ -128,7 +128,7 @@ def _contended(evidence: Evidence) -> Iterator[str]:
             f"{format_attained(share)} at {nodes_text(nodes)}" for nodes, share in least.items()
         )
         left_out = sum(not point.used for point in contended)
-        subject = f"{counted(left_out, 'job')} excluded; times" if left_out else "Times"
+        subject = f"{pluralize(left_out, 'job')} excluded; times" if left_out else "Times"
         yield (
             "Contended: this machine did other work alongside the nodes, and the most affected "
             f"node got {got} of the CPU it requested (threshold {format_least_attained()}). "
@@ -199,7 +199,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
     if failed:
         counts = join_words(f"{row.n_failed} at {nodes_text(row.nodes)}" for row in failed)
         count = sum(row.n_failed for row in failed)
-        jobs = counted(len(evidence.report.points), "job")
+        jobs = pluralize(len(evidence.report.points), "job")
         yield (
             f"{count} of {jobs} did not complete ({counts}); counted, but excluded from the times."
         )
@@ -213,7 +213,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
         source = SOURCES.get(evidence.report.train_clock or "measured")
         lacking = f" from {source}, the curve's source," if source else ","
         yield (
-            f"{counted(len(untimed), 'job')} completed without a readable train time{lacking} "
+            f"{pluralize(len(untimed), 'job')} completed without a readable train time{lacking} "
             f"at {_nodes(untimed)}; excluded."
         )
     run = (
@@ -239,12 +239,12 @@ def _clock(evidence: Evidence) -> Iterator[str]:
     if clock == "logged" and without < len(used):
         yield (
             f"Train times are those of the program's log: {without} of "
-            f"{counted(len(used), 'job')} wrote no metrics.json, and sources are never mixed."
+            f"{pluralize(len(used), 'job')} wrote no metrics.json, and sources are never mixed."
         )
     if not is_phase(clock):
         return
     own = [point for point in used if point.train_clock in OWN_CLOCKS]
-    who = f"{len(used) - len(own)} of {counted(len(used), 'job')}" if own else "the program"
+    who = f"{len(used) - len(own)} of {pluralize(len(used), 'job')}" if own else "the program"
     mixed = ", and sources are never mixed" if own else ""
     taken = start_up_text(used, clock)
     yield (
@@ -309,7 +309,7 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
             "is shown next to each interval."
         )
     if spot := [row.nodes for row in evidence.report.summary for _ in range(row.n_spot)]:
-        jobs = counted(len(spot), "job")
+        jobs = pluralize(len(spot), "job")
         yield (
             f"{jobs} on spot capacity at {_nodes(spot)}: excluded from the times, included "
             "in the cost."
@@ -340,10 +340,10 @@ def _interruptions(evidence: Evidence) -> Iterator[str]:
     count = sum(point.interruptions or 0 for point in interrupted)
     lost = [seconds for point in interrupted if (seconds := _lost_seconds(point)) is not None]
     lost_text = (
-        f", at most {format_seconds(sum(lost))} of {counted(len(lost), 'job')}" if lost else ""
+        f", at most {format_seconds(sum(lost))} of {pluralize(len(lost), 'job')}" if lost else ""
     )
     yield (
-        f"{counted(count, 'interruption')} of {counted(len(interrupted), 'job')} at "
+        f"{pluralize(count, 'interruption')} of {pluralize(len(interrupted), 'job')} at "
         f"{_nodes([p.nodes for p in interrupted])}: the train clock excludes the time lost to "
         f"them{lost_text}; submit to end and the cost include it."
     )

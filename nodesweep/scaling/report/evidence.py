@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from nodesweep.scaling.outcome.attainment import is_disturbed
+from nodesweep.scaling.outcome.attainment import is_contended
 from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 
 
@@ -39,7 +39,7 @@ class Evidence:
             and not point.used
             and not point.spot
             and not point.launch_path_only
-            and not is_disturbed(point)
+            and not is_contended(point)
             and point.job_name not in checks
         ]
 

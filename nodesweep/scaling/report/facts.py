@@ -10,11 +10,11 @@ from nodesweep.scaling.analysis.advice import Rule
 from nodesweep.scaling.design.registry import DESIGNS
 from nodesweep.scaling.formats import (
     UNKNOWN,
-    counted,
     format_interval,
     format_seconds,
     format_usd,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
 from nodesweep.scaling.outcome.outcome import TrainClock
@@ -137,7 +137,7 @@ def costs_text(report: ScalingReport) -> str | None:
     if validation:
         text += f", and {validation}"
     if costs.attempts_without_cost:
-        text += f"; the cost of {counted(costs.attempts_without_cost, 'job')} is unknown"
+        text += f"; the cost of {pluralize(costs.attempts_without_cost, 'job')} is unknown"
     return f"{text}."
 
 

@@ -19,7 +19,7 @@ from nodesweep.scaling.outcome.failure import MemoryShortage, memory_that_ran_ou
 from nodesweep.scaling.report.caveats import DATA_WAIT_LIMIT
 from nodesweep.scaling.report.model import Point, ScalingReport
 from nodesweep.scaling.rules.distribution.options import SMDDP_TYPES
-from nodesweep.scaling.rules.learning import one_instance_instead
+from nodesweep.scaling.rules.learning import single_instance_alternative
 
 GUIDE = "Amazon SageMaker developer guide, Distributed training"
 BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"
@@ -165,7 +165,7 @@ def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
 
 def _larger_instance(report: ScalingReport) -> Iterator[Advice]:
     instance = _instance(report.conditions.instance_type)
-    found = instance and one_instance_instead(
+    found = instance and single_instance_alternative(
         instance, [row.nodes for row in report.summary if row.n]
     )
     if instance is None or not found:

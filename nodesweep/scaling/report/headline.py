@@ -12,12 +12,12 @@ from nodesweep.scaling.analysis.verdicts import not_ruled_out
 from nodesweep.scaling.design.base import Check
 from nodesweep.scaling.design.registry import judged_by
 from nodesweep.scaling.formats import (
-    counted,
     format_percent,
     format_seconds,
     format_speedup,
     join_words,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.outcome.outcome import PlatformKind, TrainClock
 from nodesweep.scaling.report.sources import is_phase
@@ -76,7 +76,7 @@ def write_headline(
             sentence += f" there; full runs elsewhere: {also}"
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
-        sentence += f"; {failed} of {counted(jobs, 'job')} did not complete"
+        sentence += f"; {failed} of {pluralize(jobs, 'job')} did not complete"
     contended = [row.nodes for row in rows if "starved" in row.flags]
     is_reason = (
         recommendation is not None
@@ -152,11 +152,11 @@ def _result(
 def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     spot = sum(row.n_spot for row in rows)
     if not spot:
-        return f"none of {counted(jobs, 'job')} completed with a train time"
+        return f"none of {pluralize(jobs, 'job')} completed with a train time"
     if spot == jobs - sum(row.n_failed for row in rows):
         return "all completed runs were on spot capacity, which never counts for the headline"
     return (
-        f"none of {counted(jobs, 'job')} completed on demand with a train time, and spot runs "
+        f"none of {pluralize(jobs, 'job')} completed on demand with a train time, and spot runs "
         "never count for the headline"
     )
 

@@ -261,7 +261,7 @@ class Point(Part):
     )
 
     @property
-    def is_check(self) -> bool:
+    def is_validation_run(self) -> bool:
         """True for a whole run that validates what is projected."""
         return validates(self.kind)
 

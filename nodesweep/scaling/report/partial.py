@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.formats import counted, join_words, nodes_text
+from nodesweep.scaling.formats import join_words, nodes_text, pluralize
 from nodesweep.scaling.outcome.outcome import JobOutcome
 
 
@@ -18,7 +18,7 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     for reason, counts in by_reason.items():
         at = join_words(map(nodes_text, sorted(set(counts))))
         yield (
-            f"No time to train from {counted(len(counts), 'job')} at {at}: {reason}"
+            f"No time to train from {pluralize(len(counts), 'job')} at {at}: {reason}"
             " (docs/probe.md)."
         )
 

@@ -19,11 +19,11 @@ def render_csv(report: ScalingReport) -> str:
     """
     frame = points_frame(report)
     texts = frame.select_dtypes("string")
-    frame[texts.columns] = texts.map(_defused, na_action="ignore")
-    return frame.rename(columns=_defused).to_csv(index=False, lineterminator="\n")
+    frame[texts.columns] = texts.map(_without_formula, na_action="ignore")
+    return frame.rename(columns=_without_formula).to_csv(index=False, lineterminator="\n")
 
 
-def _defused(text: str) -> str:
+def _without_formula(text: str) -> str:
     # The csv module quotes no lone carriage return, which readers take for the end of a row.
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _FORMULA.sub(lambda found: f"{found[0][:-1]}'{found[0][-1]}", text)

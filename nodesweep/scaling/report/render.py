@@ -31,7 +31,7 @@ from nodesweep.scaling.report.plots import (
     to_svg,
 )
 from nodesweep.scaling.report.points_csv import render_csv
-from nodesweep.scaling.report.share import for_sharing
+from nodesweep.scaling.report.share import without_account_names
 from nodesweep.scaling.report.table import TEXT_HEADINGS, kind_label, titled
 from nodesweep.scaling.report.tables.attempts import (
     MAX_ATTEMPTS_SHOWN,
@@ -133,9 +133,10 @@ def render_html(report: ScalingReport) -> str:
 def render_share(report: ScalingReport) -> str:
     """Return the page for people outside the account.
 
-    It links to no other file, and has nothing of the account in it but numbers (`for_sharing`).
+    It links to no other file, and has nothing of the account in it but numbers
+    (`without_account_names`).
     """
-    shared = for_sharing(report)
+    shared = without_account_names(report)
     return _page(shared, *_drawn(shared), is_shared=True)
 
 

@@ -79,7 +79,7 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 def point_source(report: ScalingReport, point: Point) -> str:
     """Return a run's best source, and what the curve used if that is another."""
     own = source_text(point.train_clock)
-    if point.is_check:
+    if point.is_validation_run:
         is_it = report.check is not None and report.check.job_name == point.job_name
         which = "the validation run" if is_it else "the validation run of its node count"
         return f"{own} {format_seconds(point.clocks.train_seconds)}, {which}"

@@ -104,7 +104,7 @@ def without_unknown(cells: DataFrame, always: Collection[str] = ()) -> DataFrame
     return cells[[heading for heading in cells if heading in always or known_somewhere[heading]]]
 
 
-def thinned(items: Sequence[Item], most: int) -> list[Item]:
+def evenly_spaced(items: Sequence[Item], most: int) -> list[Item]:
     """Return at most that many items, evenly spaced, with the first and the last."""
     if len(items) <= most:
         return list(items)

@@ -15,7 +15,7 @@ from nodesweep.scaling.formats import format_speedup
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_line
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, thinned, titled
+from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, evenly_spaced, titled
 from nodesweep.scaling.report.tables.fits import extrapolation_text
 from nodesweep.scaling.report.tables.instances import brief_arms_table
 from nodesweep.scaling.report.tables.summary import brief_table
@@ -121,7 +121,7 @@ def _bars(report: ScalingReport) -> list[Bar]:
     baseline = report.baseline
     if baseline is None:
         return []
-    return thinned(
+    return evenly_spaced(
         [
             Bar(row.nodes, row.train.speedup, row.nodes / baseline.nodes)
             for row in report.summary

@@ -252,7 +252,7 @@ def own_program_ends_itself(facts: Facts) -> Iterator[str]:
 
 
 @advises
-def steps_are_all(facts: Facts) -> Iterator[str]:
+def step_limit_is_intended(facts: Facts) -> Iterator[str]:
     """Hint at a step limit left from a trial, which shortens every run of any design."""
     for name, value in facts.training.hyperparameters.items():
         if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):

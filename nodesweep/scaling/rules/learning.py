@@ -18,7 +18,7 @@ ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, t
 
 
 @advises
-def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
+def rule_suits_the_optimizer(facts: Facts) -> list[str]:
     """Hint at the learning rate rule for the optimizer.
 
     SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv
@@ -56,7 +56,7 @@ def rule_goes_with_the_optimiser(facts: Facts) -> list[str]:
 
 
 @advises
-def batch_normalisation_has_samples(facts: Facts) -> list[str]:
+def batch_normalization_has_samples(facts: Facts) -> list[str]:
     """Hint at few samples per replica, from which batch normalization takes its statistics.
 
     A fixed global batch leaves fewer of them to each replica as nodes are added.
@@ -82,7 +82,7 @@ def larger_instance_first(facts: Facts) -> list[str]:
 
     AWS recommends a larger instance before more instances.
     """
-    found = one_instance_instead(facts.instance, facts.node_counts)
+    found = single_instance_alternative(facts.instance, facts.node_counts)
     if found is None:
         return []
     nodes, row = found
@@ -94,7 +94,7 @@ def larger_instance_first(facts: Facts) -> list[str]:
     ]
 
 
-def one_instance_instead(
+def single_instance_alternative(
     instance: InstanceType, node_counts: Sequence[int]
 ) -> tuple[int, InstanceType] | None:
     """Return the largest node count that a single larger instance could replace, and that type.

@@ -18,7 +18,7 @@ from nodesweep.scaling.rules import (
 )
 from nodesweep.scaling.rules.distribution import containers, rules
 from nodesweep.scaling.rules.distribution import program as shipped
-from nodesweep.scaling.rules.rule import Facts, Findings, Rule, of_types, together
+from nodesweep.scaling.rules.rule import Facts, Findings, Rule, combine, merge_types
 
 OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
@@ -45,7 +45,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "GPU and CUDA",
-        (containers.gpu_runs_the_cuda, containers.cuda_is_known),
+        (containers.gpu_supports_the_cuda, containers.cuda_is_known),
         refuses=(
             "an AWS container whose CUDA has no code for the GPU: V100 (p3, p3dn) with CUDA 12.8 or"
             " later, K80 (p2) with 12 or later, A100, A10G, L4 and L40S before 11.0, H100 and H200"
@@ -59,7 +59,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "processor and container",
-        (containers.processor_runs_the_container,),
+        (containers.processor_matches_the_container,),
         refuses="an x86 container on Arm processors (p6e-gb200)",
         remedy="an image for arm64, or another instance type",
     ),
@@ -83,9 +83,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "device and adapter",
         (
             containers.device_is_used,
-            containers.smddp_came_later,
+            containers.smddp_may_be_missing,
             rules.adapter_is_there,
-            rules.what_is_unknown,
+            rules.unknown_facts,
         ),
         says=(
             "a container for a device other than the instance's, whose accelerators then stay "
@@ -185,7 +185,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "entry point",
         (
             limits.entry_point_fits,
-            program.name_is_one_that_starts,
+            program.entry_point_name_is_valid,
             program.entry_point_is_sent,
         ),
         refuses=(
@@ -212,7 +212,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.retries_are_in_one_clock,
             features.warm_pool_is_reused,
             features.own_program_ends_itself,
-            features.steps_are_all,
+            features.step_limit_is_intended,
             features.encryption_slows,
         ),
         says=(
@@ -224,8 +224,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
         "learning",
         (
-            learning.rule_goes_with_the_optimiser,
-            learning.batch_normalisation_has_samples,
+            learning.rule_suits_the_optimizer,
+            learning.batch_normalization_has_samples,
             learning.larger_instance_first,
         ),
         says=(
@@ -295,7 +295,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "files and container",
-        (requirements.files_are_there, requirements.what_is_left_out),
+        (requirements.files_are_there, requirements.files_left_out),
         refuses=(
             "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
             "`training.source_dir`; AWS has no container for `image.framework`; in "
@@ -364,10 +364,10 @@ def check(facts: Facts) -> Findings:
     """
     if not facts.arms:
         return _check_one(facts)
-    found = of_types({arm.instance.instance_type: _check_one(arm) for arm in facts.arms})
+    found = merge_types({arm.instance.instance_type: _check_one(arm) for arm in facts.arms})
     of_sweep = plan.budget_holds_the_bound, plan.requests_are_well_formed, plan.types_are_of_a_kind
-    return together([found, *(judge(facts) for judge in of_sweep)])
+    return combine([found, *(judge(facts) for judge in of_sweep)])
 
 
 def _check_one(facts: Facts) -> Findings:
-    return together(judge(facts) for rule in OFFLINE_RULES for judge in rule.judges)
+    return combine(judge(facts) for rule in OFFLINE_RULES for judge in rule.judges)

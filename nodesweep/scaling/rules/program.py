@@ -20,7 +20,7 @@ _CACHE = "__pycache__"
 
 
 @refuses
-def name_is_one_that_starts(facts: Facts) -> Iterator[str]:
+def entry_point_name_is_valid(facts: Facts) -> Iterator[str]:
     """Refuse names with characters other than ASCII letters, digits and . _ + -."""
     entry_point = facts.training.entry_point
     unsupported = "".join(dict.fromkeys(_UNSUPPORTED.findall(entry_point)))

@@ -23,7 +23,7 @@ def files_are_there(facts: Facts) -> tuple[str, ...]:
 
 
 @notes
-def what_is_left_out(facts: Facts) -> tuple[str, ...]:
+def files_left_out(facts: Facts) -> tuple[str, ...]:
     """List the files that are not sent."""
     return facts.files.notices
 

@@ -33,7 +33,7 @@ class Findings:
     hints: tuple[str, ...] = ()
 
 
-def of_types(found: Mapping[str, Findings]) -> Findings:
+def merge_types(found: Mapping[str, Findings]) -> Findings:
     """Return the findings of all instance types as one, each sentence once.
 
     A sentence that does not hold for all types is prefixed with its type.
@@ -58,7 +58,7 @@ def of_types(found: Mapping[str, Findings]) -> Findings:
     )
 
 
-def together(found: Iterable[Findings]) -> Findings:
+def combine(found: Iterable[Findings]) -> Findings:
     """Return all findings as one, in order."""
     each = tuple(found)
     return Findings(
@@ -119,7 +119,7 @@ class Facts:
     each variable that training.environment refers to and that is set; None for a plan, since its
     run may be started elsewhere. `request_problems`: problems in the shape of the built requests.
     `arms`: in a sweep of several instance types the facts of each, as if it were measured alone;
-    each arm has the points of all types in `beside`.
+    each arm has the points of all types in `points_of_all_types`.
     """
 
     config: BenchmarkConfig
@@ -129,7 +129,7 @@ class Facts:
     variables: Mapping[str, int] | None = None
     request_problems: tuple[str, ...] = ()
     arms: tuple[Facts, ...] = ()
-    beside: tuple[PlannedPoint, ...] = ()
+    points_of_all_types: tuple[PlannedPoint, ...] = ()
 
     @property
     def each(self) -> tuple[Facts, ...]:
@@ -172,7 +172,7 @@ class Facts:
     @property
     def peak_nodes_together(self) -> int:
         """The most nodes in use at once over all instance types of the sweep."""
-        return self._peak(self.beside or self.plan.points)
+        return self._peak(self.points_of_all_types or self.plan.points)
 
     def _peak(self, points: Iterable[PlannedPoint]) -> int:
         at_once = self.config.sweep.max_parallel_jobs
@@ -199,43 +199,43 @@ class Facts:
         return str(getattr(self.distribution, "custom_mpi_options", "")).split()
 
 
-Looked = TypeVar("Looked")
-Judge = Callable[[Looked], Findings]
+Subject = TypeVar("Subject")
+Judge = Callable[[Subject], Findings]
 """A rule: a pure function from facts to findings, which are empty if all is well."""
 
 
-def refuses(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
+def refuses(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
     """Make a rule of a function whose sentences refuse the sweep."""
 
-    @wraps(say)
-    def judge(looked: Looked) -> Findings:
-        return Findings(problems=tuple(say(looked)))
+    @wraps(sentences)
+    def judge(subject: Subject) -> Findings:
+        return Findings(problems=tuple(sentences(subject)))
 
     return judge
 
 
-def advises(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
+def advises(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
     """Make a rule of a function whose sentences are hints, which refuse nothing."""
 
-    @wraps(say)
-    def judge(looked: Looked) -> Findings:
-        return Findings(hints=tuple(say(looked)))
+    @wraps(sentences)
+    def judge(subject: Subject) -> Findings:
+        return Findings(hints=tuple(sentences(subject)))
 
     return judge
 
 
-def notes(say: Callable[[Looked], Iterable[str]]) -> Judge[Looked]:
+def notes(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
     """Make a rule of a function whose sentences are notices, which a run logs too."""
 
-    @wraps(say)
-    def judge(looked: Looked) -> Findings:
-        return Findings(notices=tuple(say(looked)))
+    @wraps(sentences)
+    def judge(subject: Subject) -> Findings:
+        return Findings(notices=tuple(sentences(subject)))
 
     return judge
 
 
 @dataclass(frozen=True)
-class Rule(Generic[Looked]):
+class Rule(Generic[Subject]):
     """One row in a table of rules and in docs/preflight.md, in Markdown.
 
     `refuses`: the problem. `remedy`: the way to fix it. `says`: what the rule reports without
@@ -243,7 +243,7 @@ class Rule(Generic[Looked]):
     """
 
     name: str
-    judges: tuple[Judge[Looked], ...]
+    judges: tuple[Judge[Subject], ...]
     refuses: str = ""
     remedy: str = ""
     says: str = ""

@@ -13,7 +13,7 @@ from nodesweep.scaling.report.model import SCHEMA_VERSION, ScalingReport
 from nodesweep.scaling.trend.compare import ComparisonError
 
 _ROUNDING = 1e-9
-_MAKE_ANEW = "recreate it with `nodesweep report SWEEP_ID` (for a table: --csv FILE)"
+_REBUILD_HINT = "recreate it with `nodesweep report SWEEP_ID` (for a table: --csv FILE)"
 
 
 class ReportUnreadable(ComparisonError):
@@ -29,7 +29,7 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise ReportUnreadable(f"{origin}: damaged, not JSON; {_MAKE_ANEW}") from None
+        raise ReportUnreadable(f"{origin}: damaged, not JSON; {_REBUILD_HINT}") from None
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if version is None:
         raise ReportUnreadable(
@@ -37,20 +37,21 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
         )
     if not isinstance(version, int):
         raise ReportUnreadable(
-            f"{origin}: damaged at schema_version: {version!r} is not a whole number; {_MAKE_ANEW}"
+            f"{origin}: damaged at schema_version: {version!r} is not a whole number; "
+            f"{_REBUILD_HINT}"
         )
     if version != SCHEMA_VERSION:
         raise ReportUnreadable(
             f"{origin}: the report has schema version {version}, but this nodesweep reads "
-            f"version {SCHEMA_VERSION}; {_MAKE_ANEW}"
+            f"version {SCHEMA_VERSION}; {_REBUILD_HINT}"
         )
     try:
-        return _whole(ScalingReport.model_validate(raw), origin)
+        return _check_complete(ScalingReport.model_validate(raw), origin)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"])
         raise ReportUnreadable(
-            f"{origin}: damaged at {field}: {first['msg']}; {_MAKE_ANEW}"
+            f"{origin}: damaged at {field}: {first['msg']}; {_REBUILD_HINT}"
         ) from None
 
 
@@ -59,19 +60,19 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(name)
 
 
-def _whole(report: ScalingReport, origin: str) -> ScalingReport:
+def _check_complete(report: ScalingReport, origin: str) -> ScalingReport:
     """Return the report if the runs that its numbers are made of are there.
 
     Raises:
         ReportUnreadable: A run or a time is missing.
     """
     if not report.summary:
-        raise ReportUnreadable(f"{origin}: damaged at summary: it has no rows; {_MAKE_ANEW}")
+        raise ReportUnreadable(f"{origin}: damaged at summary: it has no rows; {_REBUILD_HINT}")
     for index, point in enumerate(report.points):
         if point.used and not (report.train_seconds(point) or 0) > 0:
             raise ReportUnreadable(
                 f"{origin}: damaged at points.{index}: a used run without a time on the train"
-                f" clock; {_MAKE_ANEW}"
+                f" clock; {_REBUILD_HINT}"
             )
     for index, row in enumerate(report.summary):
         times = [
@@ -84,6 +85,6 @@ def _whole(report: ScalingReport, origin: str) -> ScalingReport:
         ):
             raise ReportUnreadable(
                 f"{origin}: damaged at summary.{index}: n and T({row.nodes}) do not match its "
-                f"runs; {_MAKE_ANEW}"
+                f"runs; {_REBUILD_HINT}"
             )
     return report

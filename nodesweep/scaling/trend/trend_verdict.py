@@ -10,11 +10,11 @@ from pydantic import Field
 
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.formats import (
-    counted,
     escape_markdown,
     format_percent,
     join_words,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.trend.chart import (
@@ -174,7 +174,7 @@ def _judge(
     if not n:
         verdict, reason = "lost", "none of its runs completed"
     elif n < MIN_REPEATS:
-        reason = f"{counted(n, 'run')} in this sweep; an alarm takes {MIN_REPEATS}"
+        reason = f"{pluralize(n, 'run')} in this sweep; an alarm takes {MIN_REPEATS}"
     elif judgement is None:
         reason = (
             f"{len(levels)} of {LEARNING_SWEEPS} sweeps to learn from are there; alarms start "

@@ -1,6 +1,6 @@
 """Prove, in one pass over a Parquet file, which expectations certainly hold in it.
 
-    seen = look_at(path, suite)
+    seen = inspect_file(path, suite)
     seen.proven  # positions in the suite; Great Expectations has to judge each of the others
 
 The pass reads the needed columns in batches and keeps counts, extremes and some distinct values. A
@@ -231,7 +231,7 @@ def _table_rule_holds(expectation: Any, columns: Sequence[Any], rows: int) -> bo
 
 
 @dataclass(frozen=True)
-class Seen:
+class InspectedFile:
     """A Parquet file without its rows, and what is proven about it."""
 
     rows: int
@@ -244,7 +244,7 @@ class Seen:
     proven: frozenset[int]
 
 
-def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
+def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
     """Read the columns that `suite` needs, and return which expectations certainly hold.
 
     Args:
@@ -279,7 +279,7 @@ def look_at(source: Any, suite: Sequence[Expectation]) -> Seen:
                 for index, rule in asked.items()
                 if rule.holds(suite[index], facts[_column(suite[index])])
             }
-        return Seen(rows, columns, kept, column_types(schema), frozenset(proven))
+        return InspectedFile(rows, columns, kept, column_types(schema), frozenset(proven))
 
 
 def _column(expectation: Any) -> str:
@@ -314,7 +314,7 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
 def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
     """Return each column's kind of values and type name, without columns of nulls only."""
     return {
-        column.name: (_what(column.type), str(column.type))
+        column.name: (_value_kind(column.type), str(column.type))
         for column in schema
         if not _is_of_nulls(column.type)
     }
@@ -345,10 +345,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def _what(kind: pa.DataType) -> str:
+def _value_kind(kind: pa.DataType) -> str:
     """Return the kind of a type's values, whatever their width, unit or encoding."""
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        return _what(kind.value_type)
+        return _value_kind(kind.value_type)
     if _is_number(kind) or types.is_decimal(kind):
         return "number"
     if _is_text(kind) or types.is_string_view(kind):
@@ -362,9 +362,9 @@ def _what(kind: pa.DataType) -> str:
     if _is_bytes(kind):
         return "bytes"
     if _is_list(kind):
-        return f"list of {_what(kind.value_type)}"
+        return f"list of {_value_kind(kind.value_type)}"
     if types.is_map(kind):
-        return f"map of {_what(kind.key_type)} to {_what(kind.item_type)}"
+        return f"map of {_value_kind(kind.key_type)} to {_value_kind(kind.item_type)}"
     if types.is_struct(kind):
-        return f"struct of {sorted((part.name, _what(part.type)) for part in kind.fields)}"
+        return f"struct of {sorted((part.name, _value_kind(part.type)) for part in kind.fields)}"
     return str(kind)

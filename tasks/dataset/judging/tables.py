@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.expectations.expectation import Expectation
 
-    from nodesweep.tasks.dataset.judging.proof import Seen
+    from nodesweep.tasks.dataset.judging.proof import InspectedFile
 BYTES_PER_VALUE = 8
 """Estimated bytes of a column's value in memory."""
 _MOST_DEFLATED = 1032
@@ -236,7 +236,7 @@ def rows_per_block(columns: int) -> int:
 class ParquetTable:
     """A Parquet file after the pass that proves what certainly holds."""
 
-    def __init__(self, file: TableFile, seen: Seen) -> None:
+    def __init__(self, file: TableFile, seen: InspectedFile) -> None:
         self._file = file
         self.without_rows = seen.columns
         self.rows = seen.rows
@@ -282,18 +282,18 @@ def read_tables(
                 yield error
         return
 
-    from nodesweep.tasks.dataset.judging.proof import look_at
+    from nodesweep.tasks.dataset.judging.proof import inspect_file
 
-    def look(file: TableFile) -> Table | Unreadable:
+    def read(file: TableFile) -> Table | Unreadable:
         try:
-            return ParquetTable(file, _reading(look_at, file.open(), suite))
+            return ParquetTable(file, _reading(inspect_file, file.open(), suite))
         except Unreadable as error:
             return error
 
     is_remote = any(file.is_remote for file in files)
     at_once = REMOTE_FILES_AT_ONCE if is_remote else os.cpu_count() or 1
     with ThreadPoolExecutor(min(len(files), at_once)) as pool:
-        yield from pool.map(look, files)
+        yield from pool.map(read, files)
 
 
 def _reading(read: Any, *arguments: Any, **named: Any) -> Any:

@@ -23,10 +23,10 @@ _LAST_CUT = "\x7f"
 
 @dataclass(frozen=True)
 class Page:
-    """One response of a listing; `go_on` has the arguments of the next, None at the end."""
+    """One response of a listing; `next_page` has the arguments of the next, None at the end."""
 
     items: Sequence[Mapping[str, Any]]
-    go_on: Mapping[str, str] | None
+    next_page: Mapping[str, str] | None
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Listing:
     """A listing's prefix, call and start argument."""
 
     prefix: str
-    ask: Callable[[Mapping[str, str]], Page]
+    fetch_page: Callable[[Mapping[str, str]], Page]
     """Returns the page for these arguments; without any, the first."""
     begin_after: str
     """The argument that starts a listing after a text."""
@@ -84,7 +84,7 @@ def list_in_parallel(
     with ThreadPoolExecutor(calls_at_once) as pool:
 
         def begin(some: Sequence[_Range]) -> dict[Future[Page], _Range]:
-            return {pool.submit(listing.ask, one.arguments): one for one in some}
+            return {pool.submit(listing.fetch_page, one.arguments): one for one in some}
 
         running = begin([_Range({}, None)])
         while running:
@@ -93,7 +93,9 @@ def list_in_parallel(
                 asked = running.pop(future)
                 page = future.result()
                 found += _within(page.items, asked.end)
-                running |= begin(_left(listing, page, asked.end, calls_at_once - len(running)))
+                running |= begin(
+                    _remaining_ranges(listing, page, asked.end, calls_at_once - len(running))
+                )
     return sorted(found, key=lambda item: str(item["Key"]))
 
 
@@ -101,20 +103,25 @@ def _within(items: Sequence[Mapping[str, Any]], end: str | None) -> Sequence[Map
     return items if end is None else [item for item in items if item["Key"] <= end]
 
 
-def _left(listing: Listing, page: Page, end: str | None, free_calls: int) -> list[_Range]:
+def _remaining_ranges(
+    listing: Listing, page: Page, end: str | None, free_calls: int
+) -> list[_Range]:
     """Return the rest of a range behind its page, in one to `free_calls` parts."""
-    if page.go_on is None:
+    if page.next_page is None:
         return []
-    last = page.go_on[listing.begin_after]
+    last = page.next_page[listing.begin_after]
     if end is not None and last >= end:
         return []
     keys = [str(page.items[0]["Key"]) if page.items else last, last]
-    ends = thinned(cuts(keys[0], last, end, len(listing.prefix)), free_calls - 1)
-    begins: list[Mapping[str, str]] = [page.go_on, *({listing.begin_after: cut} for cut in ends)]
+    ends = thinned(split_points(keys[0], last, end, len(listing.prefix)), free_calls - 1)
+    begins: list[Mapping[str, str]] = [
+        page.next_page,
+        *({listing.begin_after: cut} for cut in ends),
+    ]
     return [_Range(begin, stop) for begin, stop in zip(begins, [*ends, end], strict=True)]
 
 
-def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
+def split_points(first: str, last: str, end: str | None, fixed: int) -> list[str]:
     """Return sorted texts between `last` and `end` at which to cut a range.
 
     Cuts are, for each letter of `last` from the first that differs from `end` to the first that
@@ -127,8 +134,8 @@ def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
         end: the end of the range; None for no end.
         fixed: number of letters that all keys have in common.
     """
-    begin = fixed if end is None else _common_letters(last, end)
-    varies = max(begin, _common_letters(first, last))
+    begin = fixed if end is None else _common_prefix_length(last, end)
+    varies = max(begin, _common_prefix_length(first, last))
     found: list[str] = []
     for index in range(begin, min(varies + 1, len(last))):
         above, letter = last[:index], last[index]
@@ -141,7 +148,7 @@ def cuts(first: str, last: str, end: str | None, fixed: int) -> list[str]:
     return sorted(found)
 
 
-def _common_letters(one: str, other: str) -> int:
+def _common_prefix_length(one: str, other: str) -> int:
     """Return the length of the common beginning."""
     differ = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.dataset.naming import Names, notices_of, sort_out
+from nodesweep.tasks.dataset.naming import Names, classify_names, notices_of
 from nodesweep.tasks.dataset.remote.listing import (
     list_in_parallel,
     pages_of_objects,
@@ -120,7 +120,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
         for item in items
         if not item["Key"].endswith("/")
     }
-    below = sort_out(config, by_name)
+    below = classify_names(config, by_name)
     objects = [
         RemoteObject(
             item["Key"], item["Size"], item["ETag"], item.get("VersionId"), item["LastModified"]
@@ -199,7 +199,7 @@ def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
     ]
 
 
-def shown(changes: Sequence[str]) -> str:
+def format_changes(changes: Sequence[str]) -> str:
     """Return a line for each of the first changes, and how many more there are."""
     lines = [f"\n  - {change}" for change in changes[:CHANGES_SHOWN]]
     if further := len(changes) - len(lines):

@@ -61,13 +61,13 @@ def _request(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
             for item in dataset.objects
         ],
         "data_format": section.format,
-        "expectations": [_described(spec) for spec in section.expectations],
+        "expectations": [_describe_expectation(spec) for spec in section.expectations],
         "unique_columns": list(section.unique_columns),
     }
     return document | {"digest": names.canonical_digest(document)}
 
 
-def _described(spec: ExpectationConfig) -> dict[str, Any]:
+def _describe_expectation(spec: ExpectationConfig) -> dict[str, Any]:
     """Return an expectation for the request.
 
     `columns` are those read for it: none if the number of rows is enough, null if it may use any.
@@ -108,7 +108,7 @@ def report_of(
         DatasetRefused: an object is unreadable, or the verdict is unusable or of another request.
         InvalidExpectations: an expectation is unusable in Spark.
     """
-    _check_is_answer(verdict, section, dataset)
+    _check_verdict(verdict, section, dataset)
     if error := verdict.get("error"):
         raise _refused(error, dataset)
     try:
@@ -117,7 +117,7 @@ def report_of(
         raise _unusable(f"{type(error).__name__}: {error}") from error
 
 
-def _check_is_answer(
+def _check_verdict(
     verdict: Mapping[str, Any], section: DatasetConfig, dataset: RemoteDataset
 ) -> None:
     if not isinstance(verdict, Mapping) or verdict.get("format") != FORMAT:

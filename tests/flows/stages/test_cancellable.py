@@ -29,7 +29,7 @@ from nodesweep.flows.reaper import reaper
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.cancellable import cancellable, named
-from nodesweep.flows.stages.signals import EndSignals, held_for_prefect
+from nodesweep.flows.stages.signals import EndSignals, interrupts_deferred
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.errors import JobRefused
@@ -45,7 +45,7 @@ def says_cancelling(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any, 
     the run is being cancelled.
     """
     called: list[str] = []
-    monkeypatch.setattr(nodesweep.tasks.cancelling, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(
         nodesweep.tasks.cancelling, "_read_state", lambda run: Cancelling() if called else Running()
     )
@@ -176,7 +176,7 @@ def test_ctrl_c_while_prefect_begins_or_ends_a_run_is_raised_in_the_flow_or_afte
     happened: list[str] = []
 
     def pressed(*when: str) -> None:
-        with held_for_prefect():
+        with interrupts_deferred():
             if "before" in when:
                 signal.raise_signal(signal.SIGINT)
                 happened.append("begun")
@@ -196,7 +196,7 @@ def test_suspended_run_ends_as_suspended_and_one_that_pauses_in_its_place_as_can
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nobody would resume it in its place, and its slot in the deployment's limit is gone."""
-    monkeypatch.setattr(nodesweep.tasks.cancelling, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_run_id", lambda: "0" * 32)
     said = [Suspended(), Paused()]
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", lambda run: said[0])

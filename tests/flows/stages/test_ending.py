@@ -156,7 +156,7 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
     ]
     monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
     monkeypatch.setattr(
-        nodesweep.tasks.sweeps.stop, "list_of", lambda client, sweep: lambda: listed
+        nodesweep.tasks.sweeps.stop, "job_lister", lambda client, sweep: lambda: listed
     )
     owner: Any = SimpleNamespace()
     with caplog.at_level("WARNING", "nodesweep"):

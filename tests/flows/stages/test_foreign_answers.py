@@ -51,7 +51,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
-        monkeypatch.setattr(nodesweep.tasks.responses, "SAY_SECONDS", 1.5)
+        monkeypatch.setattr(nodesweep.tasks.responses, "WARN_SECONDS", 1.5)
         monkeypatch.setattr(nodesweep.tasks.responses, "GIVE_UP_SECONDS", 3.0)
 
     return install

@@ -15,9 +15,9 @@ from prefect.flows import load_flow_from_entrypoint
 from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.configs.presets import PRESETS_DIRECTORY, config_of_preset
+from nodesweep.configs.presets import PRESETS_DIRECTORY, config_from_preset
 from nodesweep.flows.stages import form
-from nodesweep.flows.stages.form import config_of_run
+from nodesweep.flows.stages.form import config_from_parameters
 from tests.test_deployments import REPOSITORY
 
 STRAY = {
@@ -64,7 +64,7 @@ def test_no_way_of_a_config_goes_past_the_list(
     value = STRAY[field]
     config = whole(field, value)
     monkeypatch.setattr(
-        form, "_value_of_variable", lambda name: config if name == "ours" else yaml.dump(config)
+        form, "_read_variable", lambda name: config if name == "ours" else yaml.dump(config)
     )
     parameters: dict[str, Any] = {
         "settings": {"preset": "local", "settings": {field: value}},
@@ -75,23 +75,23 @@ def test_no_way_of_a_config_goes_past_the_list(
     if way.startswith("variable") and field in LOCAL_PLATFORM:
         parameters["settings"] = {field: value}  # else the worker's own platform stands in for it
     with pytest.raises(ConfigError, match=rf"(?m)^  {field}: "):
-        config_of_run(parameters)
+        config_from_parameters(parameters)
 
 
 @pytest.mark.parametrize("preset", ["../../etc/passwd", "/etc/passwd", "examples/../local"])
 def test_a_preset_is_no_path(preset: str) -> None:
     with pytest.raises(ConfigError, match="preset: got"):
-        config_of_run({"preset": preset})
+        config_from_parameters({"preset": preset})
 
 
 def test_the_dataset_of_the_form_is_compared_too() -> None:
     with pytest.raises(ConfigError, match=r"dataset\.source: .*'/etc'"):
-        config_of_run({"preset": "local", "dataset": "/etc"})
-    assert config_of_run({"preset": "local", "dataset": "data/digits"}).dataset is not None
+        config_from_parameters({"preset": "local", "dataset": "/etc"})
+    assert config_from_parameters({"preset": "local", "dataset": "data/digits"}).dataset is not None
 
 
 def test_what_the_worker_brings_runs_with_the_platform_of_the_machine() -> None:
-    config = config_of_run({"preset": "local"})
+    config = config_from_parameters({"preset": "local"})
     assert config.platform.endpoint_url == "http://127.0.0.1:4999"
 
 
@@ -102,12 +102,12 @@ def test_a_whole_config_is_compared_where_a_worker_runs_it_alone(
     """A caller of Prefect's API may have a deployment's form unchecked; a person's own command may
     name what that person can read.
     """
-    config = config_of_preset("local", {"report.directory": "/etc/cron.d"})
+    config = config_from_preset("local", {"report.directory": "/etc/cron.d"})
     given: Any = config.model_dump(mode="json") if as_json else config
-    assert config_of_run({"preset": given}).report.directory == "/etc/cron.d"
+    assert config_from_parameters({"preset": given}).report.directory == "/etc/cron.d"
     monkeypatch.setattr(form, "has_deployment", lambda: True)
     with pytest.raises(ConfigError, match=r"report\.directory: got '/etc/cron\.d'"):
-        config_of_run({"preset": given})
+        config_from_parameters({"preset": given})
 
 
 ENTRYPOINTS = sorted(
@@ -159,7 +159,9 @@ def test_paths_are_those_of_the_machine(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("NODESWEEP_ALLOWED_PATHS", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     settings = {"report.directory": "out", "training.source_dir": str(tmp_path / "code")}
-    config = config_of_run({"preset": "local", "settings": settings})
+    config = config_from_parameters({"preset": "local", "settings": settings})
     assert isinstance(config, BenchmarkConfig)
     with pytest.raises(ConfigError, match=r"training\.source_dir: got"):
-        config_of_run({"preset": "local", "settings": {"training.source_dir": "../.nodesweep"}})
+        config_from_parameters(
+            {"preset": "local", "settings": {"training.source_dir": "../.nodesweep"}}
+        )

@@ -30,7 +30,7 @@ from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
 from nodesweep.tasks.errors import PreflightRefused, SweepStopped
 from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.sweeps.owner import read_owner_sign
+from nodesweep.tasks.sweeps.owner import read_heartbeat
 from tests.flows.simulated_sweep import begin_as, measure
 from tests.infra.local.platform_client import wait_for_end, wait_until
 
@@ -262,7 +262,9 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
         sweep={"max_parallel_jobs": 3},
     )
     sweep = start_detached_sweep(config).sweep_id
-    monkeypatch.setattr(nodesweep.flows.stages.ending, "config_of_run", lambda parameters: config)
+    monkeypatch.setattr(
+        nodesweep.flows.stages.ending, "config_from_parameters", lambda parameters: config
+    )
     run: Any = SimpleNamespace(
         parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC)
     )
@@ -349,9 +351,9 @@ def test_stop_that_is_given_while_a_resume_starts_holds(
     stop_sweep(sweep, config)
     preflight = nodesweep.flows.scaling_benchmark.preflight
 
-    def stopped_meanwhile(config: BenchmarkConfig, goes_on: bool) -> Any:
+    def stopped_meanwhile(config: BenchmarkConfig, is_resume: bool) -> Any:
         stop_sweep(sweep, config)
-        return preflight(config, goes_on)
+        return preflight(config, is_resume)
 
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", stopped_meanwhile)
     with pytest.raises(SweepStopped):
@@ -430,7 +432,7 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
         record.getMessage() for record in caplog.records if "`nodesweep stop" in record.getMessage()
     }
     sweep = said.split("`nodesweep stop ")[1].split("`")[0]
-    sign = read_owner_sign(served.s3, config.platform, sweep)
+    sign = read_heartbeat(served.s3, config.platform, sweep)
     assert names.is_sweep_id(sweep) and sign is not None
     stop_sweep(sweep, config)
 

@@ -52,7 +52,7 @@ def test_a_part_of_a_number_that_the_platform_kept_does_not_count_and_is_said(
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     outcome = collect("val_loss=9.1e-05", WHOLE)
     assert "final_metric" not in outcome.logged
-    outcomes.say_outcome(outcome)
+    outcomes.log_outcome(outcome)
     [warning] = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert "val_loss=9.1e-05" in warning.getMessage() and REGEX in warning.getMessage()
 

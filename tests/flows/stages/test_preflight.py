@@ -21,13 +21,13 @@ from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.preflight.identity import needs_of
-from nodesweep.tasks.report.pricing import Asked, Priced, with_price
+from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
 
 Configs = Callable[..., BenchmarkConfig]
 LOCAL = str(Path(__file__).resolve().parents[3] / "configs" / "local.yaml")
 
 
-def at_two_dollars(platform: PlatformConfig, asked: Sequence[Asked]) -> list[Priced]:
+def at_two_dollars(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
     on = date(2026, 11, 20)
     return [(with_price(instance, platform.region, 2.0, on), ("priced",)) for instance, _ in asked]
 
@@ -44,7 +44,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
     def ask(facts: Facts) -> Findings:
         return answers.pop(0)
 
-    monkeypatch.setattr(stage, "ask_platform", ask)
+    monkeypatch.setattr(stage, "check_platform", ask)
     monkeypatch.setattr(stage, "look_up_prices", at_two_dollars)
     return answers
 
@@ -257,7 +257,7 @@ def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
     make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOKEN_OF_MINE", raising=False)
-    monkeypatch.setattr(stage, "ask_platform", None)  # nothing is asked
+    monkeypatch.setattr(stage, "check_platform", None)  # nothing is asked
     config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
     assert plan_of(config).findings.problems == ()
     with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN.*TOKEN_OF_MINE"):

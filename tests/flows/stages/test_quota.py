@@ -36,13 +36,13 @@ def test_two_sweeps_never_hold_more_nodes_than_the_limit(limit_of_four: str) -> 
     with pytest.raises(QuotaReached, match=r"b: 2 slots .* test-instances "):
         second.take("b", 2)
     second.take("c", 1)
-    first.give_back("a")
+    first.release("a")
     second.take("b", 2)
-    first.give_back_all()
-    second.give_back_all()
-    second.give_back("unknown")
+    first.release_all()
+    second.release_all()
+    second.release("unknown")
     first.take("d", 4)
-    first.give_back_all()
+    first.release_all()
 
 
 def test_a_sweep_without_a_limit_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

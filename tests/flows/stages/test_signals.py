@@ -23,7 +23,7 @@ print("never")
 """
 FLOW = """
 import os, signal, sys
-from nodesweep.flows.stages.signals import EndSignals, ended_once
+from nodesweep.flows.stages.signals import EndSignals, first_sigterm_only
 
 class Terminated(BaseException): pass
 
@@ -36,7 +36,7 @@ for number in (signal.SIGINT, signal.SIGTERM):
 command = signal.getsignal(signal.SIGINT)
 signal.signal(signal.SIGTERM, of_prefect)
 try:
-    with ended_once():
+    with first_sigterm_only():
         try:
             os.kill(os.getpid(), first)
         except (KeyboardInterrupt, Terminated) as error:
@@ -99,12 +99,12 @@ def test_ctrl_c_after_a_sigterm_says_that_the_run_is_ending_already(
 CANCELLED = """
 import signal
 from prefect.utilities import engine
-from nodesweep.flows.stages.signals import ended_once
+from nodesweep.flows.stages.signals import first_sigterm_only
 
 own = engine._prefect_sigterm_handler
 with engine.capture_sigterm():
     assert engine.can_ack_control_intent()
-    with ended_once():
+    with first_sigterm_only():
         assert signal.getsignal(signal.SIGTERM) is not own
         print(engine.can_ack_control_intent())
         with engine.capture_sigterm():  # a task's
@@ -123,7 +123,7 @@ def test_prefect_hears_a_cancellation_while_a_flow_runs(own_process: WarmProcess
 
 SWALLOWED = """
 import os, signal, sys
-from nodesweep.flows.stages.signals import EndSignals, ended_once
+from nodesweep.flows.stages.signals import EndSignals, first_sigterm_only
 from nodesweep.tasks.polling import Cancelled, Clock
 
 class Library:
@@ -131,7 +131,7 @@ class Library:
         os.kill(os.getpid(), signal.SIGTERM)
 
 signal.signal(signal.SIGTERM, EndSignals() if sys.argv[1] == "command" else signal.SIG_DFL)
-with ended_once():
+with first_sigterm_only():
     library = Library()
     del library
     print("goes on", flush=True)

@@ -312,11 +312,11 @@ def test_two_runs_of_one_sweep_are_one_budget(
     plan_of = nodesweep.flows.scaling_benchmark.preflight
     sweep = f"shared-20261120000001-{names.config_digest(config)[:8]}"
 
-    def at_a_price(config: BenchmarkConfig, goes_on: bool) -> Any:
+    def at_a_price(config: BenchmarkConfig, is_resume: bool) -> Any:
         unbounded = config.model_copy(
             update={"sweep": config.sweep.model_copy(update={"budget_usd": None})}
         )
-        return replace(plan_of(unbounded, goes_on), usd_per_hour=1.0)
+        return replace(plan_of(unbounded, is_resume), usd_per_hour=1.0)
 
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", at_a_price)
     submit = nodesweep.flows.stages.sweep.submit_training_job

@@ -266,7 +266,7 @@ def test_reaper_stops_the_job_of_a_run_that_was_killed(
         begin_as(config, sweep)
     [job] = processing_jobs(served, sweep)
     monkeypatch.setattr(
-        "nodesweep.flows.reaper.config_of_run",
+        "nodesweep.flows.reaper.config_from_parameters",
         lambda parameters: SimpleNamespace(platform=config.platform),
     )
     assert job not in reaper(grace_minutes=20)

@@ -35,9 +35,9 @@ from nodesweep.tasks.image.find import find_repository, read_context
 from nodesweep.tasks.jobs.training_jobs import submit
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import STOP, Clock
-from nodesweep.tasks.preflight.ask import check_online
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.preflight.identity import needs_of
+from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.report.pricing import price_instance
 from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded

@@ -104,11 +104,11 @@ def test_slots_come_free_when_they_are_given_back_or_their_lease_runs_out(
     with temporary_settings(
         {PREFECT_API_URL: f"http://{HOST}:1/api", PREFECT_CLIENT_MAX_RETRIES: 0}
     ):
-        kept.give_back("a")
+        kept.release("a")
     restart()
     assert (taken(RETURNED), taken(KEPT)) == (2, 2)
-    slots.give_back("a")
+    slots.release("a")
     assert taken(RETURNED) == 0
     other.take("b", 2)
-    other.give_back_all()
+    other.release_all()
     wait_until(lambda: taken(KEPT) == 0, SHORTEST_LEASE_SECONDS + 60)

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
-from nodesweep.flows.stages.form import config_of_run
+from nodesweep.flows.stages.form import config_from_parameters
 from nodesweep.infra.local.process_identity import start_ticks
 from nodesweep.infra.worker import machine as machines
 from nodesweep.infra.worker.machine import HOST, Machine, MachineError, up
@@ -72,15 +72,15 @@ def test_the_deployments_find_the_machines_own_platform(
     machine.auth_file.chmod(0o600)
     for name in LOCAL_PLATFORM.values():
         monkeypatch.setenv(name, machine.environment[name])
-    local = config_of_run({"preset": "local"}).platform
+    local = config_from_parameters({"preset": "local"}).platform
     assert (local.endpoint_url, local.state_directory) == (
         "http://127.0.0.1:4999",
         str(tmp_path / "platform"),
     )
     settings = {"platform.endpoint_url": "http://127.0.0.1:5000"}
-    named = config_of_run({"preset": "local", "settings": settings}).platform
+    named = config_from_parameters({"preset": "local", "settings": settings}).platform
     assert named.endpoint_url == "http://127.0.0.1:5000"
-    assert config_of_run({"preset": "search_mlp_p3"}).platform.endpoint_url is None
+    assert config_from_parameters({"preset": "search_mlp_p3"}).platform.endpoint_url is None
 
 
 def test_runs_may_name_what_nodesweep_brings_unless_the_caller_lists_more(

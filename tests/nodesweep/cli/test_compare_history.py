@@ -412,7 +412,7 @@ def test_commands_of_the_guide_run(
             command = command.replace(shown, used)
         done = nodesweep(*shlex.split(command, comments=True))
         assert done.exit_code == 0, done.output
-        assert "5 %" in done.output
+        assert "5%" in done.output
     assert (tmp_path / "reports" / "history-bench.svg").is_file()
 
 

@@ -10,7 +10,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
-from nodesweep.configs.written.own_script import name_of
+from nodesweep.configs.written.from_script import name_of
 from tests.plain import plain
 
 REPOSITORY = Path(__file__).resolve().parents[3]

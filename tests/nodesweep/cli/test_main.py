@@ -412,8 +412,8 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
 def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Any] = []
 
-    def session(*_: Any, look: Any, **__: Any) -> Any:
-        looks.append(look)
+    def session(*_: Any, view_options: Any, **__: Any) -> Any:
+        looks.append(view_options)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("nodesweep.cli.session.flow_session", session)
@@ -421,7 +421,10 @@ def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyP
     more = ("--set", "training.seed=2", "--output", "my reports")
     nodesweep("run", LOCAL, "--verbose", "--log-format", "json", *more)
     assert [(look.log_format, look.verbose) for look in looks] == [("auto", False), ("json", True)]
-    assert looks[1].go_on == f"nodesweep run {LOCAL} --set training.seed=2 --output 'my reports'"
+    assert (
+        looks[1].resume_command
+        == f"nodesweep run {LOCAL} --set training.seed=2 --output 'my reports'"
+    )
     refused = nodesweep("run", LOCAL, "--log-format", "xml")
     assert refused.exit_code == 2 and "xml" in refused.output
 

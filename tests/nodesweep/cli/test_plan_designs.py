@@ -13,7 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.cli.commands.plan import describe_plan
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.stages.offline import Checked
+from nodesweep.flows.stages.offline import CheckedSweep
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
 from nodesweep.scaling.planning.plan import plan_types
 
@@ -25,7 +25,7 @@ def described(config: BenchmarkConfig) -> str:
     plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
     findings = SimpleNamespace(problems=["none is asked"], hints=[])
     checked = SimpleNamespace(facts=SimpleNamespace(config=config, plan=plan), findings=findings)
-    return describe_plan(cast(Checked, checked))
+    return describe_plan(cast(CheckedSweep, checked))
 
 
 def designs(text: str) -> dict[str, list[float]]:

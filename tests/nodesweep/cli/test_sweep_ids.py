@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.main import main
-from nodesweep.cli.sweep_ids import known_sweeps, match_sweep, sweep_to_resume
+from nodesweep.cli.sweep_ids import known_sweeps, match_sweep, resolve_resume_id
 from tests.plain import plain
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -104,7 +104,7 @@ def test_resume_means_a_sweep_of_its_config_alone(
     folder = reports(OLD, MIDDLE, NEW)
 
     def resumed(typed: str) -> str:
-        return sweep_to_resume(typed, folder, lambda sweep: sweep.endswith("0a1b2c3d"))
+        return resolve_resume_id(typed, folder, lambda sweep: sweep.endswith("0a1b2c3d"))
 
     assert (resumed("latest"), resumed("bench"), resumed(NEW)) == (MIDDLE, MIDDLE, NEW)
     with pytest.raises(click.BadParameter) as refused:

@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.tasks.dataset import hashing
 from nodesweep.tasks.dataset.files import scan_directory
-from nodesweep.tasks.dataset.hashing import cache_file, forget_hashes, hash_files
+from nodesweep.tasks.dataset.hashing import cache_file, delete_hash_cache, hash_files
 from nodesweep.tasks.events import PROGRESS, read_event
 from tests.plain import plain
 
@@ -68,9 +68,9 @@ def test_a_second_run_reads_no_file(config: DatasetConfig, read: list[str]) -> N
     assert hashes(config) == first and read == []
     cached = scan_directory(config)
     assert read == []
-    forget_hashes(config)
+    delete_hash_cache(config)
     assert scan_directory(config) == cached and read == ["a.bin", "b.bin"]
-    forget_hashes(config)  # nothing is there
+    delete_hash_cache(config)  # nothing is there
 
 
 def test_a_file_that_changed_is_read_though_its_size_and_time_are_put_back(

@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.tasks.dataset import naming
 from nodesweep.tasks.dataset.files import channel_folders, list_directory, scan_directory
-from nodesweep.tasks.dataset.naming import Names, notices_of, sort_out
+from nodesweep.tasks.dataset.naming import Names, classify_names, notices_of
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.validation import validate_dataset, validate_tables
@@ -216,4 +216,4 @@ def test_a_channel_that_is_a_link_is_one(tmp_path: Path) -> None:
 
 def test_sorting_out_is_of_tables_only() -> None:
     config = dataset_at("data", "files")
-    assert sort_out(config, ["_a", ".b", "c.CSV"]) == Names(("_a", ".b", "c.CSV"))
+    assert classify_names(config, ["_a", ".b", "c.CSV"]) == Names(("_a", ".b", "c.CSV"))

@@ -288,10 +288,10 @@ def test_without_a_context_own_code_runs_in_the_container_as_it_is(make_config: 
     config = make_config(
         image={"context": None, "base_image": base}, training={"source_dir": "code"}
     )
-    assert config.runs_container_as_it_is
+    assert config.runs_unmodified_container
     assert with_container(config, GPU) == ImageConfig(uri=base)
     built = make_config(image={"base_image": base}, training={"source_dir": "code"})
-    assert (built.runs_container_as_it_is, with_container(built, GPU).uri) == (False, None)
+    assert (built.runs_unmodified_container, with_container(built, GPU).uri) == (False, None)
 
 
 def test_container_that_runs_as_it_is_goes_by_its_digest(

@@ -11,8 +11,8 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.image.bases import dockerfile_bases
 from nodesweep.tasks.image.find import BuildContext, read_context
-from nodesweep.tasks.image.packages import cure_of_build, read_requirements, write_layer
-from nodesweep.tasks.preflight.storage import why_no_push
+from nodesweep.tasks.image.packages import build_failure_remedy, read_requirements, write_layer
+from nodesweep.tasks.preflight.storage import push_problem
 from tests.plain import plain
 
 Configs = Callable[..., BenchmarkConfig]
@@ -149,9 +149,9 @@ def test_included_file_that_does_not_come_with_the_code_is_refused(
 
 def test_a_layer_needs_a_repository(aws: Callable[[str], Any], snapshot: SnapshotAssertion) -> None:
     ecr = aws("ecr")
-    assert why_no_push(ecr, "nodesweep") == snapshot
+    assert push_problem(ecr, "nodesweep") == snapshot
     ecr.create_repository(repositoryName="nodesweep")
-    assert why_no_push(ecr, "nodesweep") is None
+    assert push_problem(ecr, "nodesweep") is None
 
 
 def test_a_package_that_wants_another_torch_comes_with_the_cure(
@@ -163,5 +163,5 @@ def test_a_package_that_wants_another_torch_comes_with_the_cure(
         "    torchvision 0.20.0 depends on torch==2.5.0\n"
         "    The user requested (constraint) torch<=2.14.1,==2.13.0+cpu\n"
     )
-    assert cure_of_build(said) == snapshot
-    assert cure_of_build("ERROR: No matching distribution found for timm==99") == ""
+    assert build_failure_remedy(said) == snapshot
+    assert build_failure_remedy("ERROR: No matching distribution found for timm==99") == ""

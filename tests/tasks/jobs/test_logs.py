@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 import nodesweep.tasks.jobs.logs
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.outcome.logged import LogLine
-from nodesweep.tasks.jobs.logs import LOG_GROUP, keep_log, log_tail, read_job_log, read_kept
+from nodesweep.tasks.jobs.logs import LOG_GROUP, log_tail, read_job_log, read_saved_log, save_log
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 
@@ -45,9 +45,9 @@ def test_every_line_of_every_node_is_kept_with_its_time_and_read_in_its_order(
 ) -> None:
     job.write("algo-1", (1, "one\n"), (30, "three"))
     job.write("algo-2", (20, "two\nsecond line of two"))
-    paths = keep_log(job.logs, JOB, tmp_path / "logs")
+    paths = save_log(job.logs, JOB, tmp_path / "logs")
     assert [path.name for path in paths] == ["n2-r1-a1-ab12_algo-1.log", "n2-r1-a1-ab12_algo-2.log"]
-    lines = list(read_kept(paths))
+    lines = list(read_saved_log(paths))
     assert [(line.host, line.text) for line in lines] == [
         ("algo-1", "one"), ("algo-2", "two"), ("algo-2", "second line of two"), ("algo-1", "three"),
     ]  # fmt: skip
@@ -66,13 +66,13 @@ def test_all_starts_of_a_node_are_in_its_one_file(job: Job, tmp_path: Path) -> N
     """Managed spot: a log stream for each start."""
     job.write("algo-1", (50, "again"), started=1700000009999)
     job.write("algo-1", (1, "interrupted"))
-    [path] = keep_log(job.logs, JOB, tmp_path)
-    assert [line.text for line in read_kept([path])] == ["interrupted", "again"]
+    [path] = save_log(job.logs, JOB, tmp_path)
+    assert [line.text for line in read_saved_log([path])] == ["interrupted", "again"]
 
 
 def test_secrets_are_hidden(job: Job, tmp_path: Path) -> None:
     job.write("algo-1", (1, "password=hunter2 AKIAABCDEFGHIJKLMNOP"))
-    [path] = keep_log(job.logs, JOB, tmp_path)
+    [path] = save_log(job.logs, JOB, tmp_path)
     assert "hunter2" not in path.read_text() and "AKIA" not in path.read_text()
 
 
@@ -90,8 +90,8 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
             for at in range(begin, begin + 9)
         ]
         job.logs.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=events)
-    [path] = keep_log(Pages(job.logs), JOB, tmp_path)
-    texts = [line.text for line in read_kept([path])]
+    [path] = save_log(Pages(job.logs), JOB, tmp_path)
+    texts = [line.text for line in read_saved_log([path])]
     numbers = [int(text.split()[1]) for text in texts if text.startswith("line ")]
     assert (
         numbers[0] == 0

@@ -18,7 +18,7 @@ from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.calls import is_made_of, stop
+from nodesweep.tasks.jobs.calls import matches_request, stop
 from nodesweep.tasks.jobs.training_jobs import (
     JobLimits,
     QuotaReached,
@@ -197,8 +197,8 @@ def test_job_whose_description_is_another_requests_is_refused(
 def test_description_has_the_value_where_the_request_has_a_reference() -> None:
     request = {"TrainingJobName": "a", "Environment": {"TOKEN": "${MINE}", "B": "1"}, "Tags": []}
     described = {"TrainingJobName": "a", "Environment": {"TOKEN": "s3cr3t", "B": "1"}}
-    assert is_made_of(described, request)
-    assert not is_made_of({**described, "Environment": {"TOKEN": "s3cr3t", "B": "2"}}, request)
+    assert matches_request(described, request)
+    assert not matches_request({**described, "Environment": {"TOKEN": "s3cr3t", "B": "2"}}, request)
 
 
 @pytest.mark.parametrize("lag_seconds", [0.0, 6.0, 40.0])
@@ -341,7 +341,7 @@ def test_each_look_tells_how_the_jobs_stand(
     told: list[Any] = []
     config = benchmark_config.platform.model_copy(update={"bucket": "of-that-test"})
     limits = JobLimits(1e9, 1e9)
-    watch_training_jobs(config, "s", ["a"], 0.01, limits, CREATED, on_look=told.append)
+    watch_training_jobs(config, "s", ["a"], 0.01, limits, CREATED, on_poll=told.append)
     assert "7 of 16" not in told[0]["a"].text and "7 of 16" in told[1]["a"].text
     assert len(told) == 2
 

@@ -9,7 +9,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from benchmarks.watch_calls import START
-from nodesweep.tasks.jobs.watch import JobLimits, overdue
+from nodesweep.tasks.jobs.watch import JobLimits, exceeded_limit
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 
@@ -31,11 +31,11 @@ def test_job_that_does_not_train_may_wait_as_long_as_the_queue_deadline(
     status: str, snapshot: SnapshotAssertion
 ) -> None:
     job = running_job((status, 1.0))
-    assert overdue(job, LIMITS, later(600)) is None
-    assert overdue(job, LIMITS, later(601)) == snapshot
+    assert exceeded_limit(job, LIMITS, later(600)) is None
+    assert exceeded_limit(job, LIMITS, later(601)) == snapshot
 
 
 def test_job_that_trains_has_its_runtime_from_then(snapshot: SnapshotAssertion) -> None:
     job = running_job(("Starting", 0.0), ("Training", 500.0), ("Uploading", 4000.0))
-    assert overdue(job, LIMITS, later(4100)) is None
-    assert overdue(job, LIMITS, later(4101)) == snapshot
+    assert exceeded_limit(job, LIMITS, later(4100)) is None
+    assert exceeded_limit(job, LIMITS, later(4101)) == snapshot

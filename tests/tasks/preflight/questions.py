@@ -9,9 +9,9 @@ from typing import Any
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.rules.rule import Facts, Files, Findings, together
-from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
-from nodesweep.tasks.preflight.rule import Question, find
+from nodesweep.scaling.rules.rule import Facts, Files, Findings, combine
+from nodesweep.tasks.preflight.online import ACCOUNT_RULES
+from nodesweep.tasks.preflight.rule import RuleContext, evaluate
 
 ROLE = "arn:aws:iam::123456789012:role/training"
 
@@ -21,12 +21,12 @@ def question(
     client: Callable[..., Any],
     peak_nodes: int = 2,
     files: Files | None = None,
-) -> Question:
+) -> RuleContext:
     """Return a question about a sweep that needs at most `peak_nodes` nodes at once."""
     instance = load_catalogue().get(config.training.instance_type)
     plan = plan_sweep(config, instance)
     plan = replace(plan, points=(replace(plan.points[0], nodes=peak_nodes),))
-    return Question(Facts(config, instance, plan, files or Files()), client)
+    return RuleContext(Facts(config, instance, plan, files or Files()), client)
 
 
 def clients(**by_service: Any) -> Callable[..., Any]:
@@ -34,8 +34,10 @@ def clients(**by_service: Any) -> Callable[..., Any]:
     return lambda service, region="us-east-1": by_service[service]
 
 
-def asking(*names: str) -> Callable[[Question], Findings]:
+def asking(*names: str) -> Callable[[RuleContext], Findings]:
     """Return a function that evaluates the rules of these names that the sweep needs."""
     rules = [rule for rule in ACCOUNT_RULES if rule.name in names]
     assert len(rules) == len(names)
-    return lambda asked: together(find(rule, asked) for rule in rules if rule.needed(asked.facts))
+    return lambda asked: combine(
+        evaluate(rule, asked) for rule in rules if rule.needed(asked.facts)
+    )

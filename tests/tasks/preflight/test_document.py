@@ -8,8 +8,8 @@ import pytest
 
 from nodesweep.scaling.rules.offline import OFFLINE_RULES
 from nodesweep.scaling.rules.rule import Rule
-from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
 from nodesweep.tasks.preflight.document import preflight_document
+from nodesweep.tasks.preflight.online import ACCOUNT_RULES
 
 RULES: tuple[Rule[object], ...] = (*OFFLINE_RULES, *ACCOUNT_RULES)
 

@@ -11,8 +11,8 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.job import FileSystemConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.ask import ACCOUNT_RULES
 from nodesweep.tasks.preflight.file_systems import judge_efs, judge_fsx
+from nodesweep.tasks.preflight.online import ACCOUNT_RULES
 from tests.plain import plain
 from tests.tasks.preflight.questions import asking, clients, question
 

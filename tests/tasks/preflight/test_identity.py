@@ -280,7 +280,7 @@ def test_bucket_policy_that_does_not_answer_is_no_verdict(make_config: Configs) 
     )
     with Stubber(s3) as stub, pytest.raises(ClientError, match="SlowDown"):
         stub.add_client_error("get_bucket_policy", "SlowDown")
-        identity.ask_permissions(asked)
+        identity.simulate_permissions(asked)
 
 
 KEY = {"output_kms_key_id": "alias/results"}
@@ -353,4 +353,4 @@ def test_key_that_may_not_be_described_is_a_notice(
         stub.add_client_error("describe_key", "ThrottlingException")
         asked = question(make_config(training=KEY), clients(iam=simulated({}), kms=kms))
         with pytest.raises(ClientError, match="Throttling"):
-            identity.ask_key(asked, "training.output_kms_key_id")
+            identity.query_key(asked, "training.output_kms_key_id")

@@ -21,11 +21,11 @@ from nodesweep.tasks.report.pricing import (
     TRAINING,
     NoPrice,
     cache_file,
+    cache_price,
     current_prices,
-    keep_price,
+    load_cached_price,
     price_instance,
     read_price,
-    recall_price,
     without_price,
 )
 from tests.plain import plain
@@ -146,7 +146,7 @@ def test_a_processing_job_has_a_price_of_its_own_or_none(
     snapshot: SnapshotAssertion,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    keep_price(cache_file(), KEY, 0.5, datetime.now(UTC).date())  # of training
+    cache_price(cache_file(), KEY, 0.5, datetime.now(UTC).date())  # of training
     price_list.add_response("get_products", {"PriceList": []})
     [(unknown, notices)] = current_prices(platform, [(instance, PROCESSING)])
     assert price_of(unknown, "us-east-1").usd_per_hour is None
@@ -204,7 +204,7 @@ def test_emulated_node_is_never_asked_for(
 def test_kept_price_holds_for_seven_days(tmp_path: Path, read_on: str, known: bool) -> None:
     path = tmp_path / "prices.json"
     path.write_text(json.dumps({KEY: {"usd_per_hour": 0.25, "date": read_on}}))
-    assert (recall_price(path, KEY, TODAY) is not None) == known
+    assert (load_cached_price(path, KEY, TODAY) is not None) == known
 
 
 @pytest.mark.parametrize(
@@ -214,22 +214,22 @@ def test_kept_price_holds_for_seven_days(tmp_path: Path, read_on: str, known: bo
 def test_damaged_file_holds_no_price(tmp_path: Path, text: str) -> None:
     path = tmp_path / "prices.json"
     path.write_text(text)
-    assert recall_price(path, KEY, TODAY) is None
-    keep_price(path, "other", 1.5, TODAY)
-    assert recall_price(path, "other", TODAY) == (1.5, TODAY)
+    assert load_cached_price(path, KEY, TODAY) is None
+    cache_price(path, "other", 1.5, TODAY)
+    assert load_cached_price(path, "other", TODAY) == (1.5, TODAY)
 
 
 def test_prices_are_kept_beside_each_other(tmp_path: Path) -> None:
-    keep_price(tmp_path / "prices.json", "a", 1.0, TODAY)
-    keep_price(tmp_path / "prices.json", "b", 2.0, TODAY)
-    assert recall_price(tmp_path / "prices.json", "a", TODAY) == (1.0, TODAY)
+    cache_price(tmp_path / "prices.json", "a", 1.0, TODAY)
+    cache_price(tmp_path / "prices.json", "b", 2.0, TODAY)
+    assert load_cached_price(tmp_path / "prices.json", "a", TODAY) == (1.0, TODAY)
 
 
 def test_folder_that_takes_no_file_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, snapshot: SnapshotAssertion
 ) -> None:
     (tmp_path / "file").write_text("")
-    keep_price(tmp_path / "file" / "prices.json", "a", 1.0, TODAY)
+    cache_price(tmp_path / "file" / "prices.json", "a", 1.0, TODAY)
     assert [plain(each, folder=tmp_path) for each in caplog.messages] == snapshot
 
 

@@ -18,7 +18,7 @@ from nodesweep.configs.models import SweepConfig
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
-from nodesweep.tasks.jobs.watch import JobStanding
+from nodesweep.tasks.jobs.watch import JobProgress
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
 from tests.nodesweep.scaling.conftest import projection
@@ -61,13 +61,13 @@ def told() -> list[str]:
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> list[tuple[str, Any]]:
     made: list[tuple[str, Any]] = []
-    ask = Drawer.ask
+    ask = Drawer.submit
 
     def ask_and_wait(drawer: Drawer, drawing: Drawing) -> None:
         ask(drawer, drawing)
         drawer.wait(5.0)
 
-    monkeypatch.setattr(Drawer, "ask", ask_and_wait)
+    monkeypatch.setattr(Drawer, "submit", ask_and_wait)
     monkeypatch.setattr(
         nodesweep.tasks.sweeps.drawing,
         "create_progress_artifact",
@@ -225,7 +225,7 @@ def test_a_mistake_in_what_is_shown_costs_no_sweep(
     monkeypatch.setattr(SweepBoard, "_words", fail)
     board = board_of(1)
     board.show([outcome(1)], last=True)
-    board.show_running({"job": JobStanding("Training")})
+    board.show_running({"job": JobProgress("Training")})
     assert caplog.text.count("Prefect: no such letter") == 2
 
 
@@ -268,11 +268,11 @@ def test_the_words_say_how_running_jobs_stand_every_20_seconds(
     board = board_of(2, lambda: next(now))
     board.show([])
     job = "s-20261124120000-0a1b2c3d-n{}-r1-a1-abcd"
-    board.show_running({job.format(1): JobStanding("Pending")})  # too soon after the first word
-    standings = {job.format(1): JobStanding("Training", Step(7, 350))}
+    board.show_running({job.format(1): JobProgress("Pending")})  # too soon after the first word
+    standings = {job.format(1): JobProgress("Training", Step(7, 350))}
     board.show_running(standings)
     board.show_running(standings)  # nothing new
-    more = {job.format(nodes): JobStanding("Training", Step(nodes, None)) for nodes in range(1, 7)}
+    more = {job.format(nodes): JobProgress("Training", Step(nodes, None)) for nodes in range(1, 7)}
     board.show_running(more)
     assert [words.partition("; running: ")[2] for words in told] == snapshot
     assert [share for _, share in calls] == [0.0, 0.0, 0.0]

@@ -7,7 +7,7 @@ import pytest
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.tasks.errors import PreflightRefused
-from nodesweep.tasks.sweeps.bucket import make_sure_of_bucket
+from nodesweep.tasks.sweeps.bucket import check_or_create_bucket
 from tests.tasks.test_storage import WhoMayNotList
 
 
@@ -16,9 +16,9 @@ def test_missing_bucket_is_made_only_where_allowed(
 ) -> None:
     s3 = aws("s3")
     with pytest.raises(PreflightRefused, match=r"platform\.bucket: bench-bucket "):
-        make_sure_of_bucket(s3, platform)
-    make_sure_of_bucket(s3, platform.model_copy(update={"create_missing": True}))
-    make_sure_of_bucket(s3, platform)
+        check_or_create_bucket(s3, platform)
+    check_or_create_bucket(s3, platform.model_copy(update={"create_missing": True}))
+    check_or_create_bucket(s3, platform)
 
 
 def test_a_bucket_is_asked_for_only_what_lies_below_the_prefix(
@@ -26,6 +26,6 @@ def test_a_bucket_is_asked_for_only_what_lies_below_the_prefix(
 ) -> None:
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
-    make_sure_of_bucket(WhoMayNotList(s3, f"{platform.prefix}/"), platform)
+    check_or_create_bucket(WhoMayNotList(s3, f"{platform.prefix}/"), platform)
     with pytest.raises(PreflightRefused, match="bucket"):
-        make_sure_of_bucket(WhoMayNotList(s3, "other/"), platform)
+        check_or_create_bucket(WhoMayNotList(s3, "other/"), platform)

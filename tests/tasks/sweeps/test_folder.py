@@ -12,8 +12,8 @@ from nodesweep.tasks.errors import RecordDamaged
 from nodesweep.tasks.sweeps.folder import (
     SHARED,
     folder_problem,
-    recall_sweep,
-    remember_sweep,
+    load_sweep_record,
+    save_sweep_record,
     write_atomic,
     write_files,
 )
@@ -46,9 +46,9 @@ def test_latest_points_to_the_last_sweep(tmp_path: Path) -> None:
 
 def test_sweep_is_remembered_by_its_id(tmp_path: Path) -> None:
     record = {"config": {"name": "x"}, "inputs": {}, "provenance": {}}
-    remember_sweep(tmp_path, "sweep", record)
-    assert recall_sweep(tmp_path, "sweep") == record
-    assert recall_sweep(tmp_path, "other") is None
+    save_sweep_record(tmp_path, "sweep", record)
+    assert load_sweep_record(tmp_path, "sweep") == record
+    assert load_sweep_record(tmp_path, "other") is None
 
 
 def test_a_folder_named_latest_is_left_alone(
@@ -68,7 +68,7 @@ def test_damaged_record_is_said_to_be_one(
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "sweep.json").write_text(body)
     with pytest.raises(RecordDamaged) as refused:
-        recall_sweep(tmp_path, "sweep")
+        load_sweep_record(tmp_path, "sweep")
     assert plain(refused.value, folder=tmp_path) == snapshot
 
 

@@ -20,7 +20,7 @@ from nodesweep.scaling import names
 from nodesweep.tasks.errors import RunFailed
 from nodesweep.tasks.polling import Clock
 from nodesweep.tasks.storage import put_bytes
-from nodesweep.tasks.sweeps.ids import claimed_sweep_id, take_sweep_id
+from nodesweep.tasks.sweeps.ids import claim_new_sweep_id, claimed_sweep_id
 from nodesweep.tasks.sweeps.records import latest_sweep
 from tests.infra.local.platform_client import serve_platform
 
@@ -38,7 +38,9 @@ def s3(aws: Callable[[str], Any], benchmark_config: BenchmarkConfig) -> Any:
 def test_runs_of_one_second_have_ids_of_their_own(
     s3: Any, benchmark_config: BenchmarkConfig
 ) -> None:
-    taken = [take_sweep_id(s3, benchmark_config, STARTED, f"run-{number}") for number in range(5)]
+    taken = [
+        claim_new_sweep_id(s3, benchmark_config, STARTED, f"run-{number}") for number in range(5)
+    ]
     seconds = (
         "20261122235958",
         "20261122235959",
@@ -55,10 +57,10 @@ def test_runs_of_one_second_have_ids_of_their_own(
 def test_run_that_is_tried_again_has_its_own_id(s3: Any, benchmark_config: BenchmarkConfig) -> None:
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "first") is None
     first, second = (
-        take_sweep_id(s3, benchmark_config, STARTED, run) for run in ("first", "second")
+        claim_new_sweep_id(s3, benchmark_config, STARTED, run) for run in ("first", "second")
     )
     assert first != second
-    assert take_sweep_id(s3, benchmark_config, STARTED, "second") == second
+    assert claim_new_sweep_id(s3, benchmark_config, STARTED, "second") == second
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "second") == second
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "first") == first
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "third") is None
@@ -70,7 +72,7 @@ def test_sweep_that_began_after_the_clock_was_set_back_has_the_older_id(
     """An id is made of the time, and the latest sweep is the one whose id says so."""
     platform = benchmark_config.platform
     first, second = (
-        take_sweep_id(s3, benchmark_config, started, run)
+        claim_new_sweep_id(s3, benchmark_config, started, run)
         for started, run in ((STARTED, "first"), (STARTED - timedelta(hours=1), "second"))
     )
     for sweep in (first, second):
@@ -82,7 +84,7 @@ def test_other_configs_do_not_share_their_seconds(
     s3: Any, benchmark_config: BenchmarkConfig, make_config: Callable[..., BenchmarkConfig]
 ) -> None:
     other = make_config(training={"seed": 7})
-    ids = [take_sweep_id(s3, config, STARTED, "run") for config in (benchmark_config, other)]
+    ids = [claim_new_sweep_id(s3, config, STARTED, "run") for config in (benchmark_config, other)]
     assert [sweep.split("-")[1] for sweep in ids] == ["20261122235958"] * 2 and len(set(ids)) == 2
 
 
@@ -98,7 +100,7 @@ def test_claim_whose_answer_was_lost_is_the_runs_own(
         return real(**request)
 
     lossy = SimpleNamespace(put_object=twice, get_object=s3.get_object, exceptions=s3.exceptions)
-    assert take_sweep_id(lossy, benchmark_config, STARTED, "run").startswith(
+    assert claim_new_sweep_id(lossy, benchmark_config, STARTED, "run").startswith(
         "bench-20261122235958-"
     )
     assert len(sent) == 1
@@ -120,11 +122,11 @@ def test_two_that_write_at_once_and_are_both_refused_try_again(
     busy = SimpleNamespace(
         put_object=refused_at_first, get_object=s3.get_object, exceptions=s3.exceptions
     )
-    sweep = take_sweep_id(busy, benchmark_config, STARTED, "run", NO_WAIT)
+    sweep = claim_new_sweep_id(busy, benchmark_config, STARTED, "run", NO_WAIT)
     assert sweep.startswith("bench-20261122235958-") and not refusals
     refusals[:] = [conflict] * 100
     with pytest.raises(s3.exceptions.ClientError, match="ConditionalRequestConflict"):
-        take_sweep_id(busy, benchmark_config, STARTED, "another", NO_WAIT)
+        claim_new_sweep_id(busy, benchmark_config, STARTED, "another", NO_WAIT)
 
 
 def test_ids_end_with_a_message(
@@ -132,9 +134,9 @@ def test_ids_end_with_a_message(
 ) -> None:
     monkeypatch.setattr(nodesweep.tasks.sweeps.ids, "_MOST_SECONDS", 2)
     for run in ("a", "b"):
-        take_sweep_id(s3, benchmark_config, STARTED, run)
+        claim_new_sweep_id(s3, benchmark_config, STARTED, run)
     with pytest.raises(RunFailed, match=r"2 runs .* 2026-11-22"):
-        take_sweep_id(s3, benchmark_config, STARTED, "c")
+        claim_new_sweep_id(s3, benchmark_config, STARTED, "c")
     assert claimed_sweep_id(s3, benchmark_config, STARTED, "c") is None
 
 
@@ -151,7 +153,8 @@ def test_local_platform_lets_one_of_many_at_once_have_the_id(
     with ThreadPoolExecutor(len(runs)) as pool:
         taken = list(
             pool.map(
-                lambda run: take_sweep_id(served.s3, benchmark_config, STARTED, run, NO_WAIT), runs
+                lambda run: claim_new_sweep_id(served.s3, benchmark_config, STARTED, run, NO_WAIT),
+                runs,
             )
         )
     assert len(set(taken)) == len(runs)

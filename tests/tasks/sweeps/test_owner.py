@@ -16,7 +16,7 @@ import nodesweep.tasks.sweeps.owner
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.sweeps.owner import OwnerSign, leave_running, owned, read_owner_sign
+from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 
@@ -38,8 +38,8 @@ def sign_in_bucket(s3: Any, platform: PlatformConfig) -> dict[str, Any]:
 def test_sweep_without_a_sign_and_missing_bucket_have_none(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    assert read_owner_sign(s3, platform, SWEEP) is None
-    assert read_owner_sign(s3, platform.model_copy(update={"bucket": "another"}), SWEEP) is None
+    assert read_heartbeat(s3, platform, SWEEP) is None
+    assert read_heartbeat(s3, platform.model_copy(update={"bucket": "another"}), SWEEP) is None
 
 
 def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
@@ -61,7 +61,7 @@ def test_sign_is_written_anew_with_every_beat(
             three_times.set()
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     with owned(platform, SWEEP):
         assert three_times.wait(10)
     assert set(written) == {False}
@@ -102,7 +102,7 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
         write(s3, platform, sweep, left_running)
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     with owned(platform, SWEEP) as owner:
         assert writing.wait(10)
         owner.leave()
@@ -126,7 +126,7 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
             twice_more.set()
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     with owned(platform, SWEEP):
         assert twice_more.wait(10)
@@ -150,6 +150,6 @@ def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
             answer,
             {"Bucket": platform.bucket, "Key": names.owner_key(platform.prefix, SWEEP)},
         )
-        sign = read_owner_sign(s3, platform, SWEEP)
-    assert sign == OwnerSign(written, written + timedelta(seconds=90), left_running=False)
+        sign = read_heartbeat(s3, platform, SWEEP)
+    assert sign == Heartbeat(written, written + timedelta(seconds=90), left_running=False)
     assert sign.age_seconds == 90

@@ -13,7 +13,7 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import analyse
 from nodesweep.tasks.errors import SweepNotFound, SweepNotNamed
 from nodesweep.tasks.storage import put_bytes
-from nodesweep.tasks.sweeps.ids import take_sweep_id
+from nodesweep.tasks.sweeps.ids import claim_new_sweep_id
 from nodesweep.tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
 
 
@@ -82,25 +82,25 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
         put_bytes(s3, platform.bucket, key, body)
 
     older, younger = (
-        take_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
+        claim_new_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
         for run in ("older", "younger")
     )
     with pytest.raises(SweepNotNamed) as raised:
         latest_sweep(s3, benchmark_config)
     assert str(raised.value) == snapshot
     assert older not in str(raised.value)
-    assert unfinished_sweep(s3, benchmark_config, but=older) is None
+    assert unfinished_sweep(s3, benchmark_config, excluding=older) is None
     put(names.sweep_config_key(platform.prefix, older), b"{}")
     with pytest.raises(SweepNotNamed) as refused:
         latest_sweep(s3, benchmark_config)
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(s3, benchmark_config, but=younger) == older
+    assert unfinished_sweep(s3, benchmark_config, excluding=younger) == older
     put(names.sweep_config_key(platform.prefix, younger), b"{}")
     assert latest_sweep(s3, benchmark_config) == younger
-    assert unfinished_sweep(s3, benchmark_config, but="new") == younger
+    assert unfinished_sweep(s3, benchmark_config, excluding="new") == younger
     finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
     put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
     with pytest.raises(SweepNotNamed) as refused:
         latest_sweep(s3, benchmark_config)
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(s3, benchmark_config, but="new") is None
+    assert unfinished_sweep(s3, benchmark_config, excluding="new") is None

@@ -17,7 +17,7 @@ from nodesweep.tasks.sweeps.stopping import (
     SETTLE_SECONDS,
     STOPPING_SECONDS,
     end_jobs,
-    list_of,
+    job_lister,
     release_pools,
     stop_sweep_jobs_now,
 )
@@ -28,7 +28,7 @@ JOBS = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2, 4, 8)]
 
 
 def end(platform: LaggingPlatform, *known: str) -> list[str]:
-    return end_jobs(platform, known, platform.time.clock, list_of(platform, SWEEP))
+    return end_jobs(platform, known, platform.time.clock, job_lister(platform, SWEEP))
 
 
 def statuses(platform: LaggingPlatform) -> set[str]:

@@ -138,7 +138,7 @@ class ContainerEngine(ExclusiveEngine):
             if self._slot.take():
                 return True
             if not has_room:
-                self.room.give_back(job.job_name)
+                self.room.release(job.job_name)
             return False
 
         is_held = wait_for(take, stop, deadline, on_wait)
@@ -146,9 +146,9 @@ class ContainerEngine(ExclusiveEngine):
             yield is_held
         finally:
             if is_held:
-                self._slot.give_back()
+                self._slot.release()
                 if not has_room:
-                    self.room.give_back(job.job_name)
+                    self.room.release(job.job_name)
 
     def _run_alone(
         self,

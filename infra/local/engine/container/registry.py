@@ -172,7 +172,7 @@ class Registry:
 def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
     """Listen on the previous port, which image names contain, or on a free one if it is taken."""
 
-    class Handler(_Face):
+    class Handler(_ProxyHandler):
         upstream = registry
 
     last = int(port_file.read_text()) if port_file.is_file() else 0
@@ -185,7 +185,7 @@ def _listen(port_file: Path, registry: Registry) -> ThreadingHTTPServer:
     return server
 
 
-class _Face(BaseHTTPRequestHandler):
+class _ProxyHandler(BaseHTTPRequestHandler):
     """Forwards one client's requests."""
 
     upstream: Registry

@@ -77,7 +77,7 @@ def attainments(
             seconds=seconds,
             quota_seconds=quota_seconds,
             cpu_seconds=cpu_seconds,
-            asked_seconds=asked_seconds(
+            asked_seconds=demanded_cpu_seconds(
                 quota_seconds, cpu_seconds, delay_seconds, others, throttled_share, seconds=seconds
             ),
             run_queue_delay_seconds=delay_seconds,
@@ -100,7 +100,7 @@ def cpu_speed(begin: Reading, end: Reading, cpus: Iterable[int]) -> float | None
     return hashed_bytes / seconds if seconds >= _LEAST_BALLAST_SECONDS else None
 
 
-def asked_seconds(
+def demanded_cpu_seconds(
     quota_seconds: float,
     cpu_seconds: float,
     delay_seconds: float | None,
@@ -167,7 +167,7 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 class AttainmentMeter:
-    """Reads a job's nodes while they measure: `begin`, `look` periodically, `attainments`.
+    """Reads a job's nodes while they measure: `begin`, `take_reading` periodically, `attainments`.
 
     Periodic readings are needed because the kernel forgets a thread's wait when the thread ends.
     """
@@ -214,7 +214,7 @@ class AttainmentMeter:
         """Start counting now."""
         self._readings = [self._read()]
 
-    def look(self) -> None:
+    def take_reading(self) -> None:
         """Take a reading, unless a process has ended since and its CPU time is lost."""
         now = self._read()
         known = self._readings[-1].nodes if self._readings else {}

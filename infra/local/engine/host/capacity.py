@@ -49,7 +49,7 @@ def machine_cores(groups: Iterable[Path] | None = None) -> float:
     return min([len(os.sched_getaffinity(0)), *(limit for limit in limits if limit is not None)])
 
 
-def cpu_of_each_node(instance_count: int) -> list[int]:
+def assign_cpus(instance_count: int) -> list[int]:
     """Assign nodes to CPUs round-robin; each is pinned to its CPU.
 
     The kernel hands out quota per CPU in slices (5 ms): a node that migrates leaves parts of its 2

@@ -49,7 +49,7 @@ class Network(Protocol):
     def address(self, number: int) -> str:
         """Return the address of a job's node `number`, from 1."""
 
-    def in_words(self, instance_type: str) -> str:
+    def describe(self, instance_type: str) -> str:
         """Return a phrase for people and reports."""
 
     def plan(
@@ -84,7 +84,7 @@ class Loopback:
         """Return the address of a job's node `number`, from 1."""
         return f"127.0.{self.block}.{number}"
 
-    def in_words(self, instance_type: str) -> str:
+    def describe(self, instance_type: str) -> str:
         """Return why nodes have no network of their own."""
         return f"over loopback ({self.reason})"
 
@@ -115,7 +115,7 @@ class OwnNetworks:
         """Return a node's address, the same in every job: networks do not see each other."""
         return switch.node_address(number)
 
-    def in_words(self, instance_type: str) -> str:
+    def describe(self, instance_type: str) -> str:
         """Return, for instance, "1 Gbit/s and 0.05 ms between nodes in networks of their own"."""
         link = LINK_BY_INSTANCE_TYPE[instance_type]
         if self.delay_problem is None:

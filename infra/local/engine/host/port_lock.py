@@ -34,7 +34,7 @@ class SharedSlot:
             self._jobs += self._socket is not None
             return self._socket is not None
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the slot for one job; it is free when no job holds it."""
         with self._lock:
             self._jobs -= 1
@@ -54,7 +54,7 @@ def training_slot(
         yield is_held
     finally:
         if is_held:
-            slot.give_back()
+            slot.release()
 
 
 def wait_for(

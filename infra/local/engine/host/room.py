@@ -76,7 +76,7 @@ class Room:
             self._shares[job_name] = share
             return True
 
-    def give_back(self, job_name: str) -> None:
+    def release(self, job_name: str) -> None:
         """Release a job's reservation, if any."""
         with self._lock:
             self._shares.pop(job_name, None)

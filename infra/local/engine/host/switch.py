@@ -106,7 +106,7 @@ class Switch:
         _call(switch, "tc", [line for port in ports for line in self._towards_a_node(port)])
         for host, network in self._network_by_host.items():
             self._set_up_node(network, self._plan["addresses"][host])
-        self._lead_out(switch)
+        self._connect_to_host(switch)
 
     def _set_up_node(self, network: int, address: str) -> None:
         lines = [
@@ -137,7 +137,7 @@ class Switch:
         yield f"qdisc add dev {port} root handle 1: netem delay {delay}us limit {_DELAY_PACKETS}"
         yield f"qdisc add dev {port} parent 1:1 handle 10: {self._rate()}"
 
-    def _lead_out(self, switch: int) -> None:
+    def _connect_to_host(self, switch: int) -> None:
         ready, said = os.pipe()
         with open(ready, "rb", buffering=0) as is_ready:
             try:

@@ -113,7 +113,7 @@ class ProcessEngine(ExclusiveEngine):
         way = self._quota_reason
         if self._quotas is None:
             way = f"duty cycle ({self._quota_reason})"
-        return f"{vcpus:g} vCPU per node by {way}, {self._network.in_words(instance_type)}"
+        return f"{vcpus:g} vCPU per node by {way}, {self._network.describe(instance_type)}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
         """Create the nodes' /opt/ml trees with input/config/*.json and empty channel folders."""
@@ -184,7 +184,7 @@ class ProcessEngine(ExclusiveEngine):
                 node.host: self._quotas.create(f"{job.job_name}.{node.host}") for node in nodes
             }
         hosts = [node.host for node in nodes]
-        cpus = dict(zip(hosts, capacity.cpu_of_each_node(len(nodes)), strict=True))
+        cpus = dict(zip(hosts, capacity.assign_cpus(len(nodes)), strict=True))
         return Quota(self._quotas, groups, self._vcpus(job), cpus)
 
     def _plan(

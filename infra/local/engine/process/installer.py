@@ -20,7 +20,7 @@ from nodesweep.infra.local.engine.host.process_tree import (
 )
 from nodesweep.infra.local.engine.process import torch_wheel
 from nodesweep.infra.local.engine.process.build_run import KILL_SECONDS, BuildRun
-from nodesweep.infra.local.engine.process.fetched import Fetched
+from nodesweep.infra.local.engine.process.download_lines import DownloadSummary
 from nodesweep.infra.local.engine.process.image_content import (
     Content,
     PlacedInstall,
@@ -62,12 +62,12 @@ def make_venv(venv: Path, content: Content, folder: Path, run: BuildRun, lock_fd
     else:
         command = [sys.executable, "-P", "-m", "venv", str(venv)]
         run.command("MAKE virtual environment", command, environment, folder, lock_fd)
-    fetched = Fetched(run.on_line)
-    hearing = replace(run, on_line=fetched.hear)
+    fetched = DownloadSummary(run.on_line)
+    hearing = replace(run, on_line=fetched.feed)
     target = Target(venv, environment, folder, hearing, lock_fd, uv=_uv())
     for install in content.installs:
         _install(install, target)
-    run.on_line(fetched.words("the image"))
+    run.on_line(fetched.total_line("the image"))
 
 
 def _copy_venv(base: Path, venv: Path) -> None:

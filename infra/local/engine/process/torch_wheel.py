@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from nodesweep.infra.local.engine.process.build_run import BuildRun
-from nodesweep.infra.local.engine.process.fetched import Fetched, megabytes
+from nodesweep.infra.local.engine.process.download_lines import DownloadSummary, megabytes
 from nodesweep.infra.local.engine.process.image_content import (
     PlacedInstall,
     file_digest,
@@ -89,7 +89,7 @@ def install_torch(install: PlacedInstall, target: Target) -> None:
     whose link shows a listed one (PyPI's, with CUDA) to a newer one (+cpu) in a folder
     (PIP_FIND_LINKS) that it would have to read first.
     """
-    lines = [line for line in _lines_of_torch(install) if not _is_there(line, target.venv)]
+    lines = [line for line in _lines_of_torch(install) if not _is_installed(line, target.venv)]
     if not lines:
         return
     folder = target.venv / "torch-download"
@@ -104,7 +104,7 @@ def install_torch(install: PlacedInstall, target: Target) -> None:
                 " requirement"
             )
     for wheel in wheels:
-        target.run.on_line(fetched.words_of(wheel))
+        target.run.on_line(fetched.wheel_line(wheel))
     # uv compiles torch's 2,300 files on every core; its cache has no use for wheels of this folder
     by_path = ["--no-deps", *map(str, wheels)]
     if not target.is_installed_by_uv("INSTALL torch", [f"--cache-dir={folder}/uv", *by_path]):
@@ -117,7 +117,7 @@ def _lines_of_torch(install: PlacedInstall) -> list[str]:
     return [line for line in (*lines, *install.packages) if _FAMILY.match(line)]
 
 
-def _is_there(line: str, venv: Path) -> bool:
+def _is_installed(line: str, venv: Path) -> bool:
     """Return True if a package required by its bare name is installed in any version."""
     folders = [str(folder) for folder in (venv / "lib").glob("python3*/site-packages")]
     return any(
@@ -126,7 +126,7 @@ def _is_there(line: str, venv: Path) -> bool:
     )
 
 
-def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
+def _fetch(target: Target, lines: Sequence[str], folder: Path) -> DownloadSummary:
     """Download the wheels without CUDA if there are any, else the default ones."""
     download = [*target.pip("download"), "--no-deps", "--dest", str(folder)]
     beside = ["--extra-index-url", CPU_INDEX]
@@ -145,7 +145,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> Fetched:
     path = urlsplit(CPU_INDEX).path
     is_silent = any(path in line for line in fetched.retries)
     answered = "does not respond" if is_silent else "has none that matches"
-    target.run.on_line(_about_usual(target, lines, answered))
+    target.run.on_line(_default_wheel_note(target, lines, answered))
     return _download(target, "DOWNLOAD torch", [*download, *lines])[0]
 
 
@@ -159,11 +159,11 @@ def _without_cuda(line: str) -> str:
 
 def _download(
     target: Target, phase: str, argv: Sequence[str], may_fail: bool = False
-) -> tuple[Fetched, ImageBuildError | None]:
+) -> tuple[DownloadSummary, ImageBuildError | None]:
     """Run the command; return what it fetched, and its error if it `may_fail`."""
-    fetched = Fetched(target.run.on_line)
+    fetched = DownloadSummary(target.run.on_line)
     try:
-        target.command(phase, argv, replace(target.run, on_line=fetched.hear))
+        target.command(phase, argv, replace(target.run, on_line=fetched.feed))
     except ImageBuildError as error:
         target.run.check(phase)  # stopped or out of time: do not retry
         if not may_fail:
@@ -172,13 +172,13 @@ def _download(
     return fetched, None
 
 
-def _about_usual(target: Target, lines: Sequence[str], answered: str) -> str:
+def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> str:
     """Return the note about the default wheel: why it is needed, its size, and how to avoid it."""
     why = (
         f"no CPU wheel of {', '.join(lines)} was found: {CPU_INDEX} {answered}, and pip's"
         " configuration names no other source with one"
     )
-    sizes = _sizes_of_usual(target, lines)
+    sizes = _default_wheel_sizes(target, lines)
     if sizes is None:
         much = "The default wheel may include CUDA: several GB with NVIDIA's packages"
     elif any(map(_OF_CUDA.match, sizes)):
@@ -194,7 +194,7 @@ def _about_usual(target: Target, lines: Sequence[str], answered: str) -> str:
     )
 
 
-def _sizes_of_usual(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
+def _default_wheel_sizes(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
     """Return bytes by package of the default wheel and its CUDA dependencies; None if unknown.
 
     uv reads them from the index without downloading any.

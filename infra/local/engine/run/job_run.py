@@ -34,9 +34,9 @@ from nodesweep.infra.local.interfaces import LineSink, Node, NodeAttainment, Nod
 
 _TICK_SECONDS = 0.05
 _TERM_REPEAT_SECONDS = 1.0
-_LOOK_SECONDS = 2.0
+_READING_SECONDS = 2.0
 """Interval between readings of the nodes' CPU time; one for 8 nodes takes a few ms of CPU."""
-_START_LOOK_SECONDS = 0.2
+_START_POLL_SECONDS = 0.2
 _PLATFORM_PREFIX = "[platform]"
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
@@ -117,14 +117,14 @@ class JobRun:
     _ended_by_us: set[str] = field(default_factory=set)
     _terminated_pids: set[int] = field(default_factory=set)
     _ending: _Ending | None = None
-    _gone: bool = False  # the nodes have been released
+    _is_released: bool = False  # the nodes have been released
     _done: bool = False  # and have finished measuring
     _started_at: float = field(default_factory=time.monotonic)
     _supervisor_lost: bool = False
     _meter: AttainmentMeter | None = None  # while the nodes measure
     _ended_meter: AttainmentMeter | None = None  # and once they have finished
     _ballast: Ballast | None = None  # while the nodes measure
-    _looked_at: float = 0.0
+    _read_at: float = 0.0
     _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
 
     def until_all_ended(self) -> RunResult:
@@ -132,7 +132,7 @@ class JobRun:
         try:
             self._drive()
         finally:
-            self._keep_attainment()
+            self._store_attainment()
         result = self._lost_result() if self._supervisor_lost else self._result()
         return replace(
             result, attainment=self._attainment, attainment_within=self._attainment_within
@@ -174,22 +174,22 @@ class JobRun:
         """
         if self.boot_folders is None or self._done or self._ending:
             return
-        if not self._gone:
-            self._let_go(self.boot_folders, now)
-        elif not self._without("done", self.boot_folders):
+        if not self._is_released:
+            self._release_nodes(self.boot_folders, now)
+        elif not self._hosts_without("done", self.boot_folders):
             self._done = True
             self._end_measuring()
             self._lift_quota()
 
-    def _without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
+    def _hosts_without(self, file_name: str, folders: Mapping[str, Path]) -> list[str]:
         """Return the running nodes whose program has not written this file."""
         return [
             host for host in self._remaining_hosts() if not (folders[host] / file_name).exists()
         ]
 
-    def _let_go(self, folders: Mapping[str, Path], now: float) -> None:
+    def _release_nodes(self, folders: Mapping[str, Path], now: float) -> None:
         """Once every node is ready, apply the quota to all, then release them."""
-        waited_for = self._without("ready", folders)
+        waited_for = self._hosts_without("ready", folders)
         boot_seconds = now - self._started_at
         if waited_for and boot_seconds < self.times.boot_seconds:
             return
@@ -204,7 +204,7 @@ class JobRun:
             if host not in self._exits:
                 self._say(host, note)
             (folder / "go").touch()
-        self._gone = True
+        self._is_released = True
         self._begin_measuring(now)
 
     def _apply_quota(self) -> None:
@@ -233,14 +233,14 @@ class JobRun:
                 self._begin_measuring(now)
         elif self._exits or self._ending:
             self._done = self._done or self.boot_folders is None
-            self._keep_attainment()
-        elif now - self._looked_at >= _LOOK_SECONDS:
-            self._look(now)
+            self._store_attainment()
+        elif now - self._read_at >= _READING_SECONDS:
+            self._take_reading(now)
 
     def _are_started(self, now: float) -> bool:
-        if self.quota is None or now - self._looked_at < _START_LOOK_SECONDS:
+        if self.quota is None or now - self._read_at < _START_POLL_SECONDS:
             return False
-        self._looked_at = now
+        self._read_at = now
         return len(self.supervised.usage(self.quota.vcpus)) == len(self.nodes)
 
     def _begin_measuring(self, now: float) -> None:
@@ -257,22 +257,22 @@ class JobRun:
             stops=supervised.stops,
             ballast=ballast_ran,
         )
-        with self._tolerated():
+        with self._logging_read_errors():
             self._ballast.start()
             self._meter.begin()
-        self._looked_at = now
+        self._read_at = now
 
-    def _look(self, now: float) -> None:
+    def _take_reading(self, now: float) -> None:
         if self._meter is not None:
-            with self._tolerated():
-                self._meter.look()
-        self._looked_at = now
+            with self._logging_read_errors():
+                self._meter.take_reading()
+        self._read_at = now
 
     def _end_measuring(self) -> None:
         """Take the last reading while all nodes are alive, and log each node's attainment."""
         if not self._exits:
-            self._look(time.monotonic())
-        self._keep_attainment()
+            self._take_reading(time.monotonic())
+        self._store_attainment()
         for host, attained in self._attainment.items():
             self._say(host, attainment_note(attained))
 
@@ -284,7 +284,7 @@ class JobRun:
         zero = time.time() - time.monotonic()
         return self._ended_meter.attainments(from_unix_seconds - zero, to_unix_seconds - zero)
 
-    def _keep_attainment(self) -> None:
+    def _store_attainment(self) -> None:
         if self._meter is not None:
             self._attainment = self._meter.attainments()
             self._ended_meter, self._meter = self._meter, None
@@ -293,7 +293,7 @@ class JobRun:
             self._ballast = None
 
     @contextlib.contextmanager
-    def _tolerated(self) -> Iterator[None]:
+    def _logging_read_errors(self) -> Iterator[None]:
         try:
             yield
         except (OSError, ValueError):

@@ -30,7 +30,7 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     Draw and save within drawing_style(). Times of a platform's phase give the plot of phases alone,
     which shows what the times hold.
     """
-    types = [] if report.instances is None else draw_of_types(report, report.instances)
+    types = [] if report.instances is None else draw_type_plots(report, report.instances)
     if report.baseline is None:
         return {drawing.kind: drawing for drawing in types}
     phases = draw_phases(report)
@@ -42,7 +42,7 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     return {drawing.kind: drawing for drawing in (*types, *drawings) if drawing is not None}
 
 
-def draw_of_types(report: ScalingReport, comparison: InstanceComparison) -> list[Drawing]:
+def draw_type_plots(report: ScalingReport, comparison: InstanceComparison) -> list[Drawing]:
     """Return the two plots that have a curve per instance type."""
     drawings = draw_frontier(report, comparison), draw_types(report, comparison)
     return [drawing for drawing in drawings if drawing is not None]

@@ -18,7 +18,7 @@ from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.names import PlotKind
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import thinned, titled
+from nodesweep.scaling.report.table import evenly_spaced, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -187,7 +187,7 @@ def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> No
 
 def draw_missing(drawing: Drawing, rows: Sequence[SummaryRow]) -> None:
     """Draw a cross on the axis for a node count without a completed run."""
-    missing = thinned([row for row in rows if row.train.seconds is None], MAX_MARKERS)
+    missing = evenly_spaced([row for row in rows if row.train.seconds is None], MAX_MARKERS)
     for index, row in enumerate(missing):
         mark(
             drawing,

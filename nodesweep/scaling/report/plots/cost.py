@@ -28,7 +28,7 @@ from nodesweep.scaling.report.plots.canvas import (
     mark,
     spaced,
 )
-from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.table import evenly_spaced
 from nodesweep.scaling.report.tables.costs import cost_origin
 
 _SECONDS_PER_HOUR = 3600
@@ -67,14 +67,14 @@ def draw_cost(report: ScalingReport) -> Drawing:
     drawing = begin(
         "cost", f"{unit[0].upper()}{unit[1:]} against {time}", report, report.policy_label
     )
-    shown = thinned(spends, MAX_MARKERS)
+    shown = evenly_spaced(spends, MAX_MARKERS)
     write = format_usd if in_usd else _plain
     _draw_front(drawing, shown)
     _draw_points(drawing, shown)
     times, spent = [spend.seconds for spend in shown], [spend.y for spend in shown]
     set_time_cost_axes(drawing, times, spent, write)
     finish(drawing, f"{time} (log scale)", f"{unit}, USD" if in_usd else unit)
-    drawing.numbers = "; ".join(_describe(spend, unit, write) for spend in thinned(shown, 20))
+    drawing.numbers = "; ".join(_describe(spend, unit, write) for spend in evenly_spaced(shown, 20))
     drawing.caption = _caption(report, in_usd)
     return drawing
 
@@ -93,7 +93,7 @@ def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
     measured = [(row, row.train.seconds) for row in report.summary if row.train.seconds is not None]
     spends = [
         (row, seconds, row.nodes * seconds / unit)
-        for row, seconds in thinned(measured, MAX_MARKERS)
+        for row, seconds in evenly_spaced(measured, MAX_MARKERS)
     ]
     costs = [row.costs.model_copy(update={"total_usd": y}) for row, _, y in spends]
     front = pareto_front(

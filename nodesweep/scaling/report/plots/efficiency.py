@@ -23,7 +23,7 @@ from nodesweep.scaling.report.plots.canvas import (
     mark_curve,
     set_node_axis,
 )
-from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.table import evenly_spaced
 
 # Where a label may stand, best first: from the point to its baseline (below it or above it), and
 # the least free space to a line, all in points. 7 put its middle about 8 percentage points away. A
@@ -35,7 +35,7 @@ _LABEL_POINTS = 9
 def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     """Draw E = S x N0/N; `baseline` is the report's."""
     rows = report.summary
-    curve = thinned(
+    curve = evenly_spaced(
         [(row, row.train.efficiency) for row in rows if row.train.efficiency is not None],
         MAX_MARKERS,
     )
@@ -62,7 +62,7 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
     finish(drawing, "nodes", f"efficiency against {nodes_text(baseline.nodes)}")
     reaches = [(row.nodes, efficiency, row.train.efficiency_interval) for row, efficiency in curve]
     draw_labels(drawing, _labels(reaches, (0.0, least, 1.0), _points_per_unit(drawing)))
-    drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
+    drawing.numbers = "; ".join(_describe(row) for row, _ in evenly_spaced(curve, 20))
     drawing.caption = (
         f"Share of the ideal speedup that was reached; at {format_percent(0.5)}, the node-time "
         "is doubled."

@@ -15,7 +15,7 @@ from nodesweep.scaling.report.plots.canvas import (
     begin,
     finish,
 )
-from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.table import evenly_spaced
 
 MAX_BARS = 12
 # In the order they happen. The hatching tells them apart without colour.
@@ -32,7 +32,7 @@ _OTHER_STYLE = ("muted", "--")
 
 def draw_phases(report: ScalingReport) -> Drawing | None:
     """Draw the median seconds of each phase; None if no node count has any."""
-    rows = thinned([row for row in report.summary if row.phases], MAX_BARS)
+    rows = evenly_spaced([row for row in report.summary if row.phases], MAX_BARS)
     if not rows:
         return None
     stacks = [_stack(row) for row in rows]

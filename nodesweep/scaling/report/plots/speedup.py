@@ -34,7 +34,7 @@ from nodesweep.scaling.report.plots.canvas import (
     powers_of_two,
     set_node_axis,
 )
-from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.table import evenly_spaced
 from nodesweep.scaling.report.tables.cells import time_unit
 
 MAX_DOTS_PER_NODE_COUNT = 100
@@ -43,7 +43,7 @@ MAX_DOTS_PER_NODE_COUNT = 100
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     """Draw the headline's plot; `baseline` is the report's."""
     rows = report.summary
-    curve = thinned(
+    curve = evenly_spaced(
         [(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS
     )
     drawing = begin("speedup", "Speedup", report, report.policy_label)
@@ -70,7 +70,7 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
     _set_speedup_axis(drawing, shown, last / baseline.nodes)
     over = f"speedup over {nodes_text(baseline.nodes)}{' (relative)' if baseline.relative else ''}"
     finish(drawing, "nodes", over)
-    drawing.numbers = "; ".join(_describe(row) for row, _ in thinned(curve, 20))
+    drawing.numbers = "; ".join(_describe(row) for row, _ in evenly_spaced(curve, 20))
     drawing.caption = _caption(report, baseline)
     return drawing
 
@@ -115,9 +115,11 @@ def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, floa
     """Return (nodes, speedup) of every run, of node counts with several."""
     return [
         (nodes, baseline.train_seconds / each)
-        for nodes, seconds in thinned(list(report.train_seconds_by_nodes().items()), MAX_MARKERS)
+        for nodes, seconds in evenly_spaced(
+            list(report.train_seconds_by_nodes().items()), MAX_MARKERS
+        )
         if len(seconds) > 1
-        for each in thinned(seconds, MAX_DOTS_PER_NODE_COUNT)
+        for each in evenly_spaced(seconds, MAX_DOTS_PER_NODE_COUNT)
     ]
 
 

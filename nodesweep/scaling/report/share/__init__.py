@@ -27,7 +27,7 @@ _HIDDEN = (
 )
 
 
-def for_sharing(report: ScalingReport) -> ScalingReport:
+def without_account_names(report: ScalingReport) -> ScalingReport:
     """Return the report without names of the account, machine or users; all numbers stay."""
     names = _names(report.config or {})
     conditions = report.conditions.model_copy(update={"image_uri": None})

@@ -9,13 +9,13 @@ from nodesweep.scaling import names
 from nodesweep.scaling.analysis.speedup import is_unconfirmed
 from nodesweep.scaling.formats import (
     UNKNOWN,
-    counted,
     format_count,
     format_percent,
     format_seconds,
     format_usd,
+    pluralize,
 )
-from nodesweep.scaling.outcome.attainment import format_attained, is_disturbed, least_attained
+from nodesweep.scaling.outcome.attainment import format_attained, is_contended, least_attained
 from nodesweep.scaling.outcome.cpu_speed import cpu_speed, format_cpu_speed
 from nodesweep.scaling.report.frames import points_frame
 from nodesweep.scaling.report.model import Point, ScalingReport
@@ -166,7 +166,7 @@ def _log(hosts: dict[str, str]) -> str:
     if not hosts:
         return UNKNOWN
     others = len(hosts) - 1
-    return with_note(next(iter(hosts)), f"and {counted(others, 'other node')}" if others else "")
+    return with_note(next(iter(hosts)), f"and {pluralize(others, 'other node')}" if others else "")
 
 
 def _step(point: Point) -> str:
@@ -175,15 +175,15 @@ def _step(point: Point) -> str:
 
 
 def _attempt_status(report: ScalingReport, point: Point) -> str:
-    interrupted = [counted(point.interruptions, "interruption")] if point.interruptions else []
+    interrupted = [pluralize(point.interruptions, "interruption")] if point.interruptions else []
     warm = ["warm start"] if point.start == "warm" else []
     words = [point.status, *(["spot"] if point.spot else []), *interrupted, *warm]
-    left_out = point.status == "Completed" and not point.used and not point.is_check
+    left_out = point.status == "Completed" and not point.used and not point.is_validation_run
     unknown = point.used and is_unconfirmed(point.world_size, point.planned)
     notes = {
-        "contended": is_disturbed(point),
+        "contended": is_contended(point),
         "excluded": left_out,
-        "check": point.is_check,
+        "check": point.is_validation_run,
         "world size unconfirmed": unknown,
     }
     return ", ".join([*words, *(note for note, applies in notes.items() if applies)])

@@ -8,7 +8,7 @@ from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import UNKNOWN, format_value
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.table import evenly_spaced
 
 MAX_NODE_COUNTS_SHOWN = 100
 
@@ -40,7 +40,7 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
         if report.recommendation.chosen is not None:
             always.add(report.recommendation.chosen.nodes)
     others = [row.nodes for row in rows if row.nodes not in always]
-    kept = always.union(thinned(others, MAX_NODE_COUNTS_SHOWN - len(always)))
+    kept = always.union(evenly_spaced(others, MAX_NODE_COUNTS_SHOWN - len(always)))
     return [row for row in rows if row.nodes in kept]
 
 

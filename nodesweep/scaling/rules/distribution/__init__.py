@@ -13,7 +13,7 @@ from nodesweep.configs.distribution import DistributionConfig
 from nodesweep.scaling.rules.distribution import rules
 from nodesweep.scaling.rules.distribution.option import Option, Value, ranks_per_replica
 from nodesweep.scaling.rules.distribution.options import OPTIONS
-from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 
 __all__ = [
     "OPTIONS",
@@ -61,4 +61,4 @@ def kind_fits(facts: Facts) -> Findings:
     """
     option = option_of(facts.distribution)
     launched = () if option.launcher == "plain" else (rules.processes_are_known,)
-    return together(judge(facts) for judge in (*option.rules, *launched))
+    return combine(judge(facts) for judge in (*option.rules, *launched))

@@ -69,7 +69,7 @@ def _text(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def gpu_runs_the_cuda(facts: Facts) -> Findings:
+def gpu_supports_the_cuda(facts: Facts) -> Findings:
     """Refuse a container whose CUDA has no code for the GPU; `GPUS` has the sources.
 
     It is a hint if the training image is built on the container, as it may bring another PyTorch.
@@ -118,7 +118,7 @@ def cuda_is_known(facts: Facts) -> list[str]:
 
 
 @refuses
-def processor_runs_the_container(facts: Facts) -> Iterator[str]:
+def processor_matches_the_container(facts: Facts) -> Iterator[str]:
     """Refuse x86 containers on Arm processors; no image built on one changes that.
 
     AWS's PyTorch containers for SageMaker are x86 (arch_type in aws/deep-learning-containers).
@@ -133,7 +133,7 @@ def processor_runs_the_container(facts: Facts) -> Iterator[str]:
 
 
 @advises
-def smddp_came_later(facts: Facts) -> Iterator[str]:
+def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
     """Hint at tags that do not tell if SMDDP is in the image; `SMDDP_BY_PATCH` has the sources."""
     image = facts.image
     asked = (

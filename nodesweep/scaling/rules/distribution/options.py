@@ -128,7 +128,7 @@ LIBRARIES = {
 }
 """By argument of the shipped program: a test for the library it imports, and what has that library.
 """
-_MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.no_rdma_where_none_is)
+_MPI_RULES = (rules.mca_given_once, rules.options_without_quotes, rules.rdma_is_supported)
 _ALWAYS = (rules.no_model_parallel_hyperparameter, rules.processes_fit)
 
 OPTIONS = (
@@ -151,7 +151,7 @@ OPTIONS = (
             "are not.",
         ),
         hyperparameters=hyperparameters.none,
-        rules=(*_ALWAYS, rules.no_rdma_where_none_is, rules.efa_is_used),
+        rules=(*_ALWAYS, rules.rdma_is_supported, rules.efa_is_used),
     ),
     Option(
         kind="torch_distributed",
@@ -185,13 +185,13 @@ OPTIONS = (
         rules=(
             *_ALWAYS,
             rules.python_program,
-            rules.no_rdma_where_none_is,
+            rules.rdma_is_supported,
             rules.image_is(_has_torchrun, _TORCHRUN_NEEDS),
             rules.allgather_on(SMDDP_ALLGATHER_TYPES),
-            rules.where(rules.with_smddp, rules.image_is(_has_smddp, _SMDDP_NEEDS)),
+            rules.only_if(rules.with_smddp, rules.image_is(_has_smddp, _SMDDP_NEEDS)),
             rules.efa_is_used,
-            rules.where(rules.with_smddp, rules.launch_path_only),
-            rules.where(rules.with_smddp, rules.base_is(_has_smddp, _SMDDP_NEEDS)),
+            rules.only_if(rules.with_smddp, rules.launch_path_only),
+            rules.only_if(rules.with_smddp, rules.base_is(_has_smddp, _SMDDP_NEEDS)),
         ),
     ),
     Option(
@@ -373,7 +373,7 @@ OPTIONS = (
             rules.only_on(SMP_V2_TYPES, "the library's list"),
             rules.python_program,
             rules.degrees_fill_the_job,
-            rules.no_rdma_where_none_is,
+            rules.rdma_is_supported,
             rules.image_is(_has_smp_v2, _SMP_V2_NEEDS),
             rules.launch_path_only,
             rules.base_is(_has_smp_v2, _SMP_V2_NEEDS),
@@ -421,7 +421,7 @@ OPTIONS = (
         rules=(
             *_ALWAYS,
             rules.not_on_trainium,
-            rules.no_rdma_where_none_is,
+            rules.rdma_is_supported,
             rules.parameter_server_is_plain,
             rules.efa_is_used,
         ),
@@ -457,7 +457,7 @@ OPTIONS = (
             *_ALWAYS,
             rules.only_on_trainium,
             rules.python_program,
-            rules.no_rdma_where_none_is,
+            rules.rdma_is_supported,
             rules.image_is(_has_neuron, _NEURON_NEEDS),
             rules.launch_path_only,
             rules.base_is(_has_neuron, _NEURON_NEEDS),

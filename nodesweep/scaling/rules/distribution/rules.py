@@ -72,7 +72,7 @@ def with_smddp(facts: Facts) -> bool:
     return isinstance(facts.distribution, TorchDistributed) and facts.distribution.smddp
 
 
-def where(asked: Callable[[Facts], bool], rule: Judge[Facts]) -> Judge[Facts]:
+def only_if(asked: Callable[[Facts], bool], rule: Judge[Facts]) -> Judge[Facts]:
     """Restrict a rule to jobs for which `asked` is true."""
     return lambda facts: rule(facts) if asked(facts) else Findings()
 
@@ -178,7 +178,7 @@ def options_without_quotes(facts: Facts) -> Iterator[str]:
 
 
 @refuses
-def no_rdma_where_none_is(facts: Facts) -> list[str]:
+def rdma_is_supported(facts: Facts) -> list[str]:
     """Refuse to demand RDMA read of an adapter without it: libfabric would abort the process."""
     asked = (
         f"{DEVICE_RDMA}=1" in facts.custom_mpi_options
@@ -186,13 +186,13 @@ def no_rdma_where_none_is(facts: Facts) -> list[str]:
     )
     if not asked or not facts.instance.efa or has_device_rdma(facts.instance) is not False:
         return []
-    where = (
+    only_if = (
         f"{_FIELD}.custom_mpi_options"
         if f"{DEVICE_RDMA}=1" in facts.custom_mpi_options
         else "training.environment"
     )
     return [
-        f"{where}: {DEVICE_RDMA}=1, but the adapter of {facts.instance.instance_type} has no RDMA"
+        f"{only_if}: {DEVICE_RDMA}=1, but the adapter of {facts.instance.instance_type} has no RDMA"
         " read, and libfabric aborts every rank; leave it out"
     ]
 
@@ -455,7 +455,7 @@ def adapter_is_there(facts: Facts) -> list[str]:
 
 
 @advises
-def what_is_unknown(facts: Facts) -> Iterator[str]:
+def unknown_facts(facts: Facts) -> Iterator[str]:
     """Hint at facts that the catalogue lacks, and at the checks skipped for them."""
     instance, given = facts.instance, getattr(facts.distribution, "processes_per_node", None)
     if instance.devices is None and given is not None:

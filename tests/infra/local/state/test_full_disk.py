@@ -150,7 +150,7 @@ def test_much_that_is_lost_is_named_within_the_place_that_was_taken_for_it(tmp_p
     unsaved.end(tmp_path, ledger)
     assert (tmp_path / "not-kept.json").stat().st_size == size_bytes
     assert unsaved.lost(tmp_path)[0].startswith("s3://bucket/kkk")
-    assert ledger.not_kept()[-1] == "and 280 more"
+    assert ledger.unsaved()[-1] == "and 280 more"
 
 
 @pytest.fixture

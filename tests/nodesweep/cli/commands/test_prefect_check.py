@@ -22,7 +22,7 @@ from prefect.settings import (
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands import prefect_check
-from nodesweep.cli.commands.prefect_check import look_at_prefect
+from nodesweep.cli.commands.prefect_check import check_prefect_server
 from tests.plain import plain
 
 URL = "http://somebody:secret@prefect.example:4200/api"
@@ -67,7 +67,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[str, str, str
         client = httpx.Client(base_url=f"{URL}/", transport=transport)
         monkeypatch.setattr(prefect_check, "_client", lambda settings: client)
         with temporary_settings({PREFECT_API_URL: URL}):
-            return look_at_prefect()
+            return check_prefect_server()
 
     return look
 
@@ -150,11 +150,11 @@ def test_several_problems_are_all_said(served: Served) -> None:
 def test_without_a_server_the_home_of_the_runs_own_counts(tmp_path: Path) -> None:
     unset = {PREFECT_API_URL, PREFECT_SERVER_DATABASE_CONNECTION_URL}  # a test's server has both
     with temporary_settings({PREFECT_HOME: tmp_path / "home"}, restore_defaults=unset):
-        state, text, _ = look_at_prefect()
+        state, text, _ = check_prefect_server()
         assert (state, str(tmp_path / "home") in text) == ("ok", True)
     (tmp_path / "file").touch()
     with temporary_settings({PREFECT_HOME: tmp_path / "file" / "home"}, restore_defaults=unset):
-        state, text, remedy = look_at_prefect()
+        state, text, remedy = check_prefect_server()
         assert (state, str(tmp_path / "file") in text) == ("missing", True)
         assert "PREFECT_HOME" in remedy
 
@@ -162,8 +162,8 @@ def test_without_a_server_the_home_of_the_runs_own_counts(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("prefect")
 def test_real_server_answers_every_question() -> None:
     """Of a test's server, which has no worker's pool and keeps its leases in memory."""
-    state, text, _ = look_at_prefect()
+    state, text, _ = check_prefect_server()
     assert state == "warning", text
     assert "memory" in text
     with temporary_settings({PREFECT_API_AUTH_STRING: "a:b"}):
-        assert look_at_prefect()[0] == "warning"
+        assert check_prefect_server()[0] == "warning"

@@ -18,8 +18,8 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.cli.views.json_lines import JsonLines
 from nodesweep.cli.views.plain import BURST_LINES, PlainLines
 from nodesweep.cli.views.state import RunState
-from nodesweep.cli.views.stream import EventStream, Look, choose_view
-from nodesweep.tasks.events import Event, about, stage, tell
+from nodesweep.cli.views.stream import EventStream, ViewOptions, choose_view
+from nodesweep.tasks.events import Event, emit, event_extra, stage
 from tests.nodesweep.cli.views.recorded import (
     BEGAN,
     SWEEP,
@@ -154,13 +154,13 @@ def test_loggers_are_the_one_stream_and_prefect_gets_none_of_what_is_told(
         def emit(self, record: logging.LogRecord) -> None:
             kept.append(record.getMessage())
 
-    stream = EventStream(Look("json"), out)
+    stream = EventStream(ViewOptions("json"), out)
     stream.attach()
     of_prefect = OfPrefect()
     logging.getLogger("nodesweep").addHandler(of_prefect)
-    tell("node-line", "before", source="log", job=job(2), host="algo-1", kind="toolkit", step=None)
+    emit("node-line", "before", source="log", job=job(2), host="algo-1", kind="toolkit", step=None)
     named = {"sweep": SWEEP, "folder": str(tmp_path / SWEEP), "is_recorded": False}
-    tell("sweep-named", "sweep", source="flow", **named)
+    emit("sweep-named", "sweep", source="flow", **named)
     with stage("preflight"):
         logging.getLogger("nodesweep.preflight").info("notice: %s", "cheap")
     with pytest.raises(ValueError), stage("sweep"):
@@ -168,10 +168,12 @@ def test_loggers_are_the_one_stream_and_prefect_gets_none_of_what_is_told(
     logging.getLogger("nodesweep.log").info("algo-1: a line that Prefect keeps")
     logging.getLogger("nodesweep.log").warning("can't be followed")
     logging.getLogger("nodesweep.jobs").info(
-        "%s: Training", "x", extra=about("job-state", job=job(2), state="Training", wait_until=None)
+        "%s: Training",
+        "x",
+        extra=event_extra("job-state", job=job(2), state="Training", wait_until=None),
     )
     stream.detach()
-    tell("progress", "nobody listens", source="dataset", what="x")
+    emit("progress", "nobody listens", source="dataset", what="x")
     assert kept == [
         "notice: cheap",
         "algo-1: a line that Prefect keeps",
@@ -198,14 +200,14 @@ def test_a_run_that_goes_on_adds_to_its_log_and_one_that_can_not_says_so(
 ) -> None:
     def run(folder: Path) -> str:
         out = io.StringIO()
-        stream = EventStream(Look("plain"), out)
+        stream = EventStream(ViewOptions("plain"), out)
         stream.attach()
         named = {"sweep": SWEEP, "folder": str(folder), "is_recorded": False}
-        tell("sweep-named", "named", source="flow", **named)
+        emit("sweep-named", "named", source="flow", **named)
         # Prefect does this in the middle of a run, and it closes every handler there is
         logging.config.dictConfig({"version": 1, "disable_existing_loggers": False})
         logging.getLogger("nodesweep.flow").info("goes on")
-        stream.say_end(KeyboardInterrupt())
+        stream.report_end(KeyboardInterrupt())
         stream.detach()
         return out.getvalue()
 
@@ -224,14 +226,14 @@ def test_ctrl_c_says_what_is_stopped_what_is_kept_and_how_to_go_on(
 ) -> None:
     path = tmp_path / "stderr"
     with path.open("w") as out:
-        stream = EventStream(Look("plain", go_on="nodesweep run my.yaml"), out)
+        stream = EventStream(ViewOptions("plain", resume_command="nodesweep run my.yaml"), out)
         stream.announce(False)
         for one in in_the_middle():
             stream.state.show(one)
         stream.announce(False)
         stream.state.on_cancel = "leave"
         stream.announce(False)
-        stream.say_end(KeyboardInterrupt())
+        stream.report_end(KeyboardInterrupt())
         stream.detach()
     said = path.read_text().splitlines()
     assert said[0] == snapshot
@@ -245,13 +247,13 @@ def pressed(
 ) -> list[str]:
     """Lines of a run where Ctrl-C is pressed twice after these events, up to its orderly end."""
     with path.open("w") as out:
-        look = Look(log_format, go_on="nodesweep run my.yaml", detach=detach)
+        look = ViewOptions(log_format, resume_command="nodesweep run my.yaml", detach=detach)
         stream = EventStream(look, out)
         for one in events:
             stream.state.show(one)
         stream.announce(False)
         stream.announce(True)
-        stream.say_end(KeyboardInterrupt())
+        stream.report_end(KeyboardInterrupt())
         stream.detach()
     return path.read_text().splitlines()
 
@@ -290,11 +292,11 @@ def test_commands_in_what_is_shown_begin_as_this_one_did(
     monkeypatch.setattr("sys.argv", [".venv/bin/nodesweep", "run"])
     monkeypatch.setenv("PATH", "/nowhere")
     out = io.StringIO()
-    stream = EventStream(Look("plain"), out)
+    stream = EventStream(ViewOptions("plain"), out)
     stream.attach()
     logging.getLogger("nodesweep.flow").info("`nodesweep stop %s` stops them", SWEEP)
     more = {"host": "algo-1", "kind": "program", "step": None}
-    tell("node-line", "nodesweep run is at work", source="log", job=job(2), **more)
+    emit("node-line", "nodesweep run is at work", source="log", job=job(2), **more)
     stream.detach()
     assert f"`.venv/bin/nodesweep stop {SWEEP}` stops them" in out.getvalue()
     assert "algo-1: nodesweep run is at work" in out.getvalue()
@@ -322,13 +324,13 @@ def test_ctrl_c_and_the_second_one_are_json_lines_too(
 def test_a_terminal_that_is_not_to_be_drawn_on_gets_lines(
     log_format: Any, environment: dict[str, str]
 ) -> None:
-    view = choose_view(Look(log_format), Terminal(), RunState(), environment)
+    view = choose_view(ViewOptions(log_format), Terminal(), RunState(), environment)
     assert isinstance(view, PlainLines)
 
 
 def test_a_pipe_gets_lines_and_json_where_it_is_asked_for() -> None:
-    assert isinstance(choose_view(Look(), io.StringIO(), RunState(), {}), PlainLines)
-    assert isinstance(choose_view(Look("json"), Terminal(), RunState(), {}), JsonLines)
+    assert isinstance(choose_view(ViewOptions(), io.StringIO(), RunState(), {}), PlainLines)
+    assert isinstance(choose_view(ViewOptions("json"), Terminal(), RunState(), {}), JsonLines)
 
 
 def test_lines_say_why_the_next_jobs_are_the_next_and_json_lines_which_they_are() -> None:

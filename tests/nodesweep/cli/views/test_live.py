@@ -160,7 +160,7 @@ def test_what_stays_is_written_above_and_the_view_takes_itself_away() -> None:
     for one in [*in_the_middle(), failed(149, 4)]:
         state.show(one)
         view.show(one)
-    view.interrupt(state.ending_words("nodesweep run my.yaml"), state.again_words())
+    view.interrupt(state.interrupt_text("nodesweep run my.yaml"), state.second_interrupt_text())
     view.close()
     view.close()
     said = out.getvalue()
@@ -194,14 +194,14 @@ def test_the_processing_job_of_a_validation_is_shown_and_named_by_ctrl_c(
 
     show("Waiting for instances")
     assert state.stages["dataset"].note == snapshot
-    words = state.ending_words("nodesweep run my.yaml")
+    words = state.interrupt_text("nodesweep run my.yaml")
     assert name in words and words.endswith("nodesweep run my.yaml"), "its sweep has no record yet"
     assert words == snapshot
-    assert state.again_words() == snapshot
-    assert state.ended_at_once_words(None) == snapshot
+    assert state.second_interrupt_text() == snapshot
+    assert state.aborted_text(None) == snapshot
     show("Completed")
     assert state.stages["dataset"].note == ""
-    assert name not in state.ending_words("nodesweep run my.yaml")
+    assert name not in state.interrupt_text("nodesweep run my.yaml")
 
 
 def test_what_the_image_build_fetched_stays_on_the_terminal(

@@ -25,11 +25,11 @@ PROGRAM = """
 import signal, sys, time
 from dataclasses import replace
 from datetime import UTC, datetime
-from nodesweep.cli.views.stream import EventStream, Look
+from nodesweep.cli.views.stream import EventStream, ViewOptions
 from nodesweep.flows.stages.signals import EndSignals
 from tests.nodesweep.cli.views.recorded import in_the_middle
 
-stream = EventStream(Look(go_on="nodesweep run my.yaml"), sys.stderr)
+stream = EventStream(ViewOptions(resume_command="nodesweep run my.yaml"), sys.stderr)
 signal.signal(signal.SIGINT, EndSignals(stream.announce))
 try:
     for event in in_the_middle():
@@ -38,7 +38,7 @@ try:
     time.sleep(60)
 except KeyboardInterrupt as error:
     time.sleep(0.6)
-    stream.say_end(error)
+    stream.report_end(error)
 finally:
     stream.detach()
 print("AFTER", file=sys.stderr)

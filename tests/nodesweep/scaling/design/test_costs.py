@@ -11,7 +11,7 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.design import sequential
 from nodesweep.scaling.design.costs import full_cost, reference_minutes
 from nodesweep.scaling.design.probe import probe_cost
-from nodesweep.scaling.design.sequential import Limits, follow, run_through, sequential_cost
+from nodesweep.scaling.design.sequential import Limits, replay, sequential_cost, simulate_points
 
 COUNTS = (1, 2, 4, 8)
 
@@ -79,16 +79,16 @@ def test_of_several_types_all_but_one_arm_may_be_beaten_after_the_second_pass():
 
 @pytest.mark.parametrize(("least", "repeats"), [(0.75, 5), (0.3, 3), (0.95, 2)])
 def test_sweeps_are_simulated_as_the_design_is_followed(least, repeats):
-    """The same points, in the same order of draws, as by asking follow() anew after each step."""
+    """The same points, in the same order of draws, as by asking replay() anew after each step."""
     goals = RecommendationConfig(min_efficiency=least)
     limits, counts = Limits(least, goals.min_doubling_ratio), (1, 2, 3, 4, 6, 8, 12, 16)
     drawn, again = random.Random(1), random.Random(1)
     for _ in range(20):
-        points = run_through(
+        points = simulate_points(
             counts, limits, repeats, lambda n: reference_minutes(n) * math.exp(drawn.gauss(0, 0.02))
         )
         times = {}
-        while (progress := follow(times, counts, limits, repeats)).next_points:
+        while (progress := replay(times, counts, limits, repeats)).next_points:
             for nodes, repeat in progress.next_points:
                 times[nodes, repeat] = reference_minutes(nodes) * math.exp(again.gauss(0, 0.02))
         assert points == progress.points
@@ -103,6 +103,6 @@ def test_a_design_of_hundreds_of_counts_is_gone_through_once(monkeypatch):
         drawn.append(nodes)
         return reference_minutes(nodes) * (1 + 0.02 * math.sin(len(drawn)))
 
-    points = run_through(range(1, 513), Limits(0.99, 1.5), 2, seconds)
+    points = simulate_points(range(1, 513), Limits(0.99, 1.5), 2, seconds)
     assert len(drawn) == len(points) <= 2 * 512
     assert 511 <= len(looks) <= 2 * 511

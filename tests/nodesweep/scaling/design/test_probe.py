@@ -35,8 +35,8 @@ def test_repeats_are_probes_and_the_check_is_one_more(probe_config, probes):
     points = [(nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2)]
     assert progress_of(two, []).next_points == tuple(points)
     assert progress_of(two, probes(points)).next_points == ((4, 3),)
-    assert [repeat for repeat in (1, 2, 3) if two.sweep.is_check(repeat)] == [3]
-    assert not probe_config(design="full").sweep.is_check(2)
+    assert [repeat for repeat in (1, 2, 3) if two.sweep.is_validation_run(repeat)] == [3]
+    assert not probe_config(design="full").sweep.is_validation_run(2)
 
 
 def test_a_failed_probe_is_left_out_of_the_answer(probe_config, probes, make_outcome):

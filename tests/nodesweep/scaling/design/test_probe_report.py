@@ -14,7 +14,7 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.outcome.projection import ProjectedPart
 from nodesweep.scaling.report.points_csv import render_csv
 from nodesweep.scaling.report.render import render_html, render_markdown
-from nodesweep.scaling.report.share import for_sharing
+from nodesweep.scaling.report.share import without_account_names
 from nodesweep.scaling.report.terminal import render_terminal
 from nodesweep.scaling.trend.compare import IncomparableError, compare
 from nodesweep.scaling.trend.compare_render import comparison_title
@@ -233,7 +233,7 @@ def test_programs_that_never_ended_early_are_named(
 
 def test_every_form_of_the_report_says_projected(report, snapshot):
     markdown, page, text = render_markdown(report), render_html(report), terminal(report)
-    shared = render_html(for_sharing(report))
+    shared = render_html(without_account_names(report))
     for rendered in (markdown, page, text, shared):
         assert "T projected)" in rendered
     assert markdown == snapshot

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from nodesweep.scaling.design.sequential import LEAST_SPREAD, Limits, follow
+from nodesweep.scaling.design.sequential import LEAST_SPREAD, Limits, replay
 
 COUNTS = (1, 2, 4, 8)
 LIMITS = Limits(min_efficiency=0.75, min_doubling_ratio=1.5)
@@ -30,7 +30,7 @@ def times_of(curve, points, noise=1.0):
 def to_the_end(curve, *, noise=1.0, max_repeats=5, lost=(), counts=COUNTS, **options):
     """Ask and answer until the design is done; its last word."""
     times = {}
-    while (progress := follow(times, counts, LIMITS, max_repeats, **options)).next_points:
+    while (progress := replay(times, counts, LIMITS, max_repeats, **options)).next_points:
         times |= times_of(curve, progress.next_points, noise)
         times |= dict.fromkeys(set(progress.next_points) & set(lost))
     return progress
@@ -41,14 +41,14 @@ def by_nodes(progress):
 
 
 def test_each_count_is_run_once_first(snapshot):
-    progress = follow({}, COUNTS, LIMITS, 5)
+    progress = replay({}, COUNTS, LIMITS, 5)
     assert progress.next_points == ((1, 1), (2, 1), (4, 1), (8, 1))
     assert progress.reason == snapshot
     assert progress.answers == ()
 
 
 def test_the_largest_count_and_what_it_is_compared_with_come_next(snapshot):
-    progress = follow(times_of(REFERENCE, [(n, 1) for n in COUNTS]), COUNTS, LIMITS, 5)
+    progress = replay(times_of(REFERENCE, [(n, 1) for n in COUNTS]), COUNTS, LIMITS, 5)
     assert progress.next_points == ((1, 2), (4, 2), (8, 2))
     assert progress.reason == snapshot
     assert by_nodes(progress) == {8: "undecided"}
@@ -106,18 +106,18 @@ def test_runs_without_any_spread_are_not_taken_for_exact():
 
 def test_what_has_ended_decides_alone_whatever_the_order():
     """After a crash the same outcomes give the same next points; later ones change nothing."""
-    first = follow({}, COUNTS, LIMITS, 5).next_points
+    first = replay({}, COUNTS, LIMITS, 5).next_points
     times = times_of(REFERENCE, first, 6.0)
     times |= times_of(REFERENCE, [(1, 2), (4, 2), (8, 2)], 6.0)
     again = dict(reversed(times.items()))
-    assert follow(times, COUNTS, LIMITS, 5) == follow(again, COUNTS, LIMITS, 5)
+    assert replay(times, COUNTS, LIMITS, 5) == replay(again, COUNTS, LIMITS, 5)
     later = times | {(8, 5): 1.0}
-    assert follow(later, COUNTS, LIMITS, 5) == follow(times, COUNTS, LIMITS, 5)
+    assert replay(later, COUNTS, LIMITS, 5) == replay(times, COUNTS, LIMITS, 5)
 
 
 def test_points_that_still_run_are_asked_for_again():
     times = times_of(REFERENCE, [(n, 1) for n in COUNTS] + [(4, 2)])
-    assert follow(times, COUNTS, LIMITS, 5).next_points == ((1, 2), (8, 2))
+    assert replay(times, COUNTS, LIMITS, 5).next_points == ((1, 2), (8, 2))
 
 
 def test_a_run_without_a_time_is_made_up_for_by_a_further_repeat():
@@ -168,7 +168,7 @@ def test_a_count_slower_than_a_smaller_one_fails_by_that_too(snapshot):
 def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
     """E of 45% at two nodes is slower than one."""
     times = {(1, 1): 100.0, (1, 2): 101.0, (4, 1): 110.0, (4, 2): 111.0}
-    progress = follow(times, (1, 4), Limits(0.2, 1.0), 2)
+    progress = replay(times, (1, 4), Limits(0.2, 1.0), 2)
     assert {each.criterion: each.answer for each in progress.answers[0].limits} == {
         "efficiency": "pass",
         "faster": "fail",
@@ -178,8 +178,8 @@ def test_a_low_limit_of_efficiency_does_not_let_a_slower_count_pass():
 def test_errors_are_spent_over_counts_and_looks():
     """The same times are held to a harder bound where more counts may be wrong."""
     times = times_of(REFERENCE, [(n, r) for n in (1, 8) for r in (1, 2)])
-    wide = follow(times | times_of(REFERENCE, [(2, 1), (4, 1), (4, 2)]), COUNTS, LIMITS, 2)
-    narrow = follow(times, (1, 8), LIMITS, 2)
+    wide = replay(times | times_of(REFERENCE, [(2, 1), (4, 1), (4, 2)]), COUNTS, LIMITS, 2)
+    narrow = replay(times, (1, 8), LIMITS, 2)
     bounds = [each.answers[0].limits[0] for each in (wide, narrow)]
     assert bounds[0].criterion == bounds[1].criterion == "efficiency"
     assert bounds[0].value == pytest.approx(bounds[1].value)
@@ -191,7 +191,7 @@ def test_a_contended_first_run_takes_the_repeat_that_was_made_for_it():
     """A sweep from before contended runs were repeated as further attempts at their point."""
     first = times_of(REFERENCE, [(n, 1) for n in COUNTS]) | {(2, 1): None, (8, 1): None}
     whole = first | {(2, 2): None} | times_of(REFERENCE, [(8, 2), (2, 3)])
-    progress = follow(whole, COUNTS, LIMITS, 5, starved={(2, 1), (2, 2), (8, 1)})
+    progress = replay(whole, COUNTS, LIMITS, 5, contended={(2, 1), (2, 2), (8, 1)})
     assert progress.next_points == ((1, 2), (4, 2))
     assert by_nodes(progress) == {8: "undecided"}
 
@@ -220,6 +220,6 @@ def test_times_that_differ_by_orders_of_magnitude_have_bounds_that_a_float_holds
     """Two runs that differ 10,000-fold leave one degree of freedom, and e to more than 709."""
     counts = tuple(range(1, 65))
     times = {(nodes, 1): 100.0 / nodes for nodes in counts} | {(64, 2): 60_000.0, (1, 2): None}
-    progress = follow(times | {(32, 2): None}, counts, LIMITS, 5)
+    progress = replay(times | {(32, 2): None}, counts, LIMITS, 5)
     assert by_nodes(progress)[64] == "undecided"
     assert all(math.isfinite(each.high) for each in progress.answers[0].limits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nodesweep.scaling.instances.arms import (
     Arm,
     arms_of,
-    lost_to_memory,
+    arms_out_of_memory,
     outcomes_by_type,
     types_given_up,
 )
@@ -31,20 +31,20 @@ def test_the_job_s_name_tells_its_type(types_config, make_config):
 
 
 def test_a_lack_of_memory_rules_out_its_count_and_smaller_ones_of_its_type(types_config, snapshot):
-    lost = lost_to_memory(types_config(), [lacking(CHEAP, 2), run(CHEAP, 4), run(FAST, 1)])
+    lost = arms_out_of_memory(types_config(), [lacking(CHEAP, 2), run(CHEAP, 4), run(FAST, 1)])
     assert lost == snapshot
 
 
 def test_what_has_completed_fits(types_config):
     runs = [lacking(CHEAP, 2, repeat=2), run(CHEAP, 2), lacking(FAST, 1), run(FAST, 2)]
-    assert lost_to_memory(types_config(), runs).keys() == {Arm(FAST, 1)}
+    assert arms_out_of_memory(types_config(), runs).keys() == {Arm(FAST, 1)}
 
 
 def test_other_failures_rule_out_nothing(types_config, make_config):
     failed = run(CHEAP, 1, train_seconds=None)
-    assert lost_to_memory(types_config(), [failed]) == {}
+    assert arms_out_of_memory(types_config(), [failed]) == {}
     one_type = make_config()
-    assert lost_to_memory(one_type, [outcome(1, reason=OUT_OF_MEMORY)]) == {}
+    assert arms_out_of_memory(one_type, [outcome(1, reason=OUT_OF_MEMORY)]) == {}
 
 
 def test_a_type_is_given_up_alone(types_config, make_config):

@@ -8,7 +8,12 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.instances.arms import Arm, outcomes_by_type
-from nodesweep.scaling.instances.compare import beaten_for_sure, choose_arms, front_of, judge_arms
+from nodesweep.scaling.instances.compare import (
+    choose_arms,
+    front_by_arm,
+    judge_arms,
+    surely_dominated,
+)
 from nodesweep.scaling.instances.progress import lacks_sound_runs
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
 
@@ -88,7 +93,7 @@ def test_a_contended_arm_is_not_chosen_nor_ruled_out_and_on_no_front(types_confi
     assert arm == (CHEAP, 2)
     answers = {each.arm: each.answer for each in judged(config, outcomes)}
     assert answers[Arm(CHEAP, 4)] == "undecided"
-    assert front_of(judged(config, outcomes))[Arm(CHEAP, 4)] is False
+    assert front_by_arm(judged(config, outcomes))[Arm(CHEAP, 4)] is False
     assert lacks_sound_runs(config, outcomes) and not lacks_sound_runs(config, all_runs())
 
 
@@ -150,16 +155,16 @@ def test_a_type_that_trains_another_model_is_no_answer(types_config, snapshot):
     fast = [each for each in arms if each.arm.instance_type == FAST]
     assert {each.answer for each in fast} == {"fail"}
     assert fast[0].judged.problems[0] == snapshot
-    assert not any(front_of(arms)[each.arm] for each in fast)
+    assert not any(front_by_arm(arms)[each.arm] for each in fast)
 
 
 def test_the_front_is_what_nothing_beats_on_both(types_config):
     arms = judged(types_config(), all_runs())
-    front = front_of(arms)
+    front = front_by_arm(arms)
     assert [arm for arm, is_on in front.items() if is_on] == [
         Arm(CHEAP, 1), Arm(CHEAP, 2), Arm(CHEAP, 4), Arm(FAST, 2), Arm(FAST, 4)
     ]  # fmt: skip
-    assert beaten_for_sure(arms) == {Arm(FAST, 1)}
+    assert surely_dominated(arms) == {Arm(FAST, 1)}
 
 
 def test_an_unknown_cost_is_on_no_front(types_config):
@@ -167,8 +172,8 @@ def test_an_unknown_cost_is_on_no_front(types_config):
     arms = judged(
         types_config(types=types), [run(CHEAP, 1, types=types), run(UNPRICED, 1, types=types)]
     )
-    assert front_of(arms) == {Arm(CHEAP, 1): True}
-    assert beaten_for_sure(arms) == set()
+    assert front_by_arm(arms) == {Arm(CHEAP, 1): True}
+    assert surely_dominated(arms) == set()
 
 
 def test_nothing_measured_answers_nothing(types_config, snapshot):

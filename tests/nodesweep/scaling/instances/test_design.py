@@ -8,7 +8,7 @@ import pytest
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.instances.arms import Arm
-from nodesweep.scaling.instances.design import ERROR, Sample, find_dominated, follow_passes
+from nodesweep.scaling.instances.design import ERROR, Sample, find_dominated, replay_passes
 
 A, B, C = Arm("a", 1), Arm("b", 1), Arm("c", 1)
 NO_GOALS = RecommendationConfig()
@@ -56,17 +56,17 @@ def test_limits_that_are_missed_for_sure_drop_an_arm(snapshot):
 
 def test_every_arm_is_probed_twice_before_one_is_dropped():
     runs = runs_of(a=(100, 1.0), b=(200, 2.0))
-    first = follow_passes({}, [A, B], 3, NO_GOALS)
+    first = replay_passes({}, [A, B], 3, NO_GOALS)
     assert first.asked == first.missing == ((A, 1), (B, 1))
     assert first.later == ((A, 2), (B, 2), (A, 3), (B, 3))
-    assert follow_passes({}, [A, B], 3, NO_GOALS, lost=[B]).later == ((A, 2), (A, 3))
-    second = follow_passes({arm: {1: own[1]} for arm, own in runs.items()}, [A, B], 3, NO_GOALS)
+    assert replay_passes({}, [A, B], 3, NO_GOALS, lost=[B]).later == ((A, 2), (A, 3))
+    second = replay_passes({arm: {1: own[1]} for arm, own in runs.items()}, [A, B], 3, NO_GOALS)
     assert second.missing == ((A, 2), (B, 2))
     two = {arm: {1: own[1], 2: own[2]} for arm, own in runs.items()}
-    third = follow_passes(two, [A, B], 3, NO_GOALS)
+    third = replay_passes(two, [A, B], 3, NO_GOALS)
     assert third.missing == ((A, 3),) and list(third.dropped) == [B]
     assert (second.later, third.later) == (((A, 3), (B, 3)), ())
-    done = follow_passes(runs, [A, B], 3, NO_GOALS)
+    done = replay_passes(runs, [A, B], 3, NO_GOALS)
     assert done.missing == () and done.asked == third.asked
 
 
@@ -74,22 +74,22 @@ def test_what_is_asked_for_does_not_change_with_later_runs():
     """A pure function of what has ended: a run that nobody asked for changes nothing."""
     runs = runs_of(a=(100, 1.0), b=(200, 2.0))
     runs[B][3] = Sample(1.0, 0.01)
-    assert follow_passes(runs, [A, B], 3, NO_GOALS).asked == (
+    assert replay_passes(runs, [A, B], 3, NO_GOALS).asked == (
         (A, 1), (B, 1), (A, 2), (B, 2), (A, 3)
     )  # fmt: skip
 
 
 def test_an_arm_without_a_time_or_without_memory_is_asked_no_more():
     runs = {A: {1: Sample(100, 1.0)}, B: {1: None}}
-    assert follow_passes(runs, [A, B], 2, NO_GOALS).missing == ((A, 2),)
-    assert follow_passes({}, [A, B], 2, NO_GOALS, lost=[B]).missing == ((A, 1),)
+    assert replay_passes(runs, [A, B], 2, NO_GOALS).missing == ((A, 2),)
+    assert replay_passes({}, [A, B], 2, NO_GOALS, lost=[B]).missing == ((A, 1),)
     tried = {A: {1: Sample(100, 1.0)}, B: {1: Sample(90, 1.0)}}
-    assert follow_passes(tried, [A, B], 2, NO_GOALS, lost=[B]).asked == ((A, 1), (B, 1), (A, 2))
+    assert replay_passes(tried, [A, B], 2, NO_GOALS, lost=[B]).asked == ((A, 1), (B, 1), (A, 2))
 
 
 def test_two_passes_leave_nothing_to_drop():
     runs = runs_of(a=(100, 1.0), b=(200, 2.0))
-    assert follow_passes(runs, [A, B], 2, NO_GOALS).dropped == {}
+    assert replay_passes(runs, [A, B], 2, NO_GOALS).dropped == {}
 
 
 def test_an_arm_of_the_front_is_dropped_in_at_most_the_promised_share():
@@ -105,11 +105,11 @@ def test_an_arm_of_the_front_is_dropped_in_at_most_the_promised_share():
             }
             for arm in arms
         }
-        wrong += bool(follow_passes(runs, arms, 3, NO_GOALS).dropped)
+        wrong += bool(replay_passes(runs, arms, 3, NO_GOALS).dropped)
     assert wrong / 1000 <= ERROR
 
 
 def test_a_pass_without_a_time_counts_as_no_run():
     runs = runs_of(a=(100, 1.0), b=(200, 2.0))
     gap = {A: {1: runs[A][1], 2: None}, B: {1: runs[B][1], 2: runs[B][2]}}
-    assert follow_passes(gap, [A, B], 3, NO_GOALS).missing == ((A, 3),)
+    assert replay_passes(gap, [A, B], 3, NO_GOALS).missing == ((A, 3),)

@@ -23,7 +23,7 @@ from nodesweep.scaling.report.render import (
     render_markdown,
     render_share,
 )
-from nodesweep.scaling.report.share import for_sharing
+from nodesweep.scaling.report.share import without_account_names
 from nodesweep.scaling.report.terminal import render_terminal
 from nodesweep.scaling.trend.report_file import parse_report
 from tests.nodesweep.scaling.instances.conftest import (
@@ -233,7 +233,7 @@ def test_a_page_to_share_has_no_output_of_any_type(types_config, types_report):
     failed = run(CHEAP, 2, train_seconds=None, log_tail=("secret words",))
     report, _ = types_report(types_config(repeats=1), [failed, run(FAST, 1)])
     assert [point.log_tail for point in report.other_points] == [("secret words",)]
-    shared = for_sharing(report)
+    shared = without_account_names(report)
     assert [point.log_tail for point in shared.other_points] == [()]
     assert "secret words" not in render_share(report)
     assert 'href="ml.m5.xlarge/report.html"' not in render_share(report)

@@ -11,7 +11,7 @@ from nodesweep.scaling.outcome.attainment import (
     MOST_EFFICIENCY_ERROR,
     format_attained,
     format_least_attained,
-    is_starved,
+    is_contended,
 )
 
 
@@ -44,11 +44,11 @@ def test_at_the_limit_the_efficiency_is_off_by_the_most_that_is_allowed_and_belo
     ("percent", "starved"), [(100.0, False), (95.3, False), (95.2, True), (40.0, True)]
 )
 def test_a_run_below_the_limit_is_starved(percent: float, starved: bool):
-    assert is_starved(Run({"attained_percent": percent})) is starved
+    assert is_contended(Run({"attained_percent": percent})) is starved
 
 
 def test_what_is_not_known_is_not_held_against_a_run():
-    assert not is_starved(Run())
+    assert not is_contended(Run())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from nodesweep.scaling.outcome.logged import Logged, LogLine, read_logged
-from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS, half_width, project, steps_of
+from nodesweep.scaling.outcome.projection import (
+    ASKED_BY,
+    MOST_STEPS,
+    half_width,
+    partial_run_steps,
+    project,
+)
 from tests.nodesweep.scaling.outcome.test_outcome import description, read, read_logged_run
 
 # 50 of 300 steps in 27 s, of which the steady ones took 0.5 s each, ± 0.01 s.
@@ -97,7 +103,7 @@ def test_odd_or_missing_errors(odd, error):
 
 def test_a_job_that_made_all_its_steps_is_whole():
     assert project(METRICS | {"steps": 300}, {}) is None
-    assert steps_of(METRICS | {"steps": 300}, {}) is None
+    assert partial_run_steps(METRICS | {"steps": 300}, {}) is None
     assert project({key: METRICS[key] for key in METRICS if key != "probe"}, {}) is None
     assert project(None, {}) is None
 

@@ -37,7 +37,7 @@ def play(queue, shares, earlier=()):
     there = {each.job_name: each for each in earlier}
     queue.count_earlier(there, [_description(each) for each in earlier])
     made, refused = [], []
-    while not isinstance(order := queue.next(), Done):
+    while not isinstance(order := queue.next_order(), Done):
         if isinstance(order, Submit):
             order = queue.confirm(order, frozenset({order.job_name}))
         if isinstance(order, Refuse):
@@ -194,18 +194,18 @@ def test_repeats_stay_within_the_cost_bound_of_a_price(make_config):
 
 def test_a_stopped_sweep_repeats_nothing(make_config):
     queue = queue_of(make_config, repeats=1)
-    order = queue.next()
+    order = queue.next_order()
     queue.confirm(order, frozenset({order.job_name}))
     queue.settle(described(order), contended(order, 0.5))
     queue.stop()
-    assert isinstance(queue.next(), Done)
+    assert isinstance(queue.next_order(), Done)
 
 
 def test_a_repeat_that_fails_is_tried_again_only_where_that_may_pass(make_config):
     queue = queue_of(make_config, repeats=1, node_counts=[1], max_attempts=2)
     made = []
     for reason in (None, "CapacityError: none", "AlgorithmError: boom", "AlgorithmError: boom"):
-        order = queue.next()
+        order = queue.next_order()
         queue.confirm(order, frozenset({order.job_name}))
         made.append(order.attempt.number)
         point = order.attempt.point
@@ -222,4 +222,4 @@ def test_a_repeat_that_fails_is_tried_again_only_where_that_may_pass(make_config
             failed if reason else contended(order, 0.8),
         )
     assert made == [1, 2, 3, 4]
-    assert isinstance(queue.next(), Done)
+    assert isinstance(queue.next_order(), Done)

@@ -52,7 +52,7 @@ def completed(order):
 
 def to_the_end(queue):
     orders = []
-    while not isinstance(order := queue.next(), Done):
+    while not isinstance(order := queue.next_order(), Done):
         assert isinstance(order, Submit)
         assert queue.confirm(order, frozenset({order.job_name})) == order
         finish(queue, order)
@@ -85,7 +85,7 @@ def test_the_check_waits_for_all_probes(make_config):
     orders = [submit(queue) for _ in range(3)]
     finish(queue, orders[0])
     finish(queue, orders[2])
-    assert isinstance(queue.next(), Wait)
+    assert isinstance(queue.next_order(), Wait)
     finish(queue, orders[1])
     assert submit(queue).attempt.identity == CHECK
 
@@ -125,7 +125,7 @@ def test_a_stopped_sweep_has_no_check(make_config):
     order = submit(queue)
     queue.stop()
     finish(queue, order)
-    assert isinstance(queue.next(), Done)
+    assert isinstance(queue.next_order(), Done)
 
 
 def test_a_budget_that_is_spent_refuses_the_check(make_config):
@@ -134,7 +134,7 @@ def test_a_budget_that_is_spent_refuses_the_check(make_config):
     for _ in range(3):
         order = submit(queue)
         finish(queue, order)
-    order = queue.next()
+    order = queue.next_order()
     refused = queue.confirm(order, frozenset({order.job_name}))
     assert order.attempt.identity == CHECK
     assert refused.is_over_budget
@@ -158,7 +158,7 @@ def resumed(make_config, orders, failed=(), **sweep):
     there = {order.job_name: order for order in orders}
     queue, new = probing(make_config, **sweep), []
     queue.count_earlier(list(there), [described(order) for order in orders])
-    while isinstance(order := queue.next(), Submit):
+    while isinstance(order := queue.next_order(), Submit):
         answer = queue.confirm(order, frozenset({*there, order.job_name}))
         if isinstance(answer, Refuse):
             queue.outcomes.append(ended(order, answer.reason))
@@ -170,7 +170,7 @@ def resumed(make_config, orders, failed=(), **sweep):
             queue.settle_earlier(description, ended(order, THE_PROGRAMS))
         else:
             finish_earlier(queue, order)
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
     return queue, new
 
 
@@ -182,7 +182,7 @@ def finish_earlier(queue, order):
 def moved(make_config):
     """The jobs of a sweep whose probe at 4 nodes failed, so that its check ran at 2."""
     queue, orders = probing(make_config), []
-    while isinstance(order := queue.next(), Submit):
+    while isinstance(order := queue.next_order(), Submit):
         queue.confirm(order, frozenset({order.job_name}))
         if order.attempt.point.nodes == 4:
             settle(queue, order, THE_PROGRAMS)
@@ -202,7 +202,7 @@ def test_a_check_whose_answer_has_moved_stays_an_outcome(make_config):
     queue, new = resumed(make_config, orders, failed={orders[2].job_name})
     assert places(new) == [(4, 1, 2), CHECK]
     assert outcome_places(queue) == sorted([*PROBES, (4, 1, 2), (2, 2, 1), CHECK])
-    assert [key[1:] for key in queue.kept] == [(2, 2)]
+    assert [key[1:] for key in queue.retained] == [(2, 2)]
     assert [key[1:] for key in queue.progress.asked] == [(1, 1), (2, 1), (4, 1), (4, 2)]
 
 

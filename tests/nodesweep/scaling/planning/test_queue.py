@@ -36,7 +36,7 @@ def queue_of(make_config, usd_per_hour=None, max_runtime_seconds=80, **sweep):
 
 def submit(queue, claimed=frozenset()):
     """The next job, claimed and confirmed."""
-    order = queue.next()
+    order = queue.next_order()
     assert isinstance(order, Submit), order
     answer = queue.confirm(order, frozenset(claimed) | {order.job_name})
     assert answer == order
@@ -79,16 +79,16 @@ def places(orders):
 def test_points_start_in_their_order_as_many_at_once_as_may_run(make_config):
     queue = queue_of(make_config, max_parallel_jobs=2)
     first, second = submit(queue), submit(queue)
-    assert isinstance(queue.next(), Wait)
+    assert isinstance(queue.next_order(), Wait)
     settle(queue, first)
     third = submit(queue)
     assert places([first, second, third]) == [(1, 1, 1), (2, 1, 1), (4, 1, 1)]
     settle(queue, third)
-    assert isinstance(queue.next(), Wait)  # one still runs
+    assert isinstance(queue.next_order(), Wait)  # one still runs
     settle(queue, second)
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
     assert [result.nodes for result in queue.outcomes] == [1, 4, 2]
-    assert queue.known == sorted(order.job_name for order in (first, second, third))
+    assert queue.known_jobs == sorted(order.job_name for order in (first, second, third))
 
 
 def test_what_may_pass_is_tried_again_at_once_as_often_as_allowed(make_config):
@@ -107,12 +107,12 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
         make_config, usd_per_hour=3600.0, budget_usd=900.0, max_parallel_jobs=3, repeats=1
     )
     one, two = submit(queue), submit(queue)
-    four = queue.next()
+    four = queue.next_order()
     assert queue.confirm(four, frozenset()) == Wait()
     settle(queue, one, BillableTimeInSeconds=30)
-    assert queue.confirm(queue.next(), frozenset()) == Wait()  # 30 + 400 + 800
+    assert queue.confirm(queue.next_order(), frozenset()) == Wait()  # 30 + 400 + 800
     settle(queue, two, BillableTimeInSeconds=40)  # 30 + 80 + 800: more than 900
-    four = queue.next()
+    four = queue.next_order()
     refused = queue.confirm(four, frozenset())
     assert (
         isinstance(refused, Refuse)
@@ -120,8 +120,8 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
         and refused.attempt.identity == (4, 1, 1)
     )
     assert refused.reason == snapshot
-    assert queue.next() == Done()
-    assert four.job_name not in queue.known
+    assert queue.next_order() == Done()
+    assert four.job_name not in queue.known_jobs
 
 
 def test_jobs_that_another_run_has_claimed_count(make_config):
@@ -129,13 +129,13 @@ def test_jobs_that_another_run_has_claimed_count(make_config):
     first = submit(queue)
     settle(queue, first, BillableTimeInSeconds=10)
     anothers = f"{SWEEP}-n4-r1-a1-abcd"
-    order = queue.next()
+    order = queue.next_order()
     assert order.counts_others
     assert isinstance(queue.confirm(order, frozenset({anothers, order.job_name})), Submit)
-    assert anothers in queue.known
+    assert anothers in queue.known_jobs
     settle(queue, order, BillableTimeInSeconds=10)
     # 10 + 20 + 800 + 800
-    assert isinstance(queue.confirm(queue.next(), frozenset({anothers})), Refuse)
+    assert isinstance(queue.confirm(queue.next_order(), frozenset({anothers})), Refuse)
 
 
 def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
@@ -143,7 +143,7 @@ def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
     settle(queue, submit(queue), NO_CAPACITY)
     settle(queue, submit(queue), NO_CAPACITY)  # 1 node, attempt 2
     settle(queue, submit(queue), NO_CAPACITY)  # 2 nodes
-    refused = queue.confirm(queue.next(), frozenset())
+    refused = queue.confirm(queue.next_order(), frozenset())
     assert isinstance(refused, Refuse) and not refused.is_over_budget
     assert refused.attempt.identity == (2, 1, 2) and "sweep.max_retries" in refused.reason
 
@@ -151,22 +151,22 @@ def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
 def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
     queue = queue_of(make_config, queue_deadline_seconds=100, max_parallel_jobs=1)
     for now in (1000.0, 1050.0, 1100.0):
-        assert queue.refused(submit(queue), "ResourceLimitExceeded", now) == Wait()
+        assert queue.handle_refusal(submit(queue), "ResourceLimitExceeded", now) == Wait()
     order = submit(queue)
     assert order.attempt.identity == (1, 1, 1)
-    refused = queue.refused(order, "ResourceLimitExceeded", 1100.1)
+    refused = queue.handle_refusal(order, "ResourceLimitExceeded", 1100.1)
     assert refused == Refuse(order.attempt, order.job_name, "ResourceLimitExceeded")
     # 2 nodes: a deadline of its own
-    assert queue.refused(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()
+    assert queue.handle_refusal(submit(queue), "ResourceLimitExceeded", 1100.1) == Wait()
 
 
 def test_a_refused_request_is_final_and_was_never_a_job(make_config):
     queue = queue_of(make_config)
     order = submit(queue)
-    refused = queue.refused(order, "ValidationException: no")
+    refused = queue.handle_refusal(order, "ValidationException: no")
     assert isinstance(refused, Refuse) and refused.reason == "ValidationException: no"
     queue.outcomes.append(ended(order, "ValidationException: no"))
-    assert order.job_name not in queue.known and order.job_name not in queue.active
+    assert order.job_name not in queue.known_jobs and order.job_name not in queue.active
 
 
 def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
@@ -178,7 +178,7 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     queue = queue_of(make_config, max_attempts=2, max_parallel_jobs=2)
     queue.count_earlier({jobs[4], jobs[2]}, [])
     # asked of the platform again
-    assert queue.refused(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
+    assert queue.handle_refusal(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
     two = submit(queue)
     assert two.attempt.identity == (2, 1, 1) and not two.counts_others
     assert queue.ended_in_earlier_run(two, "Failed") and not queue.ended_in_earlier_run(
@@ -208,23 +208,23 @@ def test_a_further_attempt_that_is_there_already_comes_at_once(make_config):
 def test_under_a_budget_an_earlier_job_is_one_that_the_platform_knows(make_config):
     names = [submit(queue_of(make_config)).job_name, f"{SWEEP}-n2-r1-a1-abcd"]
     queue = queue_of(make_config, usd_per_hour=3600.0, budget_usd=1400.0)
-    order = queue.next()
+    order = queue.next_order()
     known = described(order, BillableTimeInSeconds=50)
     queue = queue_of(make_config, usd_per_hour=3600.0, budget_usd=1400.0)
     queue.count_earlier(names, [known])
-    assert queue.known == [names[0]]
-    assert not queue.next().counts_others  # adopted, whatever it costs
-    assert queue.next().counts_others
+    assert queue.known_jobs == [names[0]]
+    assert not queue.next_order().counts_others  # adopted, whatever it costs
+    assert queue.next_order().counts_others
 
 
 def test_a_stopped_sweep_starts_nothing_more(make_config):
     queue = queue_of(make_config, max_parallel_jobs=3)
     running = submit(queue)
-    queue.next()
+    queue.next_order()
     assert queue.stop() == 2
-    assert isinstance(queue.next(), Wait)
+    assert isinstance(queue.next_order(), Wait)
     settle(queue, running)
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
 
 
 def test_a_program_that_fails_twice_alike_ends_the_sweep_once(make_config, snapshot):
@@ -237,7 +237,7 @@ def test_a_program_that_fails_twice_alike_ends_the_sweep_once(make_config, snaps
     assert reason == snapshot
     assert left == 1
     assert queue.given_up == reason and queue.give_up() is None
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
 
 
 def test_what_is_stopped_because_the_sweep_was_given_up_is_not_tried_again(make_config):
@@ -247,15 +247,15 @@ def test_what_is_stopped_because_the_sweep_was_given_up_is_not_tried_again(make_
     settle(queue, second, THE_PROGRAMS)
     assert queue.give_up() is not None
     settle(queue, third, NO_CAPACITY)
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
 
 
 def test_new_code_runs_alone_and_small_until_a_first_step(make_config):
     queue = queue_of(make_config, node_counts=[4, 1, 2], smoke="auto", max_parallel_jobs=3)
     assert submit(queue).attempt.point.nodes == 1
-    assert isinstance(queue.next(), Wait) and queue.awaits_first_step
+    assert isinstance(queue.next_order(), Wait) and queue.is_awaiting_first_step
     queue.is_proven = True
-    assert not queue.awaits_first_step
+    assert not queue.is_awaiting_first_step
     submit(queue), submit(queue)
 
 
@@ -264,13 +264,13 @@ def test_a_completed_job_proves_the_code(end, make_config):
     queue = queue_of(make_config, smoke="auto")
     order = submit(queue)
     getattr(queue, end)(described(order), ended(order))
-    assert queue.is_proven and not queue.awaits_first_step
+    assert queue.is_proven and not queue.is_awaiting_first_step
 
 
 def test_a_job_that_is_lost_is_active_no_longer_and_has_its_attempt(make_config):
     queue = queue_of(make_config)
     order = submit(queue)
-    assert queue.lose(order.job_name) == order.attempt
+    assert queue.unwatch(order.job_name) == order.attempt
     assert order.job_name not in queue.active
 
 
@@ -294,7 +294,7 @@ def test_whatever_comes_back_every_point_is_tried_and_the_sweep_ends(
     queue, answers, now = queue_of(make_config, **limits), iter(ends), 0.0
     accepted = []
     for _ in range(500):
-        order = queue.next()
+        order = queue.next_order()
         if isinstance(order, Done):
             break
         if isinstance(order, Submit):
@@ -303,7 +303,7 @@ def test_whatever_comes_back_every_point_is_tried_and_the_sweep_ends(
             end = next(answers, None)
             if end in ("refused", "quota"):
                 now += 3600.0
-                answer = queue.refused(order, end, now if end == "quota" else None)
+                answer = queue.handle_refusal(order, end, now if end == "quota" else None)
                 if isinstance(answer, Refuse):
                     queue.outcomes.append(ended(order, end))
             else:
@@ -313,12 +313,12 @@ def test_whatever_comes_back_every_point_is_tried_and_the_sweep_ends(
             continue
         order, end = next(each for each in accepted if each[0].job_name in queue.active)
         if end == "lost":
-            queue.lose(order.job_name)
+            queue.unwatch(order.job_name)
             queue.outcomes.append(ended(order, "no answer"))
         else:
             settle(queue, order, end)
         queue.give_up()
-    assert isinstance(queue.next(), Done)
+    assert isinstance(queue.next_order(), Done)
     sent = [order.job_name for order, _ in accepted]
     assert len(sent) == len(set(sent))
     assert all(order.attempt.number <= attempts for order, _ in accepted)

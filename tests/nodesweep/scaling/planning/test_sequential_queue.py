@@ -43,7 +43,7 @@ def finish(queue, order, noise=0.01):
 def to_the_end(queue, noise=0.01):
     """Every job to its end, one after the other; what was submitted."""
     orders = []
-    while not isinstance(order := queue.next(), Done):
+    while not isinstance(order := queue.next_order(), Done):
         assert isinstance(order, Submit)
         assert queue.confirm(order, frozenset({order.job_name})) == order
         finish(queue, order, noise)
@@ -64,10 +64,10 @@ def test_noise_costs_more_jobs_up_to_max_repeats(make_config):
 def test_the_jobs_of_one_decision_run_side_by_side_and_the_next_waits_for_all(make_config):
     queue = sequential(make_config, max_parallel_jobs=3)
     orders = [submit(queue) for _ in range(3)]
-    assert isinstance(queue.next(), Wait)
+    assert isinstance(queue.next_order(), Wait)
     finish(queue, orders[0])
     finish(queue, orders[2])
-    assert isinstance(queue.next(), Wait)
+    assert isinstance(queue.next_order(), Wait)
     finish(queue, orders[1])
     assert places([submit(queue) for _ in range(3)]) == SECOND
 
@@ -122,9 +122,9 @@ def test_a_stop_decides_nothing_more(make_config):
     queue = sequential(make_config)
     for _ in FIRST:
         finish(queue, submit(queue))
-    assert isinstance(queue.next(), Submit)
+    assert isinstance(queue.next_order(), Submit)
     assert queue.stop() == 3
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
 
 
 def test_a_program_that_can_not_run_ends_it_between_two_decisions(make_config, snapshot):
@@ -141,7 +141,7 @@ def test_a_program_that_can_not_run_ends_it_between_two_decisions(make_config, s
     why, left = queue.give_up()
     assert why == snapshot
     assert left == 2
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
 
 
 def test_the_budget_ends_it(make_config):
@@ -151,11 +151,11 @@ def test_the_budget_ends_it(make_config):
         point = order.attempt.point
         seconds = round(SECONDS[point.nodes])
         queue.settle(described(order, BillableTimeInSeconds=seconds), completed(order, 0.5))
-    last = queue.next()
+    last = queue.next_order()
     refused = queue.confirm(last, frozenset({last.job_name}))
     assert isinstance(refused, Refuse) and refused.is_over_budget
     queue.outcomes.append(ended(last, refused.reason))
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
     assert queue.progress.next_keys
 
 
@@ -164,7 +164,7 @@ def test_a_spent_number_of_retries_ends_no_design(make_config):
     for _ in range(2):
         finish(queue, submit(queue))
     settle(queue, submit(queue), NO_CAPACITY)
-    again = queue.next()
+    again = queue.next_order()
     refused = queue.confirm(again, frozenset({again.job_name}))
     assert isinstance(refused, Refuse) and not refused.is_over_budget
     queue.outcomes.append(ended(again, refused.reason))
@@ -176,7 +176,7 @@ def test_runs_that_the_design_asks_for_no_more_stay_outcomes(make_config):
     enough, and the third ones are kept.
     """
     first, orders = sequential(make_config), []
-    while isinstance(order := first.next(), Submit):
+    while isinstance(order := first.next_order(), Submit):
         first.confirm(order, frozenset({order.job_name}))
         if order.attempt.point.nodes == 4:
             settle(first, order, THE_PROGRAMS)
@@ -187,7 +187,7 @@ def test_runs_that_the_design_asks_for_no_more_stay_outcomes(make_config):
     there = {order.job_name: order for order in orders}
     resumed, new = sequential(make_config), []
     resumed.count_earlier(list(there), [described(order) for order in orders])
-    while isinstance(order := resumed.next(), Submit):
+    while isinstance(order := resumed.next_order(), Submit):
         resumed.confirm(order, frozenset({*there, order.job_name}))
         if order.job_name not in there:
             finish(resumed, order)
@@ -199,7 +199,7 @@ def test_runs_that_the_design_asks_for_no_more_stay_outcomes(make_config):
     assert places(new) == [(4, 1, 2), (4, 2, 1)]
     assert [each.answer for each in resumed.progress.answers] == ["pass"]
     made = {(each.nodes, each.repeat) for each in resumed.outcomes}
-    assert {(1, 3), (2, 3)} <= made and (2, 3) in {key[1:] for key in resumed.kept}
+    assert {(1, 3), (2, 3)} <= made and (2, 3) in {key[1:] for key in resumed.retained}
     assert (2, 3) not in {key[1:] for key in resumed.progress.asked}
 
 
@@ -209,9 +209,9 @@ def test_a_stop_collects_nothing_more(make_config):
     queue.count_earlier(
         [order.job_name for order in orders], [described(order) for order in orders]
     )
-    assert isinstance(queue.next(), Submit)
+    assert isinstance(queue.next_order(), Submit)
     queue.stop()
-    assert queue.next() == Done() and queue.kept == ()
+    assert queue.next_order() == Done() and queue.retained == ()
 
 
 def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_config):
@@ -221,7 +221,7 @@ def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_c
         before = undisturbed[:by_then]
         queue, new = sequential(make_config), []
         queue.count_earlier([each.job_name for each in before], [described(o) for o in before])
-        while isinstance(order := queue.next(), Submit):
+        while isinstance(order := queue.next_order(), Submit):
             queue.confirm(order, frozenset({order.job_name}))
             if order.job_name in {each.job_name for each in before}:
                 queue.settle_earlier(described(order), completed(order, 0.08))

@@ -70,14 +70,14 @@ def test_steps_tell_the_first_jobs_end_and_the_others_go_by_it() -> None:
 
 def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() -> None:
     """Probes of 30 s; a whole job of 2 nodes takes 200 s, foretold by what it is not one of."""
-    check = PendingJob(2, is_check=True)
+    check = PendingJob(2, is_validation_run=True)
     left = time_left([CompletedJob(2, 30.0)], [PendingJob(2), check], 4, [CompletedJob(2, 200.0)])
     assert left == TimeLeft(pytest.approx(230.0), pytest.approx(207.0), pytest.approx(253.0))
     assert time_left([CompletedJob(2, 30.0)], [check], 1) is None, "nothing foretells it"
-    runs = PendingJob(2, 50.0, is_check=True)
+    runs = PendingJob(2, 50.0, is_validation_run=True)
     left = time_left([CompletedJob(2, 30.0)], [runs], 1, [CompletedJob(2, 200.0)])
     assert left is not None and left.seconds == pytest.approx(150.0)
-    told = PendingJob(2, 50.0, 25.0, is_check=True)
+    told = PendingJob(2, 50.0, 25.0, is_validation_run=True)
     left = time_left([], [told], 1)
     assert left is not None and left.seconds == pytest.approx(25.0)
     left = time_left([], [told, PendingJob(2)], 1)
@@ -85,7 +85,7 @@ def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() 
 
 
 def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
-    check = PendingJob(1, is_check=True, or_at=(TypedCount(4),))
+    check = PendingJob(1, is_validation_run=True, or_at=(TypedCount(4),))
     left = time_left(
         [CompletedJob(1, 30.0)], [check], 1, [CompletedJob(1, 400.0), CompletedJob(4, 100.0)]
     )
@@ -141,7 +141,7 @@ def test_a_job_that_may_be_dropped_is_none_of_the_least() -> None:
 
 
 def test_the_check_of_several_types_lies_between_all_that_may_be_the_answer() -> None:
-    check = PendingJob(1, is_check=True, or_at=(TypedCount(1, B),), instance_type=A)
+    check = PendingJob(1, is_validation_run=True, or_at=(TypedCount(1, B),), instance_type=A)
     foretold = [CompletedJob(1, 400.0, A), CompletedJob(1, 100.0, B)]
     left = time_left([], [check], 1, foretold)
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))

@@ -64,7 +64,7 @@ def arm_of(order):
 def to_the_end(queue, fails):
     """Every job that is sent, each ended as `fails` says of it: a reason, or None."""
     sent = []
-    while not isinstance(order := queue.next(), Done):
+    while not isinstance(order := queue.next_order(), Done):
         if isinstance(order, Refuse):
             queue.outcomes.append(ended(order, order.reason))
             continue
@@ -206,7 +206,7 @@ def test_the_budget_counts_each_type_at_its_price(types_config, snapshot):
     queue = SweepQueue(config, replace(plan, by_type=by_type), INPUTS)
     first = submit(queue)
     settle(queue, first, BillableTimeInSeconds=200)
-    second = queue.next()
+    second = queue.next_order()
     assert isinstance(second, Submit)
     refused = queue.confirm(second, frozenset({first.job_name, second.job_name}))
     assert isinstance(refused, Refuse) and refused.is_over_budget
@@ -249,7 +249,7 @@ def probe_all(queue, there=()):
     names_there = [order.job_name for order in there]
     queue.count_earlier(names_there, [described(order) for order in there])
     started = []
-    while not isinstance(order := queue.next(), Done):
+    while not isinstance(order := queue.next_order(), Done):
         queue.confirm(order, frozenset({*names_there, order.job_name}))
         if order.job_name in names_there:
             queue.settle_earlier(described(order), probed(order))
@@ -282,14 +282,14 @@ def test_a_stop_between_two_passes_starts_no_further_one(types_config):
     assert arm_of(submit(queue)) == (CHEAP, 1, 2)
     queue.stop()
     queue.active.clear()
-    assert isinstance(queue.next(), Done)
+    assert isinstance(queue.next_order(), Done)
 
 
 def test_a_budget_that_is_spent_ends_the_passes(types_config):
     """A job may run for 200 s: two of the fast type may cost 0.10 USD then."""
     queue = queue_of(types_config(design="probe", repeats=3, budget_usd=0.12))
     refused = []
-    while not isinstance(order := queue.next(), Done):
+    while not isinstance(order := queue.next_order(), Done):
         answer = queue.confirm(order, frozenset({order.job_name}))
         if isinstance(answer, Refuse):
             refused.append(arm_of(answer))

@@ -11,7 +11,7 @@ import pytest
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.planning.plan import plan_sweep, plan_types
 from nodesweep.scaling.planning.queue import Done, Refuse, SweepQueue, Wait
-from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, amount_notes
+from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, workload_notes
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.planning.test_queue import (
     INPUTS,
@@ -65,7 +65,9 @@ def test_first_run_counts_the_steps_and_all_others_are_told_them(make_config, or
     queue = queue_of(sized(make_config, order=order, repeats=2))
     first = submit(queue)
     assert (first.attempt.identity, amount(first)) == ((1, 1, 1), {RUN_SECONDS: "40"})
-    assert isinstance(queue.next(), Wait), "nothing beside it, though three jobs may run at once"
+    assert isinstance(queue.next_order(), Wait), (
+        "nothing beside it, though three jobs may run at once"
+    )
     settle(queue, first, steps=12)
     others = [submit(queue) for _ in range(3)]
     for order in others:
@@ -99,10 +101,10 @@ def test_run_that_is_tried_again_counts_the_steps(make_config):
 def test_nothing_runs_where_the_steps_can_not_be_known(make_config, snapshot):
     queue = queue_of(sized(make_config, max_attempts=1))
     settle(queue, submit(queue), THE_PROGRAMS)
-    refused = [queue.next(), queue.next()]
+    refused = [queue.next_order(), queue.next_order()]
     assert all(isinstance(each, Refuse) for each in refused)
     assert refused[0].reason == snapshot
-    assert queue.next() == Done()
+    assert queue.next_order() == Done()
 
 
 def test_program_that_tells_no_steps_has_its_own_amount_everywhere(make_config, snapshot):
@@ -110,7 +112,7 @@ def test_program_that_tells_no_steps_has_its_own_amount_everywhere(make_config, 
     queue = queue_of(config)
     settle(queue, submit(queue))
     assert amount(submit(queue)) == {}
-    [note] = amount_notes(config, queue.outcomes)
+    [note] = workload_notes(config, queue.outcomes)
     assert note == snapshot
 
 
@@ -118,9 +120,9 @@ def test_report_says_how_many_steps_and_why(make_config, snapshot):
     config = sized(make_config)
     queue = queue_of(config)
     settle(queue, submit(queue), steps=12, train_seconds=41.25)
-    [note] = amount_notes(config, queue.outcomes)
+    [note] = workload_notes(config, queue.outcomes)
     assert note == snapshot
-    assert list(amount_notes(make_config(), queue.outcomes)) == []
+    assert list(workload_notes(make_config(), queue.outcomes)) == []
 
 
 def test_types_are_sized_on_the_main_one(make_config):

@@ -121,7 +121,7 @@ def test_a_starved_point_is_marked_and_told_and_no_recommendation_rests_on_it(
     assert report.headline == snapshot(name="headline")
     assert added(report) == snapshot(name="caveats")
     cells = main_table(report).cells
-    assert list(cells["attained"]) == ["97 %", "95.3 %", "31 %"]
+    assert list(cells["attained"]) == ["97%", "95.3%", "31%"]
     assert list(cells["status"]) == snapshot(name="status")
     assert list(attempts_table(report).cells["status"]) == snapshot(name="status of each run")
 

@@ -21,7 +21,7 @@ from nodesweep.scaling.report.plots.cost import tick_text, time_ticks
 from nodesweep.scaling.report.plots.efficiency import _labels, _points_per_unit
 from nodesweep.scaling.report.plots.phases import MAX_BARS
 from nodesweep.scaling.report.plots.speedup import MAX_DOTS_PER_NODE_COUNT
-from nodesweep.scaling.report.table import thinned
+from nodesweep.scaling.report.table import evenly_spaced
 
 SVG = "{http://www.w3.org/2000/svg}"
 LOCAL = Path(__file__).parents[4] / "configs" / "local.yaml"
@@ -274,8 +274,8 @@ def testtime_ticks_are_round_and_few():
 def test_labels_are_spaced_and_items_thinned():
     assert spaced([1, 2, 4, 8]) == [1, 2, 4, 8]
     assert spaced([7, 8]) == [8]
-    assert thinned([1, 2, 3], 3) == [1, 2, 3]
-    assert thinned(list(range(10)), 4) == [0, 3, 6, 9]
+    assert evenly_spaced([1, 2, 3], 3) == [1, 2, 3]
+    assert evenly_spaced(list(range(10)), 4) == [0, 3, 6, 9]
 
 
 def test_importing_the_renderers_imports_no_slow_library():

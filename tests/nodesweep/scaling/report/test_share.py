@@ -10,7 +10,7 @@ import pytest
 
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.render import render_html, render_share
-from nodesweep.scaling.report.share import LEFT_OUT, for_sharing
+from nodesweep.scaling.report.share import LEFT_OUT, without_account_names
 
 ACCOUNT = "210987654321"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/team/TrainingRole"
@@ -80,10 +80,12 @@ def test_the_page_stands_alone(named):
 
 
 def test_every_number_stays(named, make_outcomes, make_report):
-    shared = for_sharing(named)
+    shared = without_account_names(named)
     assert (shared.summary, shared.costs, shared.fits) == (named.summary, named.costs, named.fits)
     assert shared.recommendation == named.recommendation
     report = make_report(make_outcomes({1: 40, 2: 21}))
-    assert for_sharing(report).headline == report.headline
-    assert for_sharing(report).caveats[1:] == report.caveats, "a sentence with 16/32 or 1/N, say"
+    assert without_account_names(report).headline == report.headline
+    assert without_account_names(report).caveats[1:] == report.caveats, (
+        "a sentence with 16/32 or 1/N, say"
+    )
     assert report.sweep_id in render_share(report)

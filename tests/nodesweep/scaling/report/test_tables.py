@@ -100,8 +100,8 @@ def test_intervals_stand_beside_their_value_and_say_a_level_below_95(
         "41.0 s [40.0 s, 42.0 s] (75%)",
         "20.5 s [20.0 s, 21.0 s] (75%)",
     ]
-    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90 %)"]
-    assert column(table, "E")[1] == "100 % [95 %, 105 %] (90 %)"
+    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90%)"]
+    assert column(table, "E")[1] == "100% [95%, 105%] (90%)"
     assert table.caption == snapshot
 
 
@@ -221,7 +221,7 @@ def test_laws_are_told_with_their_verdicts(make_outcomes, make_report, snapshot)
     assert column(table, "law")[0] == law.law
     assert f"({law.identifiable.reason})" in law_verdict(law)
     assert (law_verdict(law), law_line(law)) == snapshot(name="law")
-    assert column(table, "95 % interval") == snapshot(name="intervals")
+    assert column(table, "95% interval") == snapshot(name="intervals")
     assert extrapolation_text(report) == snapshot(name="extrapolation")
 
 

@@ -8,7 +8,7 @@ from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.rules.offline import OFFLINE_RULES
-from nodesweep.scaling.rules.rule import Facts, together
+from nodesweep.scaling.rules.rule import Facts, combine
 
 
 def facts_of(config: BenchmarkConfig, instance: InstanceType | None = None, **known: Any) -> Facts:
@@ -31,5 +31,5 @@ def check_distribution(facts: Facts) -> tuple[list[str], list[str]]:
         for judge in judges
         if judge.__module__.startswith("nodesweep.scaling.rules.distribution")
     ]
-    found = together(judge(facts) for judge in asked)
+    found = combine(judge(facts) for judge in asked)
     return list(found.problems), list(found.hints)

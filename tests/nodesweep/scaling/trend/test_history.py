@@ -340,7 +340,7 @@ def test_speedup_of_another_model_is_marked_in_the_trend(
     trends = read_history([history_frame(make_report(outcomes))])
     assert list(trends[0].points["throughput_only"]) == [False, True]
     text = " ".join(terminal(trends).split())
-    assert "1.0x 100 %" in text and "1.6x* 80 %" in text
+    assert "1.0x 100%" in text and "1.6x* 80%" in text
     assert details(trends) == snapshot
 
 

@@ -131,7 +131,7 @@ def _assert_same_report(path: Path, suite: list[ExpectationConfig]) -> tuple[int
     ]
     assert (ours.rows, ours.expectations) == (len(frame), len(suite))
     assert list(ours.failures) == theirs
-    proven = proof.look_at(path, build_expectations(suite)).proven
+    proven = proof.inspect_file(path, build_expectations(suite)).proven
     return len(suite) - len(theirs), len(proven)
 
 
@@ -172,7 +172,7 @@ def test_a_bound_of_another_kind_proves_nothing(bounds: dict[str, str], tmp_path
         )
         for name in numbers
     ]
-    assert proof.look_at(path, build_expectations(suite)).proven == frozenset()
+    assert proof.inspect_file(path, build_expectations(suite)).proven == frozenset()
 
 
 def test_an_index_and_nullable_types_of_pandas(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from nodesweep.tasks.dataset.remote import listing as listing_module
 from nodesweep.tasks.dataset.remote.listing import (
     Listing,
     Page,
-    cuts,
     list_in_parallel,
     pages_of_objects,
     pages_of_versions,
+    split_points,
     thinned,
 )
 
@@ -64,7 +64,7 @@ def test_cuts_lie_between_the_last_key_and_the_end(first: str, last: str, end: s
     first, last = sorted((first, last))
     if end is not None and end <= last:
         return
-    found = cuts(first, last, end, 0)
+    found = split_points(first, last, end, 0)
     assert found == sorted(found)
     assert all(last < cut and (end is None or cut < end) for cut in found)
 
@@ -97,7 +97,9 @@ def test_fifty_pages_take_a_third_of_the_rounds_and_at_most_four_times_the_calls
         now, waiting = waiting[:16], waiting[16:]
         for place, one in enumerate(now):
             free = 16 - len(waiting) - (len(now) - place - 1)
-            waiting += listing_module._left(found, found.ask(one.arguments), one.end, free)
+            waiting += listing_module._remaining_ranges(
+                found, found.fetch_page(one.arguments), one.end, free
+            )
     assert rounds <= 50 / 3
     assert len(asked) <= 4 * 51
 

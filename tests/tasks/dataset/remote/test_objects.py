@@ -15,8 +15,8 @@ from nodesweep.tasks.dataset.remote.objects import (
     RemoteObject,
     describe_remote,
     find_changes,
+    format_changes,
     modified_since,
-    shown,
     split_uri,
 )
 from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
@@ -159,8 +159,8 @@ def test_what_was_written_since() -> None:
 
 
 def test_many_changes_are_counted() -> None:
-    assert shown(["x"]) == "\n  - x"
-    assert shown(["x"] * (CHANGES_SHOWN + 2)).endswith("and 2 more")
+    assert format_changes(["x"]) == "\n  - x"
+    assert format_changes(["x"] * (CHANGES_SHOWN + 2)).endswith("and 2 more")
 
 
 @pytest.mark.parametrize(

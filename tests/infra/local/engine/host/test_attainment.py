@@ -15,9 +15,9 @@ from nodesweep.infra.local.engine.host.attainment import (
     NodeReading,
     Reading,
     ThreadWaits,
-    asked_seconds,
     attainments,
     cpu_statistics,
+    demanded_cpu_seconds,
     idle_seconds,
 )
 from nodesweep.infra.local.engine.host.ballast import Ran
@@ -36,7 +36,7 @@ def share(cpu_seconds: float, asked: float | None) -> float:
 def test_nobody_asks_for_less_than_it_used_or_more_than_its_quota(
     quota: float, cpu: float, delay: float, others: float | None
 ) -> None:
-    asked = asked_seconds(quota, cpu, delay, others)
+    asked = demanded_cpu_seconds(quota, cpu, delay, others)
     assert asked is not None
     assert cpu <= asked <= max(quota, cpu)
 
@@ -45,22 +45,26 @@ def test_nobody_asks_for_less_than_it_used_or_more_than_its_quota(
 def test_a_node_that_never_waited_for_a_cpu_was_not_starved(
     quota: float, cpu: float, others: float | None
 ) -> None:
-    assert asked_seconds(quota, cpu, 0.0, others) == cpu  # it idled: peers, files, the network
+    assert (
+        demanded_cpu_seconds(quota, cpu, 0.0, others) == cpu
+    )  # it idled: peers, files, the network
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS)
 def test_a_node_beside_which_nothing_ran_was_not_starved(
     quota: float, cpu: float, delay: float
 ) -> None:
-    assert asked_seconds(quota, cpu, delay, 0.0) == cpu  # its own threads waited for one another
+    assert (
+        demanded_cpu_seconds(quota, cpu, delay, 0.0) == cpu
+    )  # its own threads waited for one another
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, more=SECONDS, others=SHARES)
 def test_longer_waits_never_make_the_share_larger(
     quota: float, cpu: float, delay: float, more: float, others: float
 ) -> None:
-    less = share(cpu, asked_seconds(quota, cpu, delay + more, others))
-    assert less <= share(cpu, asked_seconds(quota, cpu, delay, others))
+    less = share(cpu, demanded_cpu_seconds(quota, cpu, delay + more, others))
+    assert less <= share(cpu, demanded_cpu_seconds(quota, cpu, delay, others))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +83,7 @@ def test_longer_waits_never_make_the_share_larger(
 def test_shares_of_a_quota_of_20_seconds_in_100(
     cpu: float, delay: float, others: float, expected: float
 ) -> None:
-    asked = asked_seconds(20.0, cpu, delay, others, seconds=100.0)
+    asked = demanded_cpu_seconds(20.0, cpu, delay, others, seconds=100.0)
     assert share(cpu, asked) == pytest.approx(expected)
 
 
@@ -91,7 +95,9 @@ def test_shares_of_a_quota_of_20_seconds_in_100(
 def test_a_wait_takes_no_more_than_its_wall_time(cpu: float, delay: float, others: float) -> None:
     """A node that idles for its peers gets its turn a little later."""
     lost = delay / 100
-    assert share(cpu, asked_seconds(20.0, cpu, delay, others, seconds=100.0)) >= 1 - lost - 1e-9
+    assert (
+        share(cpu, demanded_cpu_seconds(20.0, cpu, delay, others, seconds=100.0)) >= 1 - lost - 1e-9
+    )
 
 
 @given(quota=SECONDS, cpu=SECONDS, delay=SECONDS, others=SHARES)
@@ -101,15 +107,15 @@ def test_a_node_that_used_up_its_quota_in_every_period_was_not_starved(
     """Its waits were within periods that gave it all it was promised; what it did not use, it idled
     in others.
     """
-    assert asked_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
+    assert demanded_cpu_seconds(quota, cpu, delay, others, throttled_share=1.0) == cpu
 
 
 def test_the_waits_of_periods_that_used_up_the_quota_do_not_count() -> None:
-    assert asked_seconds(20.0, 15.0, 10.0, 0.5, throttled_share=0.75) == 17.5
+    assert demanded_cpu_seconds(20.0, 15.0, 10.0, 0.5, throttled_share=0.75) == 17.5
 
 
 def test_what_is_not_counted_makes_no_share() -> None:
-    assert asked_seconds(20.0, 6.0, None, 5.0) is None
+    assert demanded_cpu_seconds(20.0, 6.0, None, 5.0) is None
     begin = Reading(0.0, {"algo-1": NodeReading(0.0, None)})
     end = Reading(10.0, {"algo-1": NodeReading(1.0, None), "algo-2": NodeReading(1.0, 1.0)})
     [(host, found)] = attainments(begin, end, 0.2, {}).items()
@@ -171,7 +177,7 @@ def test_ballast_is_nobody_that_a_node_waits_for(tmp_path: Path) -> None:
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=10.0)
     machine.ballast = {0: Ran(8.2, 8.2e8)}
-    machine.meter.look()
+    machine.meter.take_reading()
     assert machine.meter.attainments()["algo-1"].share == pytest.approx(1.0)
 
 
@@ -180,7 +186,7 @@ def test_what_the_ticks_say_ran_does_not_count(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 1.8, 5.0, busy=1.8, seen_busy=4.0)
-    machine.meter.look()
+    machine.meter.take_reading()
     assert machine.meter.attainments()["algo-1"].share == pytest.approx(1.0)
 
 
@@ -266,7 +272,7 @@ def test_the_meter_reads_what_the_kernel_counts(tmp_path: Path) -> None:
     machine.count(100.0, 10.0, 50.0, 60.0)
     machine.meter.begin()
     machine.count(110.0, 11.2, 58.0, 69.0)
-    machine.meter.look()
+    machine.meter.take_reading()
     found = machine.meter.attainments()["algo-1"]
     assert (found.seconds, found.quota_seconds) == (10.0, pytest.approx(2.0))
     assert found.share == pytest.approx(0.6)  # 80% of the delay of 8 s, but no more than the quota
@@ -284,10 +290,10 @@ def test_a_look_after_the_end_of_a_process_does_not_count(
     machine = Machine(tmp_path)
     machine.meter.begin()
     machine.count(10.0, 2.0, 5.0, 10.0)
-    machine.meter.look()
+    machine.meter.take_reading()
     machine.count(20.0, 4.0, 10.0, 20.0)
     machine.usage = {"algo-1": NodeUsage(1.0, 0, 0.2)} if later else {}
-    machine.meter.look()
+    machine.meter.take_reading()
     assert machine.meter.attainments()["algo-1"].cpu_seconds == 2.0
 
 
@@ -309,7 +315,7 @@ def test_a_part_of_the_time_is_that_between_the_nearest_looks(
     machine.meter.begin()
     for at, cpu in ((12.0, 2.0), (14.0, 2.25), (16.0, 3.0), (18.0, 3.25), (20.0, 3.25)):
         machine.count(at, cpu, 0.0, 0.0)
-        machine.meter.look()
+        machine.meter.take_reading()
     found = machine.meter.attainments(*window)["algo-1"]
     assert (found.cpu_seconds, found.seconds) == (cpu_seconds, seconds)
 
@@ -324,7 +330,7 @@ def test_the_speed_of_the_cpus_is_what_the_ballast_did_in_its_cpu_time(
     machine.meter.begin()
     machine.count(10.0, 2.0, 0.0, 10.0)
     machine.ballast = {0: Ran(100.0 + cpu_seconds, 9e10 + cpu_seconds * 5e8), 1: Ran(9.0, 1e10)}
-    machine.meter.look()
+    machine.meter.take_reading()
     assert machine.meter.attainments()["algo-1"].cpu_speed == (
         None if speed is None else pytest.approx(speed)
     )
@@ -338,7 +344,7 @@ def test_of_very_many_looks_every_second_one_is_kept(
     machine.meter.begin()
     for at in range(1, 20):
         machine.count(float(at), at / 10, 0.0, 0.0)
-        machine.meter.look()
+        machine.meter.take_reading()
         found = machine.meter.attainments()["algo-1"]
         assert (found.seconds, found.cpu_seconds) == (at, at / 10)
     assert len(machine.meter._readings) <= 4
@@ -359,7 +365,7 @@ def test_a_node_without_a_group_is_its_threads_and_its_stops(tmp_path: Path) -> 
     )
     meter.begin()
     machine.count(10.0, 1.9, 6.0, 10.0)
-    meter.look()
+    meter.take_reading()
     found = meter.attainments()["algo-1"]
     assert (found.throttled_share, found.run_queue_delay_seconds) == (1.0, 6.0)
     assert found.share == 1.0

@@ -326,14 +326,14 @@ def test_the_trial_says_what_is_missing(possible):
 
 def test_without_the_right_nodes_meet_on_loopback_and_it_is_said(monkeypatch):
     monkeypatch.setattr(network.os, "geteuid", lambda: NOBODY)
-    words = find_network(7, None).in_words("ml.local.small")
+    words = find_network(7, None).describe("ml.local.small")
     assert words.startswith("over loopback (") and "need root" in words
     monkeypatch.setattr(network.os, "geteuid", lambda: 0)
-    words = find_network(7, "no namespaces").in_words("ml.local.small")
+    words = find_network(7, "no namespaces").describe("ml.local.small")
     assert words == "over loopback (no namespaces)"
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else f"/bin/{name}")
     found = find_network(7, None)
-    assert "need tc)" in found.in_words("ml.local.small")
+    assert "need tc)" in found.describe("ml.local.small")
     assert (found.address(2), found.interface, found.plan("ml.local.small", {}, [], {})) == (
         "127.0.7.2",
         "lo",
@@ -366,7 +366,7 @@ def test_what_a_trial_finds_is_said(monkeypatch, trial, words):
     monkeypatch.setattr(network, "_TRIAL", trial)
     if "sleep" in trial:
         monkeypatch.setattr(network, "_TRIAL_SECONDS", 0.5)
-    assert re.match(words, find_network(1, None).in_words("ml.local.small"))
+    assert re.match(words, find_network(1, None).describe("ml.local.small"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root can become an ordinary user, others are one")

@@ -42,12 +42,12 @@ def test_shared_slot_is_free_after_the_last_of_its_jobs(address):
     assert slot.take()
     assert slot.take()
     assert not other.take()
-    slot.give_back()
+    slot.release()
     assert not other.take()
-    slot.give_back()
+    slot.release()
     assert other.take()
     assert not slot.take()
-    other.give_back()
+    other.release()
 
 
 def test_jobs_of_a_shared_slot_keep_a_single_one_out(address):

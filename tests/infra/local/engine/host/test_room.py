@@ -21,7 +21,7 @@ def test_vcpus_of_all_jobs_may_be_the_machines_cores(room):
     assert room.take("another", SMALL, 1)  # 10 x 0.2
     assert not room.fits(SMALL, 1)
     assert not room.take("more", SMALL, 1)
-    room.give_back("one")
+    room.release("one")
     assert room.take("more", SMALL, 1)
 
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 
 from nodesweep.infra.local.engine.process import installer, torch_wheel
-from nodesweep.infra.local.engine.process.fetched import Fetched
+from nodesweep.infra.local.engine.process.download_lines import DownloadSummary
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from tests.infra.local.engine.process.image_builds import build, hash_of, write_wheel
 
@@ -215,7 +215,7 @@ def test_the_cpu_build_is_asked_for_where_the_version_is_exact(asked: str, first
 
 def test_bytes_are_read_off_what_pip_and_uv_say(tmp_path: Path) -> None:
     heard: list[str] = []
-    fetched = Fetched(heard.append)
+    fetched = DownloadSummary(heard.append)
     lines = [
         "Collecting torch==2.13.0+cpu",
         "  Downloading torch-2.13.0-cp311-cp311-linux_x86_64.whl.metadata (29 kB)",
@@ -225,18 +225,18 @@ def test_bytes_are_read_off_what_pip_and_uv_say(tmp_path: Path) -> None:
         "  Using cached six-1.17.0-py2.py3-none-any.whl (11 kB)",
     ]
     for line in lines:
-        fetched.hear(line)
+        fetched.feed(line)
     assert heard == lines
     assert fetched.bytes_by_file == {
         "torch-2.13.0+cpu-cp311.whl": 191_800_000, "numpy": 16 * 1024**2
     }  # fmt: skip
-    assert fetched.words("the image").startswith("[FETCHED] 208.6 MB ")
+    assert fetched.total_line("the image").startswith("[FETCHED] 208.6 MB ")
     for name, fact in {
         "torch-2.13.0+cpu-cp311.whl": "0.0 MB from https://example.org/whl/cpu/",
         "six-1.17.0-py2.py3-none-any.whl": "cache",
     }.items():
         (tmp_path / name).write_bytes(b"x")
-        words = fetched.words_of(tmp_path / name)
+        words = fetched.wheel_line(tmp_path / name)
         assert words.startswith(f"[FETCHED] {name}: ") and fact in words
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nodesweep.infra.local.engine.host import ballast
 from nodesweep.infra.local.engine.host.attainment import AttainmentMeter
-from nodesweep.infra.local.engine.host.capacity import cpu_of_each_node
+from nodesweep.infra.local.engine.host.capacity import assign_cpus
 from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
 from nodesweep.infra.local.engine.run.job_run import JobRun, Quota, RunTimes
 from nodesweep.infra.local.engine.run.node_environment import uses_boot_barrier
@@ -78,16 +78,16 @@ def test_quota_is_lifted_when_all_have_measured(barrier_bench, monkeypatch):
 @once
 def test_the_cpus_are_kept_busy_while_the_nodes_measure_and_no_longer(barrier_bench, monkeypatch):
     seen = []
-    meter = AttainmentMeter.look
+    meter = AttainmentMeter.take_reading
 
     def look(self):
         seen.append(len(ballast._running))
         return meter(self)
 
-    monkeypatch.setattr(AttainmentMeter, "look", look)
+    monkeypatch.setattr(AttainmentMeter, "take_reading", look)
     barrier_bench.program(PROGRAM + "(boot / 'done').touch(); time.sleep(0.5)\n")
     barrier_bench.run(nodes=2)
-    assert seen and set(seen) == {len(set(cpu_of_each_node(2)))}
+    assert seen and set(seen) == {len(set(assign_cpus(2)))}
     assert not ballast._running
 
 

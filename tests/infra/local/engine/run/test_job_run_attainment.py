@@ -95,7 +95,7 @@ def test_it_counts_from_go_to_done(tmp_path: Path) -> None:
 def test_nodes_that_wait_at_no_barrier_count_from_their_start_to_the_first_ones_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nodesweep.infra.local.engine.run.job_run._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("nodesweep.infra.local.engine.run.job_run._READING_SECONDS", 0.0)
     made = Run(tmp_path, waits=False)
     now = time.monotonic()
     made.run._measure(now)
@@ -114,7 +114,7 @@ def test_that_of_a_part_of_the_time_can_be_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script that loads libraries at once and then trains."""
-    monkeypatch.setattr("nodesweep.infra.local.engine.run.job_run._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("nodesweep.infra.local.engine.run.job_run._READING_SECONDS", 0.0)
     made = Run(tmp_path, waits=False)
     now = time.monotonic()
     made.run._measure(now)

@@ -37,13 +37,15 @@ def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None
     is_contended = any("starved" in row.flags for row in report.summary)
     if is_remote or is_contended or report.instances is not None or report.sweep_id != sweep:
         return None
-    if report.config is None or _asked(report.config) != _asked(hide_in_config(config)):
+    if report.config is None or _without_port(report.config) != _without_port(
+        hide_in_config(config)
+    ):
         return None
     made_by = report.provenance.get("versions")
     is_ours = isinstance(made_by, dict) and made_by.get("nodesweep") == version("nodesweep")
     return report if is_ours else None
 
 
-def _asked(config: Any) -> dict[str, Any]:
+def _without_port(config: Any) -> dict[str, Any]:
     """Return the config without the platform's port, which may differ from run to run."""
     return {**config, "platform": {**config["platform"], "endpoint_url": None}}

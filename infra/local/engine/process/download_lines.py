@@ -19,7 +19,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-class Fetched:
+class DownloadSummary:
     """Parses the installers' lines and forwards them."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
@@ -30,7 +30,7 @@ class Fetched:
         """Lines about servers that did not respond at once."""
         self._sources: dict[str, str] = {}
 
-    def hear(self, line: str) -> None:
+    def feed(self, line: str) -> None:
         """Parse a line and forward it."""
         if found := _DOWNLOAD.match(line):
             name = _file_name(found["what"])
@@ -47,7 +47,7 @@ class Fetched:
             self.retries.append(line)
         self._on_line(line)
 
-    def words_of(self, wheel: Path) -> str:
+    def wheel_line(self, wheel: Path) -> str:
         """Report where a wheel on disk came from, and how much of it was downloaded."""
         source = self._sources.get(wheel.name, "a source that pip did not name")
         size = megabytes(wheel.stat().st_size)
@@ -55,7 +55,7 @@ class Fetched:
             return f"[FETCHED] {wheel.name}: {size} from {source}"
         return f"[FETCHED] {wheel.name}: nothing, its {size} were in {source}"
 
-    def words(self, what: str) -> str:
+    def total_line(self, what: str) -> str:
         """Report all downloads for `what`."""
         if not self.bytes_by_file:
             return f"[FETCHED] nothing for {what}: everything was available locally"

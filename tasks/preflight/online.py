@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.scaling.rules.rule import Facts, Findings, together
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage
-from nodesweep.tasks.preflight.rule import AccountRule, Question, find
+from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
 from nodesweep.tasks.task import task
 
 
@@ -40,14 +40,14 @@ def _pushes(facts: Facts) -> bool:
     )
 
 
-def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyAnswer]:
+def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyResponse]:
     return AccountRule(
         field,
-        (lambda asked: identity.judge_key_use(asked.facts, field, asked.answer),),
+        (lambda rule_input: identity.judge_key_use(rule_input.facts, field, rule_input.response),),
         action="kms:DescribeKey",
         more_actions=("iam:SimulatePrincipalPolicy",),
-        asks=f"the key's ARN, state and spec, and {actions} under the role",
-        ask=partial(identity.ask_key, field=field),
+        queries=f"the key's ARN, state and spec, and {actions} under the role",
+        query=partial(identity.query_key, field=field),
         needed=lambda facts: _on_aws_nodes(facts) and identity.key_of(facts, field) is not None,
         refuses="there is no such key; it is not enabled or not symmetric; an explicit deny",
         remedy="name a key in the region, enable it, allow the role to use it",
@@ -59,23 +59,25 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     AccountRule(
         "service quotas",
         (
-            lambda asked: quota.judge_quotas(
-                asked.facts.config,
-                asked.answer,
-                asked.facts.peak_nodes,
-                asked.facts.most_nodes,
-                asked.facts.peak_nodes_together,
+            lambda rule_input: quota.judge_quotas(
+                rule_input.facts.config,
+                rule_input.response,
+                rule_input.facts.peak_nodes,
+                rule_input.facts.most_nodes,
+                rule_input.facts.peak_nodes_together,
             ),
-            lambda asked: quota.judge_validation_quota(asked.facts.config, asked.answer),
+            lambda rule_input: quota.judge_validation_quota(
+                rule_input.facts.config, rule_input.response
+            ),
         ),
         per_type=True,
         action="servicequotas:ListServiceQuotas",
-        asks=(
+        queries=(
             "the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
             "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*, "
             "with validation on Spark also *TYPE for processing job usage*"
         ),
-        ask=quota.ask_quotas,
+        query=quota.query_quotas,
         needed=_on_aws_nodes,
         refuses=(
             "fewer than the nodes that can be in use at once: the sum of the"
@@ -92,13 +94,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     AccountRule(
         "subnets",
         (
-            lambda asked: network.judge_subnets(
-                asked.answer, asked.facts.peak_nodes_together, asked.facts.most_nodes
+            lambda rule_input: network.judge_subnets(
+                rule_input.response,
+                rule_input.facts.peak_nodes_together,
+                rule_input.facts.most_nodes,
             ),
         ),
         action="ec2:DescribeSubnets",
-        asks="`training.vpc.subnets`",
-        ask=network.ask_subnets,
+        queries="`training.vpc.subnets`",
+        query=network.query_subnets,
         needed=_in_a_vpc,
         refuses=(
             "one does not exist; several zones, with more than one node per job; several VPCs;"
@@ -111,18 +115,20 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     AccountRule(
         "security groups",
         (
-            lambda asked: (
-                network.judge_groups(asked.answer[0], asked.facts.instance.efa)
-                if asked.facts.most_nodes > 1
+            lambda rule_input: (
+                network.judge_groups(rule_input.response[0], rule_input.facts.instance.efa)
+                if rule_input.facts.most_nodes > 1
                 else Findings()
             ),
-            lambda asked: network.judge_one_network(asked.answer[1], asked.answer[0]),
+            lambda rule_input: network.judge_one_network(
+                rule_input.response[1], rule_input.response[0]
+            ),
         ),
         per_type=True,
         action="ec2:DescribeSecurityGroups",
         more_actions=("ec2:DescribeSubnets",),
-        asks="`training.vpc.security_group_ids`",
-        ask=network.ask_groups,
+        queries="`training.vpc.security_group_ids`",
+        query=network.query_groups,
         needed=_in_a_vpc,
         refuses=(
             "one does not exist; several VPCs, or not the subnets' VPC; no inbound rule for all"
@@ -135,14 +141,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     AccountRule(
         "FSx file systems",
         (
-            lambda asked: file_systems.judge_all_fsx(
-                asked.facts.config.platform.region, asked.answer
+            lambda rule_input: file_systems.judge_all_fsx(
+                rule_input.facts.config.platform.region, rule_input.response
             ),
         ),
         action="fsx:DescribeFileSystems",
         more_actions=("ec2:DescribeSubnets",),
-        asks="channels of type FSxLustre",
-        ask=file_systems.ask_fsx,
+        queries="channels of type FSxLustre",
+        query=file_systems.query_fsx,
         needed=partial(_mounts, "FSxLustre"),
         refuses=(
             "it does not exist, is of another type or not AVAILABLE; `directory_path` does not"
@@ -156,14 +162,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     AccountRule(
         "EFS mount targets",
         (
-            lambda asked: file_systems.judge_all_efs(
-                asked.facts.config.platform.region, asked.answer
+            lambda rule_input: file_systems.judge_all_efs(
+                rule_input.facts.config.platform.region, rule_input.response
             ),
         ),
         action="elasticfilesystem:DescribeMountTargets",
         more_actions=("ec2:DescribeSubnets",),
-        asks="channels of type EFS",
-        ask=file_systems.ask_efs,
+        queries="channels of type EFS",
+        query=file_systems.query_efs,
         needed=partial(_mounts, "EFS"),
         refuses="it does not exist, or has no available mount target",
         remedy="correct the ID or type; create a mount target in the zone of the job's subnets",
@@ -171,10 +177,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     ),
     AccountRule(
         "the role",
-        (lambda asked: identity.judge_trust(asked.facts.config.platform.role_arn, asked.answer),),
+        (
+            lambda rule_input: identity.judge_trust(
+                rule_input.facts.config.platform.role_arn, rule_input.response
+            ),
+        ),
         action="iam:GetRole",
-        asks="`platform.role_arn`",
-        ask=identity.ask_trust,
+        queries="`platform.role_arn`",
+        query=identity.query_trust,
         needed=_on_aws_nodes,
         refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
         remedy=(
@@ -185,14 +195,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     AccountRule(
         "the role's permissions",
         (
-            lambda asked: identity.judge_permissions(
-                asked.facts.config.platform.role_arn, asked.answer
+            lambda rule_input: identity.judge_permissions(
+                rule_input.facts.config.platform.role_arn, rule_input.response
             ),
         ),
         action="iam:SimulatePrincipalPolicy",
         more_actions=("s3:GetBucketPolicy", "ecr:GetRepositoryPolicy", "ecr:DescribeRepositories"),
-        asks="what a job does under the role; see below",
-        ask=identity.ask_permissions,
+        queries="what a job does under the role; see below",
+        query=identity.simulate_permissions,
         needed=_on_aws_nodes,
         refuses="an explicit deny, or nothing allows it",
         remedy="allow the actions that the problem names in the role's policies",
@@ -207,10 +217,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     ),
     AccountRule(
         "the bucket",
-        (lambda asked: storage.judge_bucket(asked.facts.config.platform, asked.answer),),
+        (
+            lambda rule_input: storage.judge_bucket(
+                rule_input.facts.config.platform, rule_input.response
+            ),
+        ),
         action="s3:GetBucketLocation",
-        asks="`platform.bucket`",
-        ask=storage.ask_bucket,
+        queries="`platform.bucket`",
+        query=storage.query_bucket,
         needed=lambda facts: True,
         refuses="it does not exist and `platform.create_missing` is off; it is in another region",
         remedy=(
@@ -220,23 +234,27 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     ),
     AccountRule(
         "the image",
-        (lambda asked: storage.judge_image(asked.facts.config, asked.answer),),
+        (lambda rule_input: storage.judge_image(rule_input.facts.config, rule_input.response),),
         action="ecr:BatchGetImage",
-        asks="`image.uri`, if it is in ECR, in any account",
-        ask=storage.ask_image,
+        queries="`image.uri`, if it is in ECR, in any account",
+        query=storage.query_image,
         needed=storage.has_ecr_image,
         refuses="no such repository, tag or digest",
         remedy="correct it, or omit it to have the image built",
     ),
     AccountRule(
         "the repository",
-        (lambda asked: storage.judge_repository(asked.facts.config, asked.answer),),
+        (
+            lambda rule_input: storage.judge_repository(
+                rule_input.facts.config, rule_input.response
+            ),
+        ),
         action="ecr:DescribeRepositories",
-        asks=(
+        queries=(
             "`image.repository`, if `platform.create_missing` is off and an image, or a layer of"
             " packages on the given one, may have to be built"
         ),
-        ask=storage.ask_repository,
+        query=storage.query_repository,
         needed=_pushes,
         refuses="there is none for the image",
         remedy="create it, or set `platform.create_missing: true`",
@@ -245,17 +263,21 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
 )
 
 
-def ask_rules(question: Question, rules: Sequence[AccountRule[Any]] = ACCOUNT_RULES) -> Findings:
+def run_account_rules(
+    context: RuleContext, rules: Sequence[AccountRule[Any]] = ACCOUNT_RULES
+) -> Findings:
     """Return all findings of the rules that apply to this sweep; their calls run in parallel."""
-    facts = question.facts
-    asked = [rule for rule in rules if rule.needed(facts)]
-    with ThreadPoolExecutor(max_workers=max(1, len(asked)), thread_name_prefix="preflight") as pool:
-        found = list(pool.map(lambda rule: find(rule, question), asked))
+    facts = context.facts
+    applicable = [rule for rule in rules if rule.needed(facts)]
+    with ThreadPoolExecutor(
+        max_workers=max(1, len(applicable)), thread_name_prefix="preflight"
+    ) as pool:
+        found = list(pool.map(lambda rule: evaluate(rule, context), applicable))
     if facts.instance.emulated:
         name = facts.instance.instance_type
         said = f"quota, network, role and price were not checked: {name} is an emulated node"
         found.insert(0, Findings(notices=(said,)))
-    return together(found)
+    return combine(found)
 
 
 def check_online(facts: Facts) -> Findings:
@@ -267,12 +289,14 @@ def check_online(facts: Facts) -> Findings:
     of_type = [rule for rule in ACCOUNT_RULES if rule.per_type]
     first, *others = facts.each
 
-    def ask(arm: Facts) -> Findings:
-        return ask_rules(Question(arm, client), ACCOUNT_RULES if arm is first else of_type)
+    def check_arm(arm: Facts) -> Findings:
+        return run_account_rules(
+            RuleContext(arm, client), ACCOUNT_RULES if arm is first else of_type
+        )
 
     with ThreadPoolExecutor(1 + len(others), thread_name_prefix="preflight") as pool:
-        found = list(pool.map(ask, (first, *others)))
-    return together(found) if others else found[0]
+        found = list(pool.map(check_arm, (first, *others)))
+    return combine(found) if others else found[0]
 
 
 def _clients(platform: PlatformConfig) -> Callable[..., Any]:
@@ -285,7 +309,7 @@ def _clients(platform: PlatformConfig) -> Callable[..., Any]:
 
 
 @task(name="preflight-online", **TASK_OPTIONS)
-def ask_platform(facts: Facts) -> Findings:
+def check_platform(facts: Facts) -> Findings:
     """Run the online preflight rules.
 
     Queries Service Quotas, EC2, FSx, EFS, IAM, KMS, S3 and ECR.

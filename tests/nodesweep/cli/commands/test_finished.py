@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nodesweep.cli.commands.cached import finished_report
+from nodesweep.cli.commands.finished import finished_report
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome

@@ -16,11 +16,16 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.errors import CallTimedOut, ForeignAnswer
+from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
 from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.preflight.ask import ACCOUNT_RULES, _clients, ask_rules, check_online
 from nodesweep.tasks.preflight.facts import read_facts
-from nodesweep.tasks.preflight.rule import AccountRule, Question, find
+from nodesweep.tasks.preflight.online import (
+    ACCOUNT_RULES,
+    _clients,
+    check_online,
+    run_account_rules,
+)
+from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
 from tests.plain import plain
 from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 from tests.tasks.preflight.questions import clients, question
@@ -50,14 +55,14 @@ def refused(code: str, status: int = 400) -> ClientError:
 def rule(
     answer: Findings | BaseException, needed: bool = True, name: str = "the moon"
 ) -> AccountRule[Findings]:
-    def ask(asked: Question) -> Findings:
+    def ask(asked: RuleContext) -> Findings:
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
-    judges = (lambda asked: asked.answer,)
+    judges = (lambda asked: asked.response,)
     return AccountRule(
-        name, judges, action="moon:Describe", asks="", ask=ask, needed=lambda facts: needed
+        name, judges, action="moon:Describe", queries="", query=ask, needed=lambda facts: needed
     )
 
 
@@ -69,7 +74,7 @@ def rule(
         refused("403", 403),
         refused("UnknownOperationException"),
         ResponseParserError("<html>"),
-        ForeignAnswer(endpoint_url="http://x", operation="D", answer="a page", status=404),
+        ForeignResponse(endpoint_url="http://x", operation="D", answer="a page", status=404),
         refused("500", 500),
         refused("NoSuchResourceException"),
         EndpointConnectionError(endpoint_url="http://x"),
@@ -78,7 +83,7 @@ def rule(
 def test_unanswered_rule_is_a_notice(
     benchmark_config: BenchmarkConfig, error: BaseException, snapshot: SnapshotAssertion
 ) -> None:
-    found = ask_rules(question(benchmark_config, clients()), [rule(error)])
+    found = run_account_rules(question(benchmark_config, clients()), [rule(error)])
     assert found == snapshot
 
 
@@ -102,7 +107,7 @@ def bucket_of(
         )
         facts = read_facts(config)
         rules = [rule for rule in ACCOUNT_RULES if rule.name == "the bucket"]
-        return ask_rules(Question(facts, _clients(config.platform)), rules)
+        return run_account_rules(RuleContext(facts, _clients(config.platform)), rules)
 
     aws_client.cache_clear()
     yield ask
@@ -155,7 +160,7 @@ def test_other_services_that_drip_are_notices(
     benchmark_config: BenchmarkConfig, snapshot: SnapshotAssertion
 ) -> None:
     late = CallTimedOut(endpoint_url="http://x", operation="Describe", seconds=60.0)
-    found = ask_rules(question(benchmark_config, clients()), [rule(late)])
+    found = run_account_rules(question(benchmark_config, clients()), [rule(late)])
     assert found == snapshot
 
 
@@ -166,18 +171,18 @@ def test_missing_credentials_stop_the_preflight(
     benchmark_config: BenchmarkConfig, error: BaseException
 ) -> None:
     with pytest.raises(type(error)):
-        ask_rules(question(benchmark_config, clients()), [rule(error)])
+        run_account_rules(question(benchmark_config, clients()), [rule(error)])
 
 
 def test_every_problem_is_found_at_once(benchmark_config: BenchmarkConfig) -> None:
     rules = [rule(Findings(("a",), ("n",))), rule(refused("AccessDenied")), rule(Findings(("b",))),
              rule(Findings(("never",)), needed=False)]  # fmt: skip
-    found = ask_rules(question(benchmark_config, clients()), rules)
+    found = run_account_rules(question(benchmark_config, clients()), rules)
     assert found.problems == ("a", "b") and found.notices[0] == "n" and len(found.notices) == 2
 
 
 def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None:
-    assert ask_rules(question(benchmark_config, clients()), []) == Findings()
+    assert run_account_rules(question(benchmark_config, clients()), []) == Findings()
 
 
 @pytest.mark.parametrize(
@@ -221,7 +226,7 @@ def test_emulated_nodes_say_what_was_not_asked(
     make_config: Configs, snapshot: SnapshotAssertion
 ) -> None:
     asked = question(make_config(training={"instance_type": "ml.local.small"}), clients())
-    assert ask_rules(asked, []).notices == snapshot
+    assert run_account_rules(asked, []).notices == snapshot
 
 
 def test_platform_is_asked_through_clients_of_its_own(
@@ -231,14 +236,16 @@ def test_platform_is_asked_through_clients_of_its_own(
     snapshot: SnapshotAssertion,
 ) -> None:
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
-    asked: list[Question] = []
-    monkeypatch.setattr("nodesweep.tasks.preflight.ask.ask_rules", lambda one, _: asked.append(one))
+    asked: list[RuleContext] = []
+    monkeypatch.setattr(
+        "nodesweep.tasks.preflight.online.run_account_rules", lambda one, _: asked.append(one)
+    )
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
     # what moto has
     modelled = [rule for rule in ACCOUNT_RULES if rule.name in ("the role", "the bucket")]
     assert [
-        problem.partition(";")[0] for problem in ask_rules(asked[0], modelled).problems
+        problem.partition(";")[0] for problem in run_account_rules(asked[0], modelled).problems
     ] == snapshot
     aws("s3").create_bucket(Bucket="bench-bucket")
     trust = {
@@ -249,7 +256,7 @@ def test_platform_is_asked_through_clients_of_its_own(
     aws("iam").create_role(
         RoleName="training", AssumeRolePolicyDocument=json.dumps({"Statement": [trust]})
     )
-    assert ask_rules(asked[0], modelled) == Findings()
+    assert run_account_rules(asked[0], modelled) == Findings()
     assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
 
 
@@ -260,16 +267,16 @@ def test_types_of_a_sweep_are_asked_about_at_once(
     types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
     together = threading.Barrier(len(types), timeout=30)
 
-    def ask(asked: Question) -> str:
+    def ask(asked: RuleContext) -> str:
         together.wait()  # raises where they are asked about one after the other
         return asked.config.training.instance_type
 
     per_type = AccountRule(
         "the moon",
-        (lambda asked: Findings((asked.answer,)),),
-        action="moon:Describe", asks="", ask=ask, needed=lambda facts: True, per_type=True,
+        (lambda asked: Findings((asked.response,)),),
+        action="moon:Describe", queries="", query=ask, needed=lambda facts: True, per_type=True,
     )  # fmt: skip
-    monkeypatch.setattr("nodesweep.tasks.preflight.ask.ACCOUNT_RULES", (per_type,))
+    monkeypatch.setattr("nodesweep.tasks.preflight.online.ACCOUNT_RULES", (per_type,))
     config = make_config(training={"instance_type": types[0]}, sweep={"instance_types": types})
     assert check_online(read_facts(config)).problems == tuple(types)
 
@@ -294,6 +301,6 @@ def test_rule_without_permission_is_a_notice_that_names_the_action(
         training=IN_A_VPC,
         image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
     )
-    found = find(one, question(config, lambda service, region="": Refusing()))
+    found = evaluate(one, question(config, lambda service, region="": Refusing()))
     notice = f"{one.name} could not be checked: these credentials may not call {one.action}"
     assert found == Findings(notices=(notice,))
