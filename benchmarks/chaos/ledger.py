@@ -29,7 +29,7 @@ _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times a
 _VOLATILE = {"sweep_id", "generated_at", "config", "provenance"}
 _VOLATILE_OF_POINT = {"job_name", "attempt", "created_at", "output_uri"}
 _COUNTS_STOPPED_ATTEMPTS = {"costs", "caveats"}
-_OF_WALL_TIME = "Order and time can't be told apart"
+_OF_WALL_TIME = "Order and node count are confounded"
 """Start of a caveat on when jobs were sent, which depends on the machine's load."""
 _STOPPED_IN_HEADLINE = re.compile(r"; \d+ of \d+ jobs did not complete")
 

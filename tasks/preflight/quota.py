@@ -85,9 +85,8 @@ def judge_quotas(
         elif quotas[name] < peak:
             problems.append(
                 f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
-                f" sweep needs {peak} ({pluralize(config.sweep.max_parallel_jobs, 'job')} at once, "
-                f"up"
-                f" to {most} nodes each); {_remedy(config, quotas[name], most)}"
+                f" sweep needs {peak} ({pluralize(config.sweep.max_parallel_jobs, 'job')} at once,"
+                f" up to {most} nodes each); {_remedy(config, quotas[name], most)}"
             )
     for name, needed in (
         (MOST_PER_JOB, most),

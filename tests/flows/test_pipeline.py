@@ -419,6 +419,6 @@ def test_plan_with_problems_is_refused_before_the_bucket_is_touched(
     config = pipeline_config(
         "scaling", sweep={"node_counts": [3]}, platform={"bucket": "never-made"}
     )
-    with pytest.raises(PreflightRefused, match=r"64 .* divide by 3"):
+    with pytest.raises(PreflightRefused, match=r"64 .* divisible by 3"):
         scaling_benchmark(config)
     assert "never-made" not in {bucket["Name"] for bucket in served.s3.list_buckets()["Buckets"]}

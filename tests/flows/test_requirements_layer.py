@@ -139,7 +139,7 @@ def test_plan_and_requests_show_the_layer(pipeline_config: Configs, code: Path) 
     assert "plan --online" in said
     (code / "requirements.txt").write_text("./own\n")
     checked = plan_of(config)
-    assert "every start" in describe_plan(checked)
+    assert "./own" in describe_plan(checked)
     alone = requests_of(config, checked).requests[0]
     assert alone["AlgorithmSpecification"]["TrainingImage"] == IMAGE_URI
     where = "sagemaker_submit_directory"

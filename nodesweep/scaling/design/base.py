@@ -171,7 +171,7 @@ class Check(Part):
     def text_of(self, place: str) -> str:
         """Return the comparison in words, with another name for the place: 8 x ml.g5.xlarge."""
         error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
-        share = f"{abs(self.difference) * 100:.1f} %"
+        share = f"{abs(self.difference) * 100:.1f}%"
         than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
         where = {True: ", within this error", False: ", outside this error", None: ""}
         return (

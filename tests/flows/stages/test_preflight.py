@@ -147,7 +147,7 @@ def test_current_price_may_break_the_budget_beside_what_the_account_lacks(
 def test_preflight_asks_nothing_where_an_offline_rule_is_broken(
     make_config: Configs, account: list[Findings]
 ) -> None:
-    with pytest.raises(PreflightRefused, match="divide by 3"):
+    with pytest.raises(PreflightRefused, match="divisible by 3"):
         stage.preflight(make_config(sweep={"node_counts": [3]}))  # the account has no answer ready
 
 

@@ -118,7 +118,7 @@ def test_equal_night_raises_no_alarm_and_the_verdict_is_kept(bucket: Bucket) -> 
 
 def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
     day = bucket.learn()
-    with pytest.raises(RegressionEstablished, match=r"5% .* node counts \[2\]"):
+    with pytest.raises(RegressionEstablished, match=r"node counts \[2\].* 5%"):
         bucket.alarm(day, slower=1.2)
     [(sweep, before, message)] = bucket.events
     assert (sweep, before) == (bucket.sweep(day), bucket.sweep(1))

@@ -287,7 +287,7 @@ def test_refused_budget_is_an_event(
 def test_other_refusals_are_no_budget_event(
     simulated: Platform, sweep_config: Configs, events: list[dict[str, Any]]
 ) -> None:
-    with simulated() as served, pytest.raises(PreflightRefused, match="divide by 3"):
+    with simulated() as served, pytest.raises(PreflightRefused, match="divisible by 3"):
         scaling_benchmark(sweep_config(served, node_counts=[3], budget_usd=1000.0))
     assert events == []
 

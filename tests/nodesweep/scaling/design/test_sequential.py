@@ -197,22 +197,22 @@ def test_a_contended_first_run_takes_the_repeat_that_was_made_for_it():
 
 
 def test_a_count_that_stays_contended_is_left_out():
-    progress = to_the_end(REFERENCE, lost={(8, 1)}, starved={(8, 1)})
+    progress = to_the_end(REFERENCE, lost={(8, 1)}, contended={(8, 1)})
     assert by_nodes(progress) == {4: "pass"}
     assert [point for point in progress.points if point[0] == 8] == [(8, 1)]
 
 
 def test_a_baseline_that_stays_contended_ends_the_sweep(snapshot):
-    progress = to_the_end(REFERENCE, lost={(1, 1)}, starved={(1, 1)}, max_repeats=3)
+    progress = to_the_end(REFERENCE, lost={(1, 1)}, contended={(1, 1)}, max_repeats=3)
     assert progress.reason == snapshot
     assert progress.answers == ()
     assert set(progress.points) == {(1, 1), (2, 1), (4, 1), (8, 1)}
 
 
-def test_starved_repeats_are_no_lost_clock():
-    """One more round after the one that was starved."""
-    starved = {(1, 2), (4, 2), (8, 2)}
-    progress = to_the_end(REFERENCE, lost=starved, starved=starved)
+def test_contended_repeats_are_no_lost_clock():
+    """One more round after the one that was contended."""
+    contended = {(1, 2), (4, 2), (8, 2)}
+    progress = to_the_end(REFERENCE, lost=contended, contended=contended)
     assert by_nodes(progress) == {8: "pass"}
 
 

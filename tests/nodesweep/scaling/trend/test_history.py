@@ -283,7 +283,7 @@ def test_plot_shows_trends_of_two_sweeps_or_more_with_their_platform(sweep: Repo
     ))  # fmt: skip
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "(AWS, ml.m5.xlarge)" in svg
-    assert "emulated" not in svg and "not known" not in svg
+    assert "emulated" not in svg and "unknown" not in svg
     assert svg == (history_plot("bench", trends, "svg") or b"").decode()  # no date, no random ids
     assert (history_plot("bench", trends, "png") or b"").startswith(b"\x89PNG")
 
@@ -294,7 +294,7 @@ def test_dollar_signs_are_text_and_unknown_costs_are_said_in_the_plot(sweep: Rep
     )
     svg = (history_plot("bench", trends, "svg") or b"").decode()
     assert "(AWS, ml.$local$)" in svg
-    assert "not known" in svg
+    assert "unknown" in svg
 
 
 def test_one_sweep_is_no_plot(sweep: Reports) -> None:

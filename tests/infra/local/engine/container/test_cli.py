@@ -101,7 +101,7 @@ def test_auto_asks_for_root(programs, tmp_path, monkeypatch):
 def test_auto_stays_with_the_folders_engine(programs, tmp_path):
     programs("podman")
     write_json(tmp_path / ENGINE_FILE, {"engine": "process"})
-    assert choose_engine(tmp_path, "127.0.0.1:5000") == ("process", f"that of {tmp_path}")
+    assert choose_engine(tmp_path, "127.0.0.1:5000") == ("process", f"already used by {tmp_path}")
 
 
 def test_container_engine_that_can_not_work_is_refused_with_the_reason(programs, tmp_path):

@@ -161,5 +161,5 @@ def test_unknown_gpus_are_said(make_config, snapshot):
     config = make_config(training={"instance_type": "ml.p2.xlarge"}, image={"uri": GPU})
     problems, hints = check_distribution(facts_of(config, row))
     assert about("CUDA", problems) == []
-    (hint,) = about("which GPUs", hints)
+    (hint,) = about("GPUs of", hints)
     assert hint == snapshot
