@@ -311,15 +311,15 @@ def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | No
 
 
 def _check_config(config: BenchmarkConfig, sweep: str) -> None:
-    """Refuse to continue a sweep with another config than its own.
+    """Refuse to resume a sweep with a config other than its own.
 
     Raises:
         PreflightRefused: The configs differ.
     """
     if not names.sweep_matches(sweep, config):
         raise PreflightRefused(
-            f"--resume {sweep}: it was started with another config;"
-            " restore that config or start anew"
+            f"--resume {sweep}: it was started with a different config;"
+            " restore that config or start a new sweep"
         )
 
 
@@ -329,14 +329,14 @@ def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bo
     It has no record yet, and starts over with that job.
 
     Raises:
-        PreflightRefused: It was started with another config.
+        PreflightRefused: It was started with a different config.
         ConfigError: A directory is missing.
     """
     if sweep is None or not begins_with_validation(config.platform, sweep):
         return False
     _check_config(config, sweep)
     check_directories(config)
-    logger.info("%s was interrupted while its dataset was validated; it resumes there", sweep)
+    logger.info("%s was interrupted during dataset validation; continuing with validation", sweep)
     return True
 
 

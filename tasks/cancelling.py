@@ -1,6 +1,6 @@
 """Detect a cancelled run at Prefect's server, and end its tasks as Cancelled.
 
-A worker turns a cancel into SIGTERM, but stops watching for cancels once the server has been
+A worker turns a cancellation into SIGTERM, but stops watching for one once the server has been
 unreachable for about 25 s (PrefectHQ/prefect#20219), so a run polls its own state too. A suspended
 run gets no signal: Prefect ends it at its next task, which a wait for jobs may delay by hours.
 """
@@ -153,7 +153,7 @@ def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 def returning_cancelled_state(call: Callable[..., _T]) -> Callable[..., _T]:
-    """Wrap a task's function so that a cancel ends the task as Cancelled.
+    """Wrap a task's function so that a cancellation ends the task as Cancelled.
 
     Without it, Prefect reports the exception as a crash.
     """

@@ -60,7 +60,7 @@ def local_session(
     """Return a session with the state folder's key and without the user's profiles and config file.
 
     Raises:
-        EndpointConnectionError: nothing listens at the endpoint.
+        EndpointConnectionError: nothing is listening at the endpoint.
         CallTimedOut: no response arrives.
         ForeignResponse: something other than a local platform responds.
         NoLocalKeys: the state folder's key cannot be read.

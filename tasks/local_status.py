@@ -148,11 +148,11 @@ def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> 
     Args:
         endpoint_url: the platform's URL.
         seconds: deadline of the whole response.
-        nonce: random number to be proven, see proof_of().
+        nonce: random number that the platform's proof must cover, see proof_of().
 
     Raises:
         TimeoutError: no complete response by the deadline.
-        OSError: nothing listens.
+        OSError: nothing is listening.
         NotLocalPlatform: something else responds; a StatusUnavailable is transient.
     """
     result: list[dict[str, Any] | OSError | NotLocalPlatform] = []

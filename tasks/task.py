@@ -41,7 +41,7 @@ class LazyTask:
         return prefect.task(**options)(returning_cancelled_state(self._function))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the task; a cancel that ended it is raised again."""
+        """Call the task; re-raise a cancellation that ended it."""
         return reraising_cancel(self._task, *args, **kwargs)
 
     @property

@@ -42,7 +42,7 @@ class Stack:
             outputs: Values by the output keys of infra/aws/nodesweep.yaml.
 
         Raises:
-            ConfigError: A required output is missing: the stack has another template.
+            ConfigError: A required output is missing: the stack is from a different template.
         """
         if missing := [key for key in REQUIRED_OUTPUTS if key not in outputs]:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""A per-run time limit from the form, after which no job starts and jobs end as on a cancel.
+"""A per-run time limit from the form, after which no job starts and jobs end as if cancelled.
 
 Prefect's flow timeout is the same for every run of a flow, and looks like any other error to the
 run, which would leave its jobs running.

@@ -415,7 +415,7 @@ def _hosts():
 
 
 def _synchronize():
-    """Wait for the GPU, which runs asynchronously, so that its work counts on the right side."""
+    """Wait for the GPU's asynchronous work, so that it falls before the next timestamp."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -19,5 +19,5 @@ def check_extra() -> None:
     if missing:
         raise ServerStartError(
             f"The local platform needs packages that are not installed: {', '.join(missing)}."
-            " They come with the extra `local`: reinstall nodesweep as '.[local]' instead of '.'"
+            " Install nodesweep with the `local` extra: '.[local]' instead of '.'"
         )

@@ -166,7 +166,7 @@ def explain(error: Exception) -> tuple[str, int]:
         return f"AWS call failed: {error}{hint}", RUN_FAILED
     prefect_error = error.__cause__ if isinstance(error, RuntimeError) else error
     if isinstance(prefect_error, httpx.UnsupportedProtocol | httpx.InvalidURL):
-        return f"PREFECT_API_URL is not a URL: {prefect_error}", BAD_INPUT
+        return f"PREFECT_API_URL is not a valid HTTP URL: {prefect_error}", BAD_INPUT
     if (
         isinstance(prefect_error, httpx.HTTPStatusError)
         and prefect_error.response.status_code == 401

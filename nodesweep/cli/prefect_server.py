@@ -166,7 +166,7 @@ def _cpu_ticks(pid: int) -> int:
 
 
 def _use(url: str, password: str) -> None:
-    """Point every Prefect client of this process, in any thread, to this API."""
+    """Point every Prefect client in this process, in any thread, at this API."""
     from prefect.context import refresh_global_settings_context
 
     os.environ["PREFECT_API_URL"] = url

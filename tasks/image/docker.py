@@ -169,7 +169,7 @@ def find_engine() -> str:
     """Return the path of the first engine on PATH that responds.
 
     Raises:
-        PreflightRefused: none does; with the output of each.
+        PreflightRefused: No engine responds; the message has the reason for each.
     """
     problems = []
     for name in _ENGINES:

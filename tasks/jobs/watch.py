@@ -206,7 +206,7 @@ class _Watcher:
     def _describe(self, job: _Job) -> bool:
         """Describe the job, and return True if it has changed.
 
-        A job that SageMaker does not know is polled until it is given up.
+        Give up on a job that has been unknown to SageMaker for STOPPING_SECONDS.
         """
         self._budget.take()
         description = describe(self._sagemaker, job.name)
@@ -226,7 +226,7 @@ class _Watcher:
         return before is None or _change_key(before) != _change_key(description)
 
     def _enforce_limits(self, job: _Job) -> None:
-        """Stop a job that exceeds a limit, and give up one that keeps running after its stop."""
+        """Stop a job that exceeds a limit, and give up on one that keeps running after that."""
         if job.wait.stopped_at is None:
             problem = job.description and exceeded_limit(
                 job.description, self._limits, self._clock.now()

@@ -1,6 +1,6 @@
 """Every rule that queries the account, in the order of its findings.
 
-To add one, put its call and its judge into a file of this folder, and its row here;
+To add one, put its query and judge functions in a module in this folder, and its row here;
 `python -m nodesweep.tasks.preflight.document` makes docs/preflight.md from the rows.
 """
 

@@ -38,7 +38,7 @@ _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)
 
 @dataclass(frozen=True)
 class Component:
-    """An instance's use as the Price List names it; `usage` is the word in its usage type."""
+    """A SageMaker component as the Price List names it; `usage` is its word in a usage type."""
 
     name: str
     usage: str

@@ -368,7 +368,7 @@ def test_resume_of_another_config_is_refused_before_anything_else_is_done(
         "nodesweep.flows.scaling_benchmark.preflight",
         lambda *_, **__: pytest.fail("the rules were asked"),
     )
-    with pytest.raises(PreflightRefused, match="another config"):
+    with pytest.raises(PreflightRefused, match="a different config"):
         scaling_benchmark(
             pipeline_config("scaling", sweep={"node_counts": [1, 2]}), sweep_id=first.sweep_id
         )

@@ -42,7 +42,7 @@ _NO_STREAM = "The specified log stream does not exist."
 
 @dataclass(frozen=True)
 class Addition:
-    """One operation of one of moto's classes."""
+    """An operation to add to one of moto's response classes."""
 
     service: str
     """botocore's name of the service."""

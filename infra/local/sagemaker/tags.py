@@ -26,7 +26,7 @@ def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:
     doubled = sorted({key for key in keys if keys.count(key) > 1})
     if doubled:
         raise validation_error(
-            f"Duplicate tag keys found: {', '.join(doubled)}. Each key can be given once."
+            f"Duplicate tag keys found: {', '.join(doubled)}. Each key can be specified only once."
         )
 
 

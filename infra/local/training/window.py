@@ -55,7 +55,7 @@ class TrainWindow:
                 self._first_step_at = min(self._first_step_at, at_unix_seconds)
 
     def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
-        """Return the window in Unix seconds; an end of infinity means the nodes' end.
+        """Return the window in Unix seconds; an infinite end means until the nodes end.
 
         It comes from metrics.json in the nodes' output, else from the log; None if neither has it.
         """

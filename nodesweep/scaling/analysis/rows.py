@@ -78,8 +78,8 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda share: share is None,
         description=(
-            "For a node count flagged starved: with nothing else on the machine, T(N) would have "
-            "been between this share of the measured time and all of it; absent if not starved or "
+            "For a node count flagged starved: the least that T(N) could have been without "
+            "contention, as a share of the measured time; absent if not flagged starved or if "
             "unknown."
         ),
     )

@@ -411,7 +411,7 @@ def _needed(
 
 
 def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
-    """Return that many more runs at one count, priced at its median run."""
+    """Return a proposal of `runs` more runs at one count, priced at the count's median run."""
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )

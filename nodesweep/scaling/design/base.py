@@ -267,5 +267,5 @@ class Design:
         return None
 
     def program_hints(self, facts: Facts) -> Iterable[str]:
-        """Return hints on what a training script of the user's has to do in this design."""
+        """Return hints on what this design requires of the user's training script."""
         return ()

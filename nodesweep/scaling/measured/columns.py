@@ -59,7 +59,7 @@ def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
     def read(cell: str) -> float | None:
         value = number(cell)
         if value is not None and not low <= value <= high:
-            raise BadCell(f"expected {unit} above zero, from {low:g} to {high:g}")
+            raise BadCell(f"expected {unit} from {low:g} to {high:g}")
         return value
 
     return read

@@ -71,7 +71,7 @@ def read_measured(
 
 
 def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
-    """(rows whose cells are all good, with every column; problems of any row by their line)."""
+    """Return the valid rows, with every column, and (line, problem) of each bad cell or row."""
     from pandas import DataFrame
 
     width = len(cells.frame.columns)
@@ -102,7 +102,7 @@ def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
 
 
 def _readers(cells: Cells) -> dict[str, Reader]:
-    """Each column's reader; one decimal comma in any number makes it the mark of all numbers."""
+    """Return each column's reader; if any number has a decimal comma, all numbers use it."""
     readers = {name: COLUMNS[name] for name in cells.frame.columns}
     numbers = [name for name in readers if name not in TEXT_COLUMNS]
     rows = {**cells.ragged, **cells.frame.T.to_dict("list")}

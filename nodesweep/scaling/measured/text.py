@@ -144,7 +144,7 @@ def _decoded(table: bytes) -> str:
 
 
 def _records(text: str, separator: str) -> Iterator[_Record]:
-    """Every row that is not blank. read_csv knows neither the line nor the width of a row."""
+    """Yield every row that is not blank; read_csv reports neither a row's line nor its width."""
     taken: list[str] = []
 
     def lines() -> Iterator[str]:

@@ -74,7 +74,7 @@ def needs_smoke(config: BenchmarkConfig) -> bool:
 def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -> int | None:
     """Return the index of the attempt to start now; None to wait for the running jobs.
 
-    Existing jobs cost nothing more and come first, in their order.
+    Until the code is proven, existing jobs come first, then the smallest node count, alone.
 
     Args:
         waiting: The attempts that wait, in order.

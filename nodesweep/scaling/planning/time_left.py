@@ -39,7 +39,7 @@ class TypedCount(NamedTuple):
 
 
 class CompletedJob(NamedTuple):
-    """An ended job: its node count, the seconds from accepted to ended, its instance type."""
+    """A finished job: its node count, the seconds from accepted to ended, its instance type."""
 
     nodes: int
     seconds: float

@@ -253,7 +253,7 @@ def _sweep_costs(points: Sequence[Point], provenance: Mapping[str, Any]) -> Swee
 
 
 def _fits(rows: Sequence[SummaryRow], points: Sequence[Point], conditions: Conditions) -> Fits:
-    """Laws over the rows that measured a time to train; none over times that hold start-up."""
+    """Fit the laws to rows with a measured time-to-train; none if times include start-up."""
     clock = conditions.train_clock
     if is_phase(clock):
         none = fit_laws([], None)
@@ -339,7 +339,7 @@ def _started(outcome: JobOutcome, reused: Collection[str | None]) -> Literal["co
 
 
 def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | None:
-    """An object of metrics.json under that name; None where not one of its fields is known."""
+    """Return the object of metrics.json with this name; None if it has no known field."""
     kinds = {
         field: get_args(described.annotation)[0] for field, described in model.model_fields.items()
     }
@@ -348,7 +348,7 @@ def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | 
 
 
 def _value(outcome: JobOutcome, kind: type, *path: str) -> Any:
-    """A value of metrics.json; None where it is missing, or not of that kind."""
+    """Return a value of metrics.json; None if it is missing or of another kind."""
     if kind is int:
         return _whole(outcome, *path)
     value = outcome.metric_number(*path) if kind is float else outcome.metric(*path)

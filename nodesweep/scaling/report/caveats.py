@@ -117,7 +117,7 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
 
 
 def _contended(evidence: Evidence) -> Iterator[str]:
-    """What the nodes got of the CPU, where that was not enough (docs/method.md, "Attainment")."""
+    """Yield a caveat on nodes that were CPU-throttled (docs/method.md, "Attainment")."""
     contended = [point for point in evidence.report.points if is_contended(point)]
     if contended:
         least = {

@@ -24,7 +24,7 @@ class Evidence:
 
     @cached_property
     def used(self) -> list[Point]:
-        """Runs that the statistics are made of."""
+        """The runs that the statistics are computed from."""
         return [point for point in self.report.points if point.used]
 
     @cached_property

@@ -45,7 +45,7 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
 
 
 def _cpu_speed(report: ScalingReport) -> Iterator[str]:
-    """How fast the machine was (docs/method.md, "What a CPU second is worth")."""
+    """Yield the machine's speed (docs/method.md, "What a CPU second is worth")."""
     used = [point for point in report.points if point.used]
     speeds = [speed for point in used if (speed := cpu_speed(point)) is not None]
     if not speeds:
@@ -57,7 +57,7 @@ def _cpu_speed(report: ScalingReport) -> Iterator[str]:
 
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """(name, value) of what a reader asks first: which sweep, its baseline, clock and price."""
+    """Return (name, value) of the key facts: which sweep, its baseline, clock and price."""
     facts = [
         ("sweep", report.sweep_id),
         ("generated", report.generated_at),
@@ -93,7 +93,7 @@ def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 
 def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """What the sweep was measured under, as far as it is known."""
+    """Return the known conditions that the sweep was measured under."""
     shown = {
         "instance type": report.conditions.instance_type,
         "region": report.conditions.region,
@@ -108,13 +108,13 @@ def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 
 def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """What the run gave, without what the conditions say already."""
+    """Return the provenance without values that are already in the conditions."""
     said = {value for _, value in condition_facts(report)}
     return [(key, value) for key, value in _flatten(report.provenance) if value not in said]
 
 
 def costs_text(report: ScalingReport) -> str | None:
-    """What the whole sweep cost; None where nothing of it is known."""
+    """Return a sentence on the cost of the whole sweep; None if it is entirely unknown."""
     costs = report.costs
     validation = (
         ""
@@ -142,7 +142,7 @@ def costs_text(report: ScalingReport) -> str | None:
 
 
 def _flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(dotted key, text) of a nested mapping's leaves; null reads as unknown."""
+    """Yield (dotted key, text) of a nested mapping's leaves; null reads as unknown."""
     for key, value in mapping.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")

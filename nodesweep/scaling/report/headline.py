@@ -236,7 +236,7 @@ def _repeats_note(rows: Sequence[SummaryRow]) -> str:
 def _faster_but(
     chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation
 ) -> str | None:
-    """The fastest count where that is not the chosen one, and why it is not."""
+    """Describe the fastest count and why it was not chosen; None if it was."""
     fastest = max(rows, key=lambda row: (rounded(row.train.speedup or 0.0), -row.nodes))
     if rounded(fastest.train.speedup or 0.0) <= rounded(chosen.train.speedup or 0.0):
         return None

@@ -83,12 +83,12 @@ class SweepCosts(Part):
     )
     attempts_without_cost: int = Field(description="Attempts with an unknown billed time or price.")
     attempts_with_given_cost: int = Field(
-        default=0, description="Attempts with a cost given by a table."
+        default=0, description="Attempts whose cost was read from a table."
     )
 
 
 class SteadyWindow(Part):
-    """The window that steady_step_seconds is the median of."""
+    """The window over which steady_step_seconds is the median step time."""
 
     steps: int | None = Field(description="Optimizer steps in the window.")
     seconds: float | None = Field(description="Length of the window.")
@@ -256,7 +256,7 @@ class Point(Part):
     costs: RunCosts
     cost_is_given: bool = Field(
         description=(
-            "True if the run's cost was given by a table instead of computed from time and price."
+            "True if the run's cost was read from a table instead of computed from time and price."
         )
     )
 

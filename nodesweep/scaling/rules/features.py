@@ -69,7 +69,7 @@ def volume_key_has_a_volume(facts: Facts) -> Iterator[str]:
 
 @refuses
 def channels_have_one_name(facts: Facts) -> list[str]:
-    """Refuse channel names that share an SM_CHANNEL_<NAME>, which is spelled in capitals."""
+    """Refuse channel names that map to the same SM_CHANNEL_<NAME>, which is in upper case."""
     dataset = facts.config.dataset
     own = [dataset.channel] if dataset is not None and dataset.channel else []
     counts = Counter(name.upper() for name in (*own, *facts.training.extra_channels))
@@ -150,7 +150,7 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
 
 @advises
 def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
-    """Hint at checkpoints for spot: an interrupted job resumes from those in CheckpointConfig."""
+    """Recommend checkpoints for spot: an interrupted job resumes from CheckpointConfig's."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
             "training.checkpoints: not set, so a spot job that is interrupted restarts from its "
@@ -191,7 +191,7 @@ def retries_are_in_one_clock(facts: Facts) -> list[str]:
 
 @advises
 def warm_pool_is_reused(facts: Facts) -> list[str]:
-    """Hint at a warm pool that no job may reuse.
+    """Warn about a warm pool that may go unused.
 
     A pool serves the next job of the same instance count (and type, role, VPC, volume), and is
     billed in the meantime.
@@ -246,14 +246,14 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_ends_itself(facts: Facts) -> Iterator[str]:
-    """Hint at the code that the design needs in a training script of the user's."""
+    """Explain what the design requires of the user's training script."""
     if not facts.ships_program:
         yield from design_of(facts.config).program_hints(facts)
 
 
 @advises
 def step_limit_is_intended(facts: Facts) -> Iterator[str]:
-    """Hint at a step limit left from a trial, which shortens every run of any design."""
+    """Warn about a step limit left over from a trial, which shortens every run."""
     for name, value in facts.training.hyperparameters.items():
         if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):
             yield (

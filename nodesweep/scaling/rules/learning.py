@@ -19,7 +19,7 @@ ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, t
 
 @advises
 def rule_suits_the_optimizer(facts: Facts) -> list[str]:
-    """Hint at the learning rate rule for the optimizer.
+    """Recommend the learning rate rule that suits the optimizer.
 
     SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv
     2205.10287). Only if the global batch grows: under fixed_global every rule leaves the rate as it
@@ -57,7 +57,7 @@ def rule_suits_the_optimizer(facts: Facts) -> list[str]:
 
 @advises
 def batch_normalization_has_samples(facts: Facts) -> list[str]:
-    """Hint at few samples per replica, from which batch normalization takes its statistics.
+    """Warn about too few samples per replica for batch normalization's statistics.
 
     A fixed global batch leaves fewer of them to each replica as nodes are added.
     """
@@ -78,7 +78,7 @@ def batch_normalization_has_samples(facts: Facts) -> list[str]:
 
 @advises
 def larger_instance_first(facts: Facts) -> list[str]:
-    """Hint at a larger instance, whose accelerators need no network between them.
+    """Recommend a larger instance, whose accelerators need no network between them.
 
     AWS recommends a larger instance before more instances.
     """

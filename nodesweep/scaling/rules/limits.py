@@ -135,7 +135,7 @@ def variables_are_set(facts: Facts) -> list[str]:
 
 @advises
 def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
-    """Hint at secrets in build arguments, which Docker and podman write into the history.
+    """Warn about secrets in build arguments: Docker and podman write them to the history.
 
     Source: https://docs.docker.com/reference/dockerfile/#arg.
     """

@@ -61,7 +61,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _check_complete(report: ScalingReport, origin: str) -> ScalingReport:
-    """Return the report if the runs that its numbers are made of are there.
+    """Return the report if it has the runs that its numbers are computed from.
 
     Raises:
         ReportUnreadable: A run or a time is missing.

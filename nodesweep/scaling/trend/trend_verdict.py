@@ -59,7 +59,7 @@ class TrendVerdict(Part):
     pinned: bool = Field(
         description=("True if the reference was given; false: it is the trend's first sweep.")
     )
-    tolerance: float = Field(description="Share by which a sweep may be slower.")
+    tolerance: float = Field(description="Share by which a sweep may be slower without an alarm.")
     counts: tuple[CountVerdict, ...] = Field(description="Node counts, ascending.")
 
     @property

@@ -99,7 +99,7 @@ def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Ser
 
 
 def _compares_one_by_one(column: pd.Series, kind: type) -> bool:
-    """Return True if pandas' object comparison, a loop in C, equals the per-value one."""
+    """Return True if pandas' object comparison (a loop in C) gives the per-value results."""
     types = set(map(type, column.array))
     return types <= _NUMBERS if kind is float else kind is datetime.date and types == {kind}
 

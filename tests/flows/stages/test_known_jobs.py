@@ -371,7 +371,7 @@ def test_the_resume_of_another_configs_sweep_leaves_that_one_alone(
     theirs = pipeline_config("endless", name="theirs", sweep={"node_counts": [1]})
     [job] = start_crashed_sweep(theirs, monkeypatch)
     sweep = job.rsplit("-n1-", 1)[0]
-    with pytest.raises(PreflightRefused, match="another config"):
+    with pytest.raises(PreflightRefused, match="a different config"):
         scaling_benchmark(pipeline_config("endless", name="mistyped"), sweep_id=sweep)
     assert statuses(served, "theirs") == ["InProgress"]
     stop_sweep(sweep, theirs)

@@ -136,7 +136,7 @@ def test_another_config_does_not_go_on_with_it(
 ) -> None:
     config, sweep = cut_off(3)
     other = config.model_copy(update={"name": "another"})
-    with pytest.raises(PreflightRefused, match="another config"):
+    with pytest.raises(PreflightRefused, match="a different config"):
         scaling_benchmark(other, sweep_id=sweep, resume=True)
     assert stop_sweep(sweep, config)
 

@@ -102,7 +102,7 @@ class ProcessEngine(ExclusiveEngine):
         )
 
     def isolation(self, instance_type: str) -> str:
-        """Return the nodes' CPU quota and network, for people.
+        """Describe the nodes' CPU quota and network in a short phrase.
 
         For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
         their own", or "… by duty cycle (reason), over loopback (reason)" if these are unavailable.

@@ -97,7 +97,7 @@ def gpu_supports_the_cuda(facts: Facts) -> Findings:
 
 @advises
 def cuda_is_known(facts: Facts) -> list[str]:
-    """Hint at AWS GPU containers that the CUDA rule cannot check."""
+    """Warn about AWS GPU containers that the CUDA rule cannot check."""
     image, instance = facts.image, facts.instance
     if image is None or image.device != "gpu" or instance.accelerators == 0 or instance.emulated:
         return []
@@ -134,7 +134,7 @@ def processor_matches_the_container(facts: Facts) -> Iterator[str]:
 
 @advises
 def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
-    """Hint at tags that do not tell if SMDDP is in the image; `SMDDP_BY_PATCH` has the sources."""
+    """Warn if a tag does not show whether the image has SMDDP; sources: `SMDDP_BY_PATCH`."""
     image = facts.image
     asked = (
         facts.distribution.kind == "smddp"
@@ -155,7 +155,7 @@ def smddp_may_be_missing(facts: Facts) -> Iterator[str]:
 
 @advises
 def device_is_used(facts: Facts) -> list[str]:
-    """Hint at a container for another device, which starts but leaves the accelerators idle.
+    """Warn about a container for another device: it starts but leaves accelerators idle.
 
     Its PyTorch falls back to the CPU.
     """

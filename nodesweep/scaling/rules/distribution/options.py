@@ -261,7 +261,7 @@ OPTIONS = (
         known_wrong=(
             "Neither SDK checks the instance type; SDK v2 refuses only p5.48xlarge.",
             (
-                "p3.16xlarge is in the SDK's list and no longer in AWS's; on P3 the library is no "
+                "p3.16xlarge is in the SDK's list but no longer in AWS's; on P3 the library is no "
                 "longer developed. Its AllGather is for P4 only."
             ),
             (

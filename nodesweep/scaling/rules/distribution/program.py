@@ -53,7 +53,7 @@ def program_has_its_torch(facts: Facts) -> list[str]:
 
 @advises
 def program_uses_the_library(facts: Facts) -> list[str]:
-    """Hint at a kind's AWS library that the program is not told to use.
+    """Warn if the program's arguments do not select the kind's AWS library.
 
     By default it uses nccl and DDP under every launcher.
     """

@@ -374,7 +374,7 @@ def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
 
 @advises
 def mpi4py_is_there(facts: Facts) -> list[str]:
-    """Hint at a missing mpi4py, since every rank is `python -m mpi4py`.
+    """Warn about a missing mpi4py, since every rank is `python -m mpi4py`.
 
     AWS's CUDA containers of PyTorch 2.11 and later lack it (their lock files).
     """
@@ -398,7 +398,7 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
 
 @advises
 def efa_is_used(facts: Facts) -> list[str]:
-    """Hint at an adapter that nothing enables, so that NCCL may fall back to TCP unnoticed.
+    """Warn about an adapter that nothing enables: NCCL may silently fall back to TCP.
 
     Launchers enable EFA for the instance types that they know. Without accelerators, gloo exchanges
     the gradients, which does not use libfabric.
@@ -427,7 +427,7 @@ def efa_is_used(facts: Facts) -> list[str]:
 
 @advises
 def adapter_is_there(facts: Facts) -> list[str]:
-    """Hint at EFA settings on an instance without an adapter.
+    """Warn about EFA settings on an instance without an adapter.
 
     NCCL's OFI plugin then logs that it finds no provider, and NCCL continues with TCP sockets
     (NVIDIA/nccl#229; aws/aws-ofi-nccl#174 shows the warnings on ml.p3.16xlarge). Under smddp and
@@ -456,7 +456,7 @@ def adapter_is_there(facts: Facts) -> list[str]:
 
 @advises
 def unknown_facts(facts: Facts) -> Iterator[str]:
-    """Hint at facts that the catalogue lacks, and at the checks skipped for them."""
+    """Warn about facts missing from the catalogue, and the checks skipped as a result."""
     instance, given = facts.instance, getattr(facts.distribution, "processes_per_node", None)
     if instance.devices is None and given is not None:
         yield (
@@ -492,7 +492,7 @@ def parameter_server_is_plain(facts: Facts) -> list[str]:
 
 @advises
 def p3_is_slow_with_smddp(facts: Facts) -> Iterator[str]:
-    """Hint at p3.16xlarge, which AWS no longer lists for SMDDP although the SDK does."""
+    """Warn about p3.16xlarge, which AWS no longer lists for SMDDP although the SDK does."""
     if facts.instance.family in ("p3", "p3dn"):
         yield (
             "training.instance_type: SMDDP is no longer optimized for "
