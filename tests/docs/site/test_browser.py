@@ -60,6 +60,6 @@ def test_the_search_finds_a_message(page: Page, site: str) -> None:
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto(f"{site}index.html")
     page.click(".md-search__button")
-    page.keyboard.type("in use by another live platform")
+    page.keyboard.type("the sweep was abandoned")
     page.locator('a[href*="troubleshooting.html?h="]').first.click()
     page.wait_for_url("**/troubleshooting.html*")
