@@ -167,21 +167,17 @@ def _speed(evidence: Evidence) -> Iterator[str]:
 
 
 def _speedups_at_equal_speed(evidence: Evidence) -> dict[int, float]:
-    """Return the speedup of each node count if CPU time had been equally fast in all runs.
+    """Return the speedup over the smallest node count if all runs had had equally fast CPUs.
 
-    The median of time × CPU speed replaces the median time. Empty if one run's speed is unknown or
-    runs of several instance types were compared, whose CPUs differ anyway.
+    The median of time × CPU speed replaces the median time. Empty if a run's speed is unknown.
     """
-    report = evidence.report
     work: dict[int, list[float]] = {}
     for point in evidence.used:
-        speed, seconds = cpu_speed(point), report.train_seconds(point)
+        speed, seconds = cpu_speed(point), evidence.report.train_seconds(point)
         if speed is None or seconds is None:
             return {}
         work.setdefault(point.nodes, []).append(seconds * speed)
-    if report.baseline is None or len({point.instance_type for point in evidence.used}) > 1:
-        return {}
-    base = report.baseline.nodes
+    base = min(work)
     return {
         nodes: median(work[base]) / median(each)
         for nodes, each in sorted(work.items())
