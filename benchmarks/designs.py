@@ -93,12 +93,12 @@ class Cell:
 
     @property
     def keeps_promise(self) -> bool:
-        """Return True if the error rate is within the promise."""
+        """True if the error rate is within the promise."""
         return self.wrong <= ERROR
 
 
 def margin(curve: Curve, nodes: int) -> float:
-    """Return the log distance of a count's true value above its nearest limit; 0 is on it."""
+    """Return a count's log distance above its nearest limit; 0 is exactly on the limit."""
     seconds = curve[nodes]
     held = [curve[1] / seconds / nodes / LIMITS.min_efficiency]
     held += [curve[nodes // 2] / seconds / LIMITS.min_doubling_ratio]
@@ -120,7 +120,7 @@ def sweep(
 
 
 def verdict(progress: Progress, curve: Curve) -> str:
-    """Return right, wrong or undecided."""
+    """Return "right", "wrong" or "undecided"."""
     for answer in progress.answers:
         above = margin(curve, answer.nodes)
         if (
@@ -200,7 +200,7 @@ def _probed(nodes: int, repeat: int, seconds: float) -> JobOutcome:
 
 
 def _probe_verdict(curve: Curve, chosen: int, not_ruled_out: Sequence[int]) -> str:
-    """Return right, wrong or undecided; for counts near a limit either result is right."""
+    """Return "right", "wrong" or "undecided"; near a limit either result counts as right."""
     near = math.log1p(ZONE)
     if chosen != min(curve) and margin(curve, chosen) < -near:
         return "wrong"
@@ -211,7 +211,7 @@ def _probe_verdict(curve: Curve, chosen: int, not_ruled_out: Sequence[int]) -> s
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Simulate and print each cell."""
+    """Simulate, print and yield each cell."""
     for name in arguments.curves:
         for noise in arguments.noise:
             if arguments.design == "probe":

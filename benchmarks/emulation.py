@@ -145,7 +145,7 @@ class OneImage:
     folder: Path
 
     def resolve(self, image_uri: str) -> Path:
-        """Return the image, whichever is requested."""
+        """Return the image, regardless of the requested one."""
         return self.folder
 
 
@@ -168,7 +168,7 @@ class Bench:
     def run(
         self, nodes: int, counted: int, environment: dict[str, str]
     ) -> tuple[list[dict[str, float]], Any]:
-        """Return the output of the first `counted` nodes, and their attainment."""
+        """Run the nodes; return the output and attainment of the first `counted` ones."""
         self._runs += 1
         job = JobSpec(
             job_name=f"emulation-{self._runs}",
@@ -389,7 +389,7 @@ def speedups(runs: Sequence[Measured]) -> dict[int, float]:
 
 @contextmanager
 def kept_same(way: str) -> Iterator[None]:
-    """Modify the engine as the way requires."""
+    """Modify the engine for this way of keeping the machine the same."""
     fill, weigh, deal = Ballast.start, CpuQuotas._weigh, capacity.assign_cpus
     allowed = sorted(os.sched_getaffinity(0))
 

@@ -61,7 +61,7 @@ def make_table(rows: int, seed: int = 0) -> Any:
 
 
 def cases() -> list[tuple[str, dict[str, Any]]]:
-    """Return the expectations, with arguments that the data meets."""
+    """Return the expectations, with arguments for which the data passes."""
     moments = {"min_value": "2026-01-01T00:00:00"}
     found: list[tuple[str, dict[str, Any]]] = [
         (f"{_VALUES}be_between", {"column": name, **_ANY_NUMBER})
@@ -132,7 +132,7 @@ def _seconds(frame: pd.DataFrame, spec: ExpectationConfig) -> tuple[float, bool]
 
 
 def measure(rows: int) -> list[dict[str, Any]]:
-    """Return the seconds of each expectation, slowest of Great Expectations first."""
+    """Return the seconds of each expectation, in descending order of Great Expectations' time."""
     import pyarrow.parquet as pq
     from great_expectations.expectations.metrics.column_map_metrics.column_values_between import (
         ColumnValuesBetween,

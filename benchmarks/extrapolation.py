@@ -59,8 +59,8 @@ class Curve:
     """Overhead beyond compute over N, as a fraction of the time on one node.
 
     Attributes:
-        in_family: One of the fitted laws is this curve.
-        per_replica: The batch grows with the nodes, and the steps shrink.
+        in_family: True if one of the fitted laws is this curve.
+        per_replica: True if the batch grows with the nodes, and the number of steps shrinks.
     """
 
     overhead: Callable[[int], float]
@@ -73,7 +73,7 @@ class Curve:
 
     @property
     def steps_ratio(self) -> Mapping[int, float]:
-        """Return the number of steps by node count, relative to one node."""
+        """Number of steps by node count, relative to one node."""
         return {n: 1 / n if self.per_replica else 1.0 for n in (*NODE_COUNTS, AT)}
 
 
@@ -105,8 +105,8 @@ class Cell:
     """Results of one cell.
 
     Attributes:
-        covered: Fraction of the sweeps with an interval whose interval contains the truth, if not
-            every law is rejected.
+        covered: Of the sweeps with an interval, the fraction whose interval contains the truth;
+            there is none if every law is rejected.
         median_ratio: Median ratio of an interval's upper to its lower end.
         supported_before: Supported predictions of the former rule.
     """
@@ -123,7 +123,7 @@ class Cell:
 
     @property
     def is_right(self) -> bool:
-        """Return True if the requirements of this cell are met, or none apply."""
+        """True if the requirements of this cell are met, or none apply."""
         asked = self.link_factor == 1 and CURVES[self.curve].in_family
         if not asked:
             return True

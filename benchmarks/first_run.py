@@ -86,7 +86,7 @@ def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def described(condition: str, report: Mapping[str, Any], wall_seconds: float) -> FirstRun:
-    """Return a run from its report."""
+    """Return the run that a report describes."""
     rows = [row for row in report["summary"] if row["clocks"]["train"]["seconds"] is not None]
     attained: dict[int, float] = {}
     for point in report["points"]:

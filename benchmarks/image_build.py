@@ -84,7 +84,7 @@ class Bench:
         """Tags of images that the builder keeps on this machine."""
 
     def cases(self, repeats: int) -> Iterator[tuple[str, Measurement]]:
-        """Yield every try in turn, with the name of its case."""
+        """Make every try in turn; yield the name of its case and its measurement."""
         yield "cold, first", self.measure()
         for _ in range(min(repeats, _COLD_TRIES)):
             self.change(_REQUIREMENTS)
@@ -112,7 +112,7 @@ class Bench:
                 os.utime(path, (path.stat().st_atime + 60, path.stat().st_mtime + 60))
 
     def measure(self) -> Measurement:
-        """Obtain the image as a run does."""
+        """Obtain the image as a run does, and return the measurement."""
         started = time.perf_counter()
         context = read_context(self._image)
         found = find_image.fn(self._at, self._image, context)

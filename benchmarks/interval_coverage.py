@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def meets_requirement(self) -> bool:
-        """Return True if the required coverage is met, or does not apply."""
+        """True if the required coverage is met, or none applies."""
         low, high = REQUIRED_COVERAGE
         covered = (self.train_seconds.share, self.speedup.share)
         is_asked = self.kind == "independent" and self.repeats >= REQUIRED_FROM_REPEATS

@@ -84,7 +84,7 @@ def shape(jobs: int) -> tuple[list[int], int]:
     """Return (node counts, repeats) of a sweep with this many jobs.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such sweep.
     """
     for counts in range(min(jobs, len(NODE_COUNTS)), 0, -1):
         if jobs % counts == 0 and jobs // counts <= 50:  # the maximum of sweep.repeats
@@ -202,7 +202,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sweeps, and if the largest is within the limits."""
+    """Return the sweeps and settings, and `within_target`: True if the largest keeps the limits."""
     largest = max(sweeps, key=lambda sweep: sweep["jobs"])
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
@@ -227,7 +227,7 @@ def summarise(sweeps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return the result for a terminal."""
+    """Return the result as text for a terminal."""
     head = (
         f"{'jobs':>5} {'wall':>9} {'RSS':>8} {'database':>10} {'per job':>11}"
         f" {'calls per job':>14} {'load':>5}"

@@ -84,7 +84,7 @@ class Parts:
 
     @property
     def sum(self) -> float:
-        """Return the total overhead."""
+        """Total overhead in seconds."""
         return self.start_up + self.preparation + self.poll_lag + self.between_jobs + self.report
 
 
@@ -109,7 +109,7 @@ def main(argv: Sequence[str]) -> int:
 def measure(
     folder: Path, runs: int, node_counts: Sequence[int], repeats: int, model: Mapping[str, float]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the first sweep on a new machine, of one job, and the measured sweeps."""
+    """Run the first sweep on a new machine, of one job, and the measured ones; return both."""
     write_benchmark(folder)
     with served_platform(folder / "platform", UNDISTURBED, max(node_counts), model, 1.0) as served:
         first = run_sweep(folder, served, [1], 1)
@@ -171,7 +171,7 @@ def split(
     """Split the time outside jobs into its parts.
 
     Args:
-        began_at: Start of the process, as all times in unix seconds.
+        began_at: Start of the process, in Unix seconds like all times.
         ended_at: End of the process.
         jobs: (created, ended) of consecutive jobs.
         calls: Calls by time.
@@ -211,7 +211,7 @@ def count_calls(jobs: Sequence[tuple[float, float]], calls: Sequence[Call]) -> d
 
 
 def _times(description: Mapping[str, Any]) -> tuple[float, float]:
-    """Return (created, ended) in unix seconds; raise if the job did not complete."""
+    """Return (created, ended) in Unix seconds; raise if the job did not complete."""
     if description["TrainingJobStatus"] != "Completed":
         raise RuntimeError(
             f"{description['TrainingJobName']} is {description['TrainingJobStatus']}"
@@ -271,7 +271,7 @@ def summarise(
 
 
 def table(result: Mapping[str, Any]) -> str:
-    """Return the result for a terminal."""
+    """Return the result as text for a terminal."""
     overhead, calls = result["overhead"], result["calls"]
     lines = [
         f"critical path {overhead['critical_path_seconds']:7.1f} s",

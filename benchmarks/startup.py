@@ -45,7 +45,7 @@ LIMITS = {
     "run to preflight": 250.0,
     "cached re-run": 60.0,
 }
-"""Multiples of `python -c pass`. The first run creates Prefect's database by its migrations."""
+"""Multiples of `python -c pass`. The first run creates Prefect's database by running migrations."""
 _Result = TypeVar("_Result")
 _COMMAND_SECONDS = 300.0
 _INTERRUPTED = 1
@@ -64,7 +64,7 @@ class Cell:
 
     @property
     def is_kept(self) -> bool:
-        """Return True if the multiple is within its limit."""
+        """True if the multiple is within its limit."""
         return self.ratio <= self.limit_ratio
 
 
@@ -97,7 +97,7 @@ class Folder:
         self._words = ["run", "local", *settings, "--log-format", "json", "--verbose"]
 
     def seconds(self, *arguments: str) -> float:
-        """Return the duration of the command."""
+        """Run a command and return its duration in seconds."""
         began = time.perf_counter()
         done = subprocess.run(
             self._nodesweep(arguments),
@@ -112,7 +112,7 @@ class Folder:
         return ended - began
 
     def run_to_preflight(self) -> float:
-        """Return the seconds until the preflight of a run, which is then ended."""
+        """Start a run, end it at its preflight, and return the seconds until then."""
         preflight = self._run(is_ended_early=True)[0]
         assert preflight is not None
         return preflight
@@ -129,13 +129,13 @@ class Folder:
             (self._state / ENGINE_FILE).unlink()  # lets the next start use another engine
 
     def resume(self) -> float:
-        """Return the seconds of a run that finds everything done."""
+        """Resume the sweep, which finds everything done, and return the seconds."""
         reports = (self._root / "reports").glob("local-*/report.json")
         [sweep] = [path.parent.name for path in reports]
         return self._run("--resume", sweep, "--as-started")[1]
 
     def _run(self, *arguments: str, is_ended_early: bool = False) -> tuple[float | None, float]:
-        """Return the seconds until the preflight (None if there was none) and until the end."""
+        """Run a command; return the seconds until its preflight (None without one) and its end."""
         began, preflight = time.perf_counter(), None
         lines = []
         with subprocess.Popen(

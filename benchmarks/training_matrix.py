@@ -61,7 +61,7 @@ class Container:
     """Contents of an AWS container for a PyTorch release.
 
     Python is from its tag (sagemaker-core's table of images, 2026-11); tags from 2.11 on do not
-    name it, and 3.12 is nodesweep's choice. NumPy is 1.26 up to 2.5.
+    name it, and 3.12 is nodesweep's choice. NumPy is 1.26 up to PyTorch 2.5.
     """
 
     torch: str
@@ -99,7 +99,7 @@ class Check:
 
 
 def release(version: str) -> tuple[int, int]:
-    """Return e.g. (2, 3) for 2.3.0."""
+    """Return a version's first two numbers: (2, 3) for 2.3.0."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 
@@ -112,7 +112,7 @@ class Trainer:
         self._runs = 0
 
     def train(self, *arguments: str, ranks: int = 1) -> dict[str, Any]:
-        """Return metrics.json of a successful training; torchrun starts multiple ranks."""
+        """Train and return metrics.json; torchrun starts multiple ranks."""
         self._runs += 1
         launcher = (
             ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
@@ -126,7 +126,7 @@ class Trainer:
         return metrics
 
     def refusal(self, *arguments: str, ranks: int = 1) -> str:
-        """Return the sentence with which every rank of an unsupported training ends."""
+        """Start an unsupported training; return the sentence with which every rank ends."""
         codes = [_wait(process) for process in self._start_ranks(ranks, arguments)]
         refusals = {
             re.sub(r"(?s).*^ValueError: ", "", self._stderr(rank), flags=re.M).strip()
@@ -358,7 +358,7 @@ print(json.dumps({"python": platform.python_version(), **versions}))
 
 
 def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
-    """Return the results of one release; its environment is deleted unless `keep`."""
+    """Test one release and return the results; delete its environment unless `keep`."""
     print(f"PyTorch {container.torch}, Python {container.python}", flush=True)
     started = time.monotonic()
     scratch = ENVIRONMENTS / f"runs-{container.torch}"

@@ -69,7 +69,7 @@ class Cell:
 
     @property
     def meets_goal(self) -> bool:
-        """Return True if the goal is met, or none applies."""
+        """True if the goal is met, or none applies."""
         if self.noise > GOAL_NOISE:
             return True
         if self.event == NOTHING:

@@ -57,13 +57,13 @@ class SimulatedTime:
 
 @dataclass
 class SimulatedJob:
-    """A job with a sequence of (seconds since the start of time, secondary status)."""
+    """A job with a sequence of (seconds since the simulation began, secondary status)."""
 
     name: str
     steps: list[tuple[float, str]]
 
     def step_at(self, seconds: float) -> tuple[float, str]:
-        """Return the status at a time, and when it was entered."""
+        """Return (time of entering it, status) for the status at a time."""
         return self.steps[bisect_right(self.steps, seconds, key=lambda step: step[0]) - 1]
 
     def describe(self, seconds: float) -> dict[str, Any]:

@@ -64,7 +64,7 @@ _HEADINGS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the chaos, then print and store the results."""
+    """Execute the chaos runs, then print and store the results."""
     options = _parse(argv)
     began = time.monotonic()
     folder = options.work_dir or Path(tempfile.mkdtemp(prefix="nodesweep-chaos-"))
@@ -161,7 +161,7 @@ def _judge(
 
 
 def describe(evidence: Evidence, broken: Sequence[str]) -> dict[str, Any]:
-    """Return a run in full, stored if an invariant is broken; draw_plan() restores its plan."""
+    """Return a run's data, stored if an invariant is broken; draw_plan() recreates the plan."""
     statuses = Counter(str(job["TrainingJobStatus"]) for job in evidence.jobs)
     return {
         "seed": evidence.plan.seed,

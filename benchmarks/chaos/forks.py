@@ -50,7 +50,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code, -9 after SIGKILL.
+        """Wait for the command and return its exit code, -9 after SIGKILL.
 
         Raises:
             subprocess.TimeoutExpired: It is still running after the timeout.

@@ -22,7 +22,7 @@ from nodesweep.scaling import names
 CONTENT_ADDRESSED = ("PUT datasets", "PUT contexts", "PUT code")
 """Uploads whose keys derive from their content; a second upload is never needed."""
 _ENDING_KINDS = {"sigterm", "sigint", "sigint_then_sigterm", "stop", "detach_sigterm"}
-"""Requests to end the sweep that are carried out in full: no job of it keeps running."""
+"""Requests to end the sweep that are carried out in full: none of its jobs keeps running."""
 _STOPPING_KINDS = {*_ENDING_KINDS, "sigint_twice", "outage_then_sigterm"}
 """Requests to end the sweep: jobs are stopped (sweep.on_cancel), and points retried."""
 _RELATIVE_TOLERANCE, _ABSOLUTE_TOLERANCE = 1e-6, 0.005  # the platform's times are in milliseconds
@@ -61,7 +61,7 @@ def _all(evidence: Evidence) -> Iterator[str]:
 
 
 def _job_problems(evidence: Evidence) -> Iterator[str]:
-    """Check for exactly one completed job per point, and no other or unfinished job."""
+    """Yield problems unless each point has one completed job, and no other or unfinished one."""
     completed: Counter[tuple[int, int]] = Counter()
     for job in evidence.jobs:
         name, status = job["TrainingJobName"], job["TrainingJobStatus"]
@@ -82,10 +82,10 @@ def _job_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _validation_problems(evidence: Evidence) -> Iterator[str]:
-    """Check a Spark run for exactly one completed Processing job, whatever struck it.
+    """Yield problems unless a Spark run has one completed Processing job, whatever struck it.
 
-    Sweeps that were stopped are exempt. No job is unfinished or failed by itself, and the report
-    includes all billed jobs.
+    Sweeps that were stopped are exempt. No job may be unfinished or have failed by itself, and the
+    report must include all billed jobs.
     """
     is_asked_for = any(
         done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS
@@ -113,7 +113,7 @@ def _validation_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str]:
-    """Check that the report names the completed validation job, and the cost of all attempts."""
+    """Yield problems unless the report has the completed validation job and all attempts' cost."""
     recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
     if recorded["job"] not in completed:
         yield f"the report's validation is {recorded['job']}, but completed were {completed}"
@@ -133,7 +133,7 @@ def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str
 
 
 def _attempt_problems(evidence: Evidence) -> Iterator[str]:
-    """Check that every incomplete job was stopped on request; a crash costs none."""
+    """Yield problems unless every incomplete job was stopped on request; a crash costs none."""
     may_stop = any(
         done.struck and (done.disturbance or "").split()[0] in _STOPPING_KINDS
         for done in evidence.tries
@@ -152,7 +152,7 @@ def _attempt_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _ending_problems(evidence: Evidence) -> Iterator[str]:
-    """Check that requested ends left nothing running, and the last one no warm pool."""
+    """Yield problems unless requested ends left nothing running, and the last one no warm pool."""
     for number, done in enumerate(evidence.tries, start=1):
         kind = (done.disturbance or "none").split()[0]
         ended = done.exit_code == 1 or (kind == "stop" and done.exit_code is not None)
@@ -254,7 +254,7 @@ def _without_stopped_attempts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(found: Any, wanted: Any, where: str) -> Iterator[str]:
-    """Yield the paths where two JSON values differ, for numbers beyond 1e-6 relative and 5 ms."""
+    """Yield the paths at which two JSON values differ (numbers: by over 1e-6 relative and 5 ms)."""
     if isinstance(found, dict) and isinstance(wanted, dict):
         for name in sorted(found.keys() | wanted.keys()):
             yield from differences(found.get(name), wanted.get(name), f"{where}.{name}")

@@ -54,7 +54,7 @@ _KINDS: Mapping[Kind, int] = {
     "outage_then_kill": 1,
     "outage_then_sigterm": 1,
 }
-"""Kind -> its weight."""
+"""Weight of each kind."""
 _CALLS: Sequence[tuple[int, str, int]] = (
     (9, "CreateTrainingJob", 6),
     (4, "DescribeTrainingJob", 30),
@@ -141,7 +141,7 @@ class ChaosPlan:
     fault_share: float = _FAULT_SHARE
     lag: Lag = Lag()
     keep_alive_seconds: int | None = None
-    """Warm pools are kept this long; the quota then holds all of them, since they count in it."""
+    """Time that warm pools are kept; they count towards the quota, which then holds all of them."""
     on_spark: bool = False
     """True if the dataset is in S3 and a Processing job validates it."""
 
@@ -223,7 +223,7 @@ def _draw_trigger(draws: random.Random, calls: Sequence[tuple[int, str, int]]) -
 def _draw_api_faults(
     draws: random.Random, operations: Sequence[str] = _API_OPERATIONS
 ) -> list[dict[str, Any]]:
-    """Draw up to three rules of one or two calls in a row; botocore and Prefect retry those."""
+    """Draw up to three rules for one or two calls in a row, which botocore and Prefect retry."""
     rules: list[dict[str, Any]] = []
     for _ in range(draws.randint(0, 3)):
         first = draws.randint(1, 6)

@@ -76,7 +76,7 @@ class Proxy:
     ) -> None:
         """Create the proxy; with the platform's state folder it impersonates the platform.
 
-        It then proves the key for its own endpoint, which nobody without the folder can.
+        It then proves the key for its own endpoint, which is impossible without the folder.
         """
         place = urlparse(upstream)
         self.upstream: tuple[str, int] = (str(place.hostname), int(place.port or 80))

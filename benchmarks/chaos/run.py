@@ -88,7 +88,7 @@ class Saboteur:
         self, disturbance: Disturbance, proxy: Proxy, command: Callable[[Kind], None]
     ) -> None:
         self.struck = False
-        """True if the strike was carried out; one after the end of its try is not."""
+        """True if the strike was carried out; a strike after the end of its try is not."""
         self.process: Process | None = None
         self._disturbance, self._proxy, self._command = disturbance, proxy, command
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class Saboteur:
         self._timers: list[threading.Timer] = []
 
     def __call__(self, label: str, number: int, moment: Moment) -> bool:
-        """Return True if the call is cut off, because the process is gone or during an outage."""
+        """Strike at the trigger's call; return True if a kill or an outage cuts off the call."""
         trigger = self._disturbance.trigger
         with self._lock:
             if self._is_triggered or (label, number, moment) != (
@@ -215,7 +215,7 @@ def quota_of(plan: ChaosPlan) -> int:
 def _run_tries(
     plan: ChaosPlan, platform: Platform, proxy: Proxy, config: Path, forks: Forks
 ) -> list[Try]:
-    """Start the sweep and resume it until a try ends well, hangs, or there were too many."""
+    """Start the sweep and resume it until a try ends well or hangs, or too many were made."""
     tries: list[Try] = []
     for number in range(len(plan.disturbances) + 1 + _MORE_TRIES):
         disturbance = plan.disturbances[number] if number < len(plan.disturbances) else None
@@ -272,7 +272,7 @@ class _Beside:
         self._process: Process | None = None
 
     def start(self, kind: Kind) -> None:
-        """Start it if the sweep has begun; before that there is nothing to stop or join."""
+        """Start the command if the sweep has begun; before, there is nothing to stop or join."""
         sweep = self._platform.sweep_to_continue()
         if sweep is None:
             return
@@ -285,19 +285,19 @@ class _Beside:
         self._process = self._forks.start(command, self._config.parent, log)
 
     def wait(self) -> None:
-        """Wait for it to end, as long as it makes progress."""
+        """Wait for the command to end, as long as it makes progress."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 wait_by_progress(self._process)
 
     def end(self) -> None:
-        """Kill it if it is still running."""
+        """Kill the command if it is still running."""
         if self._process is not None and self._process.poll() is None:
             _end_session(self._process)
 
 
 def wait_by_progress(process: Process) -> int:
-    """Return the exit code, however slow the machine is.
+    """Wait for the process, however slow the machine is, and return its exit code.
 
     Raises:
         subprocess.TimeoutExpired: The process makes no progress.

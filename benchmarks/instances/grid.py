@@ -88,7 +88,7 @@ class Cell:
 
     @property
     def keeps_promise(self) -> bool:
-        """Return True if the front was lost no more often than promised."""
+        """True if the front was lost no more often than promised."""
         return self.front_lost <= ERROR
 
 
@@ -103,7 +103,7 @@ def truth(grid: str) -> dict[Arm, Sample]:
 
 
 def config_of(repeats: int) -> BenchmarkConfig:
-    """Return a sweep of the four types with that deadline."""
+    """Return the config of a sweep over the four types, with the deadline."""
     raw = {
         "name": "grid",
         "dataset": None,
@@ -149,7 +149,7 @@ def probe_grid(
 
 
 def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Arm | None, str]:
-    """Return the arm that the report would recommend, and its sentence."""
+    """Return the arm that the report would recommend, and the reason that it would state."""
     rows = {}
     for name, kind in zip(TYPES, GRIDS[grid], strict=True):
         outcomes = [
@@ -181,7 +181,7 @@ def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
 
 
 def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
-    """Return right, wrong or undecided."""
+    """Return "right", "wrong" or "undecided"."""
     in_time = [each.usd or 0.0 for each in true.values() if each.seconds <= DEADLINE_SECONDS]
     if chosen is None:
         return "undecided" if in_time else "right"
@@ -236,7 +236,7 @@ def simulate(grid: str, noise: float, sweeps: int, repeats: int, share: float) -
 
 
 def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
-    """Simulate and print each cell."""
+    """Simulate, print and yield each cell."""
     for grid in arguments.grids:
         for noise in arguments.noise:
             cell = simulate(grid, noise, arguments.sweeps, arguments.repeats, arguments.probe_share)

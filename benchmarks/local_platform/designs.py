@@ -51,7 +51,7 @@ _RUN_SECONDS = 7200.0
 
 @dataclass(frozen=True)
 class Swept:
-    """One sweep of a design; `check_difference` of a probe is measured over projected, less 1."""
+    """One sweep of a design; `check_difference` of a probe is measured / projected - 1."""
 
     design: str
     jobs: int
@@ -65,11 +65,11 @@ class Swept:
     check_error_share: float | None
     starved: bool
     wall_seconds: float | None
-    """None for a report that was given."""
+    """None for a report passed by --full-report."""
 
     @property
     def keeps_share(self) -> bool:
-        """Return True if the design stays within its share of node-seconds."""
+        """True if the design stays within its share of node-seconds."""
         return self.share <= MOST_SHARE[self.design]
 
 
@@ -95,7 +95,7 @@ def settings_of(design: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def sweep(design: str, folder: Path, port: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Return report.json of one sweep, with the seconds that the command took."""
+    """Run one sweep; return its report.json, with the seconds that the command took."""
     settings = settings_of(design, options) | {
         "platform.endpoint_url": f"http://127.0.0.1:{port}",
         "platform.state_directory": str(options.state_directory or folder / "platform"),
@@ -124,7 +124,7 @@ def node_seconds(report: Mapping[str, Any]) -> float:
 
 
 def trained_node_seconds(report: Mapping[str, Any]) -> float:
-    """Return nodes x seconds on the train clock over all jobs; of a probe its own training only."""
+    """Return nodes x train clock seconds over all jobs; for a probe, only its own training."""
     return sum(
         point["nodes"]
         * (

@@ -218,7 +218,7 @@ def disk_bytes(folder: Path) -> int:
 
 
 def measure(folder: Path) -> tuple[list[Step], str | None]:
-    """Return the steps, and the source of PyTorch.
+    """Execute and measure the steps; return them and the source of PyTorch.
 
     Raises:
         CalledProcessError: A step fails.

@@ -67,7 +67,7 @@ class Bench:
 
     @property
     def keeps(self) -> bool:
-        """Return True if the server stores objects."""
+        """True if the server stores objects."""
         return self.credentials == "platform"
 
     def platform_config(self, bucket: str) -> PlatformConfig:

@@ -56,7 +56,7 @@ PLACE = "/opt/ml/processing"
 ROWS_PER_FILE = 500_000
 FEWEST_FILES = 8
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-"""Time of every report, so that two can be compared."""
+"""Time of every report, so that reports can be compared."""
 _JOB_SECONDS = 1800
 
 

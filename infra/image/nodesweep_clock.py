@@ -22,8 +22,8 @@ of steps and leave the loop when `step` returns True. It also does so under
 
 The module needs Python 3.8 and nothing else, and works unchanged with torch.distributed, Lightning,
 accelerate, DeepSpeed, Horovod, and mpi4py: it asks whichever is loaded for the number of processes.
-It communicates only where the run may end early by time: in a probe, and under
-`training.baseline_seconds`, that library broadcasts rank 0's decision after a few steps, the same
+It communicates only where elapsed time may end the run early: in a probe, and under
+`training.baseline_seconds`, that library broadcasts rank 0's decision after some steps, the same
 ones in all processes. Rank 0 writes the file unless the training raised; every process prints a
 line. docs/metrics.schema.json describes the file; a report needs only `schema_version`,
 `train_seconds`, and `world`.
@@ -78,7 +78,7 @@ def mean_step(seconds):
 class Probe:
     """Decides when a run may end because its steady step time is known.
 
-    Asked after every step, it evaluates only after a few of them, the same in every process.
+    Called after every step, it decides only after some of them, the same in every process.
     """
 
     def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS):
@@ -95,7 +95,7 @@ class Probe:
         return cls(precision, most, warm_up_steps)
 
     def ends(self, steps, steady_seconds, agree):
-        """Return True if the run ends after that many steps, and from then on.
+        """Return True if the run ends after this many steps, or has ended before.
 
         Args:
             steps: Steps made so far.
@@ -131,10 +131,10 @@ class Probe:
 
 
 class Amount:
-    """Number of steps of a run where the sweep sets it (training.baseline_seconds).
+    """Number of steps of a run whose length the sweep sets (training.baseline_seconds).
 
-    `steps` is None until the first steps have shown how many fit into the requested seconds. Asked
-    after every step, it evaluates only after a few of them, the same in every process.
+    `steps` is None until the first steps have shown how many fit into the requested seconds. Called
+    after every step, it decides only after some of them, the same in every process.
     """
 
     def __init__(self, steps=None, seconds=None):
@@ -150,7 +150,7 @@ class Amount:
         return cls(int(steps) if steps else None, float(seconds) if seconds else None)
 
     def ends(self, steps, step_seconds, agree):
-        """Return True if the run ends after that many steps.
+        """Return True if the run ends after this many steps.
 
         Args:
             steps: Steps made so far.
@@ -163,9 +163,9 @@ class Amount:
         return self.steps is not None and steps >= self.steps
 
     def _paced(self, seconds):
-        """Return how many steps fit into the requested seconds; 0 if too few were made.
+        """Return the number of steps that fit into the requested seconds; 0 if too few were made.
 
-        The first step is counted apart because it includes one-time work.
+        The first step is counted separately because it includes one-time work.
         """
         first, others = seconds[0], seconds[1:]
         if sum(others) < _LEAST_PACED_SHARE * self._seconds:
@@ -233,7 +233,7 @@ class Clock:
     def _agree(self, answer):
         """Return rank 0's value.
 
-        False if it can't be sent to the others, so that all processes end at max_steps.
+        Return False if it can't be sent to the others, so that all processes end at max_steps.
         """
         if self._group is None:
             return answer if self._alone() == 1 else False
@@ -262,7 +262,7 @@ class Clock:
         self._metric = self._group = self._planned_steps = self._probe = self._amount = None
 
     def _look(self):
-        """Look up the process group while it exists: a program may end it before the clock does."""
+        """Look up the process group now: the program may destroy it before the clock stops."""
         self._group = _group() or self._group
 
     def _finish(self, seconds):
@@ -353,7 +353,7 @@ def let_gloo_finish(at_most_seconds=5.0):
 
 
 def _gloo_threads():
-    """Yield each thread's state as Linux reports it: R if running or runnable."""
+    """Yield each Gloo thread's state as reported by Linux: R if running or runnable."""
     try:
         threads = os.listdir("/proc/self/task")
     except OSError:
@@ -386,7 +386,7 @@ def _group():
 
 
 def _broadcast(value):
-    """Return rank 0's value on every rank, by the library whose group is active."""
+    """Return rank 0's value on every rank, using the library whose group is active."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         answer = [value]
@@ -399,7 +399,7 @@ def _broadcast(value):
 
 
 def _rank_by_launcher():
-    """Return the launcher's rank, or else the node's index among the sorted hosts."""
+    """Return the rank set by the launcher, or else the node's index among the sorted hosts."""
     for name in ("RANK", "OMPI_COMM_WORLD_RANK"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
@@ -426,7 +426,7 @@ def _spell(value):
 
 
 def _write(folder, metrics):
-    """Write the file atomically: whatever collects the folder never sees half a file."""
+    """Write the file atomically, so that nothing that reads the folder sees a partial file."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "metrics.json")
     with open(path + ".tmp", "w", encoding="utf-8") as stream:

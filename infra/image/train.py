@@ -16,7 +16,7 @@ def main(argv: list[str]) -> int:
     """Train and return 0, or 1 after one line on stderr if the request is invalid."""
     try:
         arguments = parse_arguments(argv)
-        # Importing torch takes seconds, which `--help` and a wrong argument need not wait for.
+        # Importing torch takes seconds; `--help` and invalid arguments need not wait for it.
         from training.imports import import_lightning
 
         import_lightning()

@@ -42,7 +42,7 @@ DEFAULT_PORT = 4570
 NOT_SAVED = 3
 ENGINES = ("process", "container", "auto", "simulated")
 DAMAGED = "damaged: "
-"""Prefix of the lines that `start` prints on stderr for each damaged file of the state folder."""
+"""Prefix of the line that `start` prints on stderr for each damaged file in the state folder."""
 _REGISTRY = re.compile(r"[A-Za-z0-9.-]+:\d{1,5}")
 _FILE_SYSTEM_ID = re.compile(r"fs-[0-9a-f]{8,18}")
 DEFAULT_STATE_DIR = Path(".nodesweep") / "platform"
@@ -123,7 +123,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     engine = _engine(options, state_dir)
     faults_file = options.faults.resolve() if options.faults else None
     if faults_file is not None:
-        # Imported here: takes 0.1 s, which only a fault plan should cost.
+        # Imported here because it takes 0.1 s, which only users of a fault plan should pay.
         from nodesweep.infra.local.faults.plan import read_fault_plan
 
         read_fault_plan(faults_file)
@@ -227,7 +227,7 @@ def _serve(config: ServerConfig) -> None:
     )
     for chatty in ("botocore", "boto3", "werkzeug"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    # Takes 1 s of imports, which start, stop and status do without.
+    # Imported here because it takes 1 s, and start, stop and status do not need it.
     from nodesweep.infra.local.server.serving import serve
 
     serve(config)

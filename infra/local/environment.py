@@ -9,7 +9,7 @@ from pathlib import Path
 import nodesweep
 
 IMPORT_ROOT = str(Path(nodesweep.__file__).resolve().parents[1])
-"""sys.path entry by which a child imports nodesweep: a checkout, or a wheel's site-packages."""
+"""sys.path entry from which a child imports nodesweep: a checkout, or a wheel's site-packages."""
 
 _LOCALE_AND_NETWORK = frozenset(
     {"LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"}
@@ -39,14 +39,14 @@ _SERVER_NAMES = (
     }
 )
 _SERVER_PREFIXES = ("PIP_", "UV_", "LC_", "PYTHON")
-# //user:password@, or a password that contains a slash: what follows the colon is then no port.
+# //user:password@, or a password that contains a slash: then no port follows the colon.
 _USER_PART = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
 
 
 def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for the platform's server and the installers that it starts.
 
-    Paths, proxies, certificates and pip settings.
+    These are paths, proxies, certificates and pip settings.
     """
     return {
         name: value
@@ -58,7 +58,7 @@ def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
 def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a node, whose job may also install packages.
 
-    Like the server's, but without paths, and with user names and passwords removed from URLs.
+    They are the server's without paths, and with user names and passwords removed from URLs.
     """
     return {
         name: _USER_PART.sub("", value)

@@ -1,8 +1,8 @@
 """The interfaces between the local platform's API side, its engines and its image builders.
 
-The API side (SageMaker and CodeBuild: validation, status, S3, logs) knows no processes, and an
-engine knows no AWS API. `ProcessEngine` (a node is a process tree) and `ContainerEngine` implement
-these protocols.
+The API side (SageMaker and CodeBuild: validation, status, S3, logs) does not know about processes,
+and an engine does not know about AWS APIs. `ProcessEngine` (a node is a process tree) and
+`ContainerEngine` implement these protocols.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class NodeAttainment:
 
     @property
     def share(self) -> float | None:
-        """Used share of the CPU time it asked for, 0 to 1; None if unknown."""
+        """Share of the requested CPU time that the node used, 0 to 1; None if unknown."""
         if self.asked_seconds is None:
             return None
         return self.cpu_seconds / self.asked_seconds if self.asked_seconds > 0 else 1.0
@@ -120,7 +120,7 @@ class NodeAttainment:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The end of a run of all nodes; `failed_host` is the root cause, None if all exited 0."""
+    """The result of a run of all nodes; `failed_host` is the root cause, None without a failure."""
 
     exits: Sequence[NodeExit]
     failed_host: str | None = None
@@ -160,14 +160,14 @@ class Engine(Protocol):
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
         """Return why nodes cannot use a request's own entry point and arguments, or None.
 
-        The text begins with the member's name.
+        The text begins with the name of the request's member.
         """
 
     def image_command_problem(self) -> str | None:
         """Return why nodes cannot use their image's own entry point, or None."""
 
     def isolation(self, instance_type: str) -> str:
-        """Return a phrase on quota and network for people and reports.
+        """Return a short description of quota and network, for messages and reports.
 
         For instance "0.2 vCPU per node by cgroup v1 quota, 1 Gbit/s between nodes in networks of
         their own" or "not isolated (reason)".
@@ -181,7 +181,7 @@ class Engine(Protocol):
     ) -> AbstractContextManager[bool]:
         """Hold the machine for the job.
 
-        Yields False if stopped or past the deadline (monotonic) before that. `on_wait` is called
+        Yields False if stopped or past the deadline (monotonic) first. `on_wait` is called
         once if another platform's job holds the machine.
         """
 
@@ -196,7 +196,7 @@ class Engine(Protocol):
         """Run `train` on every node until all have ended; never leave a process behind."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """Kill every process of a node, if it runs, as a hardware failure would."""
+        """Kill every process of a node, if it is running, as a hardware failure would."""
 
     def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
         """Return the current resource usage of the running nodes by host."""

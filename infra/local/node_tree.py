@@ -1,4 +1,4 @@
-"""Reads files that a node wrote, and nothing else of this machine.
+"""Reads files that a node wrote, and nothing else on this machine.
 
 The platform may run as root, and a node may leave a link to /etc/shadow, a pipe without a writer,
 or a folder that becomes a link while it is read. So each path component is opened relative to the
@@ -29,7 +29,7 @@ def open_file(root: Path, name: str) -> IO[bytes]:
     """Open the regular file `name` below the node's tree `root`.
 
     Raises:
-        FileNotFoundError: If it is anything else.
+        FileNotFoundError: If there is no such regular file in the tree.
     """
     descriptor = _open(root, name, _FILE)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -41,7 +41,7 @@ def open_file(root: Path, name: str) -> IO[bytes]:
 def file_names(root: Path, folder: str) -> list[str]:
     """Return the sorted names of all regular files below a folder of the node's tree.
 
-    Links to files count.
+    Links to files are included.
     """
     try:
         descriptor = _open(root, folder, _FOLDER)
@@ -66,7 +66,7 @@ def _names(root: Path, folder: str, descriptor: int) -> Iterator[str]:
 
 
 def _open(root: Path, name: str, last_flags: int) -> int:
-    """Return a descriptor of the target of `name` below `root`."""
+    """Open the target of `name` below `root` and return its descriptor."""
     waiting = deque(PurePosixPath(name).parts)
     # open folders, root first
     path: list[int] = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]

@@ -44,7 +44,7 @@ class Service:
 
     title: str
     name: str
-    """botocore's name of the service."""
+    """botocore's name for the service."""
     only: str = ""
     """Prefix of the operations to list."""
 
@@ -88,7 +88,7 @@ class Operations:
 
 
 def operations(service: Service) -> Operations:
-    """Classify a service's operations, by botocore's model of it."""
+    """Classify the operations in botocore's model of a service."""
     model = service_model(service.name)
     prefixes = (model.metadata.get("targetPrefix"), service.name)
     own = next((one for one in _own_services() if one.target_prefix in prefixes), None)
@@ -109,7 +109,7 @@ def operations(service: Service) -> Operations:
 
 
 def operations_document() -> str:
-    """Return the whole file as Markdown."""
+    """Return the whole document as Markdown."""
     all_of_them = [operations(service) for service in SERVICES]
     head = _HEAD.format(botocore=version("botocore"), moto=version("moto"))
     titles = _row("service", "implemented", "moto", "refused", "not modelled")

@@ -26,7 +26,7 @@ class PeriodicThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make no further call, and wait for a running one."""
+        """Stop calling `work`, and wait for a running call."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()

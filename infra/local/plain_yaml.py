@@ -1,7 +1,7 @@
 """YAML without aliases and with limits, for fault plans, performance models and buildspecs.
 
 Without aliases a document is as large as it looks, so limits on its text suffice.
-configs/strict_yaml.py does more for configs; the platform shares no code with them.
+The platform shares no code with configs/strict_yaml.py, which does more for configs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nodesweep.infra.local.settings import SettingsError, read_text
 MAX_CHARACTERS = 1 << 18
 MAX_DEPTH = 20
 MAX_NUMBER_CHARACTERS = 40
-"""Python converts a base 60 number (1:59:59) in quadratic time, minutes for a long one."""
+"""Python takes quadratic time to convert a base 60 number (1:59:59): minutes for a long one."""
 
 
 def parse_plain_yaml(text: str) -> Any:

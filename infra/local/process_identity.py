@@ -9,9 +9,9 @@ _STATE, _START_TIME = 0, 19
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when the process began, in clock ticks since boot.
+    """Return the start time of a process, in clock ticks since boot.
 
-    None if it has ended, even if it is a zombie.
+    None if it has ended or is a zombie.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

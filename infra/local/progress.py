@@ -1,7 +1,7 @@
-"""Detects whether a process that is waited for still makes progress.
+"""Detects whether an awaited process is still making progress.
 
-A busy machine takes ten times as long as an idle one to start the same program, so a wait ends by
-CPU time instead of the clock.
+A busy machine takes ten times as long as an idle one to start the same program, so the length of a
+wait depends on CPU time rather than on the clock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CPU_TIMES = slice(11, 15)
 
 
 def cpu_ticks(pid: int) -> int:
-    """Return the CPU time of a process and its ended children, in clock ticks; 0 once it ended."""
+    """Return the CPU time of a process and its ended children, in clock ticks; 0 after its end."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -42,7 +42,7 @@ class Progress:
         self._ticks = self._sum()
 
     def problem(self) -> str | None:
-        """Return why to stop waiting, None while they make progress."""
+        """Return the reason to stop waiting, or None while the processes make progress."""
         now, ticks = self._clock(), self._sum()
         if ticks != self._ticks:
             self._ticks, self._moved = ticks, now

@@ -1,4 +1,4 @@
-"""The S3 operations that the platform needs: list the objects under a URI, download one."""
+"""The S3 operations that the platform needs: listing the objects under a URI, downloading one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def list_keys(s3: Any, prefix: S3Location, page_size: int = 1000) -> Iterator[st
 
 
 def download(s3: Any, location: S3Location, target: Path) -> None:
-    """Stream the object into `target`, whose folder is created."""
+    """Stream the object into `target`, creating its folder."""
     body = s3.get_object(Bucket=location.bucket, Key=location.key)["Body"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("wb") as file:

@@ -1,4 +1,4 @@
-"""Settings files besides the command line: quotas, and the errors of all such files."""
+"""Settings files that supplement the command line: quotas, and the errors of all such files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A file cannot be used; the message names file, entry, value and what is allowed."""
+    """A setting cannot be used; the message names file, entry, value and what is allowed."""
 
 
 def read_text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Ties a process to its parent, so that it ends with it, even by SIGKILL."""
+"""Ties a process to its parent, so that it ends with it, even if SIGKILL ends the parent."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def gone_runs() -> Automation:
     """Return the automation that marks a run as Crashed when its heartbeats stop.
 
     Prefect does not notice when a flow's process dies together with its worker. Only runs tagged
-    `nodesweep` are matched: other flows at the server may use another heartbeat interval.
+    `nodesweep` are matched: other flows at the server may use a different heartbeat interval.
     """
     return Automation(
         name=f"{PREFIX}runs whose process is gone",

@@ -63,7 +63,7 @@ def wait_for_server(
             SERVER_START_SECONDS.
 
     Raises:
-        DeployError: The server has ended, or the wait has.
+        DeployError: The server has ended, or did not respond in time.
     """
     deadline = time.monotonic() + SERVER_START_SECONDS
 

@@ -279,7 +279,7 @@ def _pid(machine: Machine, name: str) -> int | None:
 
 
 def _started(machine: Machine, name: str) -> tuple[int, int] | None:
-    """Return PID and start ticks that `_start` recorded last, running or not, or None."""
+    """Return the PID and start ticks last recorded by `_start`, running or not, or None."""
     try:
         record = json.loads((machine.folder / f"{name}.json").read_text())
         return int(record["pid"]), int(record["start_ticks"])

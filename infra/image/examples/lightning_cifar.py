@@ -1,4 +1,4 @@
-"""Train a small residual network on CIFAR-10 with PyTorch Lightning, after its tutorial.
+"""Train a small residual network on CIFAR-10 with PyTorch Lightning, based on its tutorial.
 
     python lightning_cifar.py --data-dir cifar-10-batches-bin --max_epochs 5
 
@@ -82,7 +82,7 @@ class CIFAR10DataModule(pl.LightningDataModule):
         self.data_dir, self.batch_size = Path(data_dir), batch_size
 
     def read(self, pattern):
-        """Return images, shape (rows, 3, 32, 32) in [-0.5, 0.5], and labels of matching files."""
+        """Read matching files; return images, (rows, 3, 32, 32) in [-0.5, 0.5], and labels."""
         rows = np.concatenate(
             [np.fromfile(file, np.uint8) for file in sorted(self.data_dir.rglob(pattern))]
         )
@@ -130,7 +130,7 @@ def main():
         f" val_acc={trainer.callback_metrics['val_acc']:.3f};",
         flush=True,
     )
-    # Lets Gloo's threads release their last tensors; a process that exits before them aborts
+    # Lets Gloo's threads release their last tensors; a process that exits earlier may abort
     # (pytorch #190489).
     time.sleep(1)
 

@@ -1,4 +1,4 @@
-"""Train a classifier with DistributedDataParallel, after PyTorch's DDP tutorial.
+"""Train a classifier with DistributedDataParallel, based on PyTorch's DDP tutorial.
 
     torchrun --nproc-per-node 2 plain_ddp.py --epochs 5
 
@@ -67,10 +67,10 @@ class Trainer:
             )
 
     def train(self, epochs):
-        """Train for some epochs, print the time, and save the weights on rank 0."""
+        """Train for `epochs` epochs, print the time, and save the weights on rank 0."""
         started = time.perf_counter()
         for epoch in range(epochs):
-            self.run_epoch(epoch)  # its all_reduce makes every rank end it together
+            self.run_epoch(epoch)  # its all_reduce makes all ranks finish together
         seconds = time.perf_counter() - started
         print(
             f"rank={dist.get_rank()}; world_size={dist.get_world_size()};"
@@ -103,7 +103,7 @@ def main():
         torch.nn.Linear(64, 2),
     )
     Trainer(model, loader, torch.optim.Adam(model.parameters(), lr=3e-3), device).train(args.epochs)
-    # Lets Gloo's threads release their last tensors; a process that exits before them aborts
+    # Lets Gloo's threads release their last tensors; a process that exits earlier may abort
     # (pytorch #190489).
     time.sleep(1)
     dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Start plain_ddp.py where torchrun does not (kinds none, mpi, horovod).
+"""Start plain_ddp.py with launchers other than torchrun (kinds none, mpi, horovod).
 
 plain_ddp.py and the wrapper, training/, must be next to this file.
 """

@@ -66,7 +66,7 @@ def _number(minimum: float, below: float = float("inf"), *, above_minimum: bool 
 
 
 def _flag(text: str) -> bool:
-    """Parse `--flag True` (the toolkit) and `--flag true` (SDK v3's driver)."""
+    """Parse a flag's value: `True` (from the toolkit) or `true` (from SDK v3's driver)."""
     if text.lower() not in ("true", "false"):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected True or False")
     return text.lower() == "true"
@@ -77,7 +77,7 @@ def _folder_or_none(text: str) -> Path | None:
 
 
 def _model_parallel_parameters(text: str) -> dict[str, str]:
-    """Parse `--mp_parameters name=value,…`, the toolkit's form of that hyperparameter."""
+    """Parse `--mp_parameters name=value,…`, as the toolkit passes the hyperparameter."""
     pairs = [pair.partition("=") for pair in text.split(",")]
     if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[2])]:
         raise argparse.ArgumentTypeError(
@@ -87,7 +87,7 @@ def _model_parallel_parameters(text: str) -> dict[str, str]:
 
 
 def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
-    """Reject what this program can't do; the library reads the parameters itself."""
+    """Reject parameters that this program doesn't support; the library reads them itself."""
     if "hybrid_shard_degree" not in parameters:
         raise UserError(
             "--mp_parameters: hybrid_shard_degree is missing, so these are not parameters of"
@@ -126,10 +126,10 @@ def default_checkpoint_dir(environment: Mapping[str, str] = os.environ) -> Path 
 
 
 def _option(group: str, default: Any = None, **options: Any) -> dict[str, Any]:
-    """Return a field's metadata that makes it a command-line option.
+    """Return metadata that makes a field a command-line option.
 
     `group` is its heading in `--help`; a callable `default` receives the environment; `options` are
-    argparse's own.
+    passed to argparse.
     """
     return {"group": group, "default": default, **options}
 
@@ -143,9 +143,9 @@ _MEASUREMENT = "measurement and output"
 
 @dataclass(frozen=True)
 class TrainingArguments:
-    """All arguments, each parsed and checked; `training.data.batching` knows the world size.
+    """All arguments, parsed and checked; `training.data.batching` makes checks on the world size.
 
-    A field is the option of its name (`max_steps`: --max-steps), in the order of `--help`.
+    Each field is the option of the same name (`max_steps`: --max-steps), in the order of `--help`.
     """
 
     data: Path = field(

@@ -123,7 +123,7 @@ class ResumeCheckpoints(pl.Callback):
 def find_last_checkpoint(
     folder: Path | None, cluster: Cluster, scratch: Path
 ) -> tuple[bool, Path | None]:
-    """Return (True if checkpoints are written, the file to resume from or None), as rank 0 sees it.
+    """Return (True if checkpoints are written, file to resume from or None), as seen by rank 0.
 
     Every rank must call it. Other nodes receive rank 0's file in `scratch`, because their own
     folder may hold an older one.

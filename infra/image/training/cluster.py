@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from training.errors import UserError
 
-DEFAULT_MASTER_PORT = 7777  # the SageMaker PyTorch toolkit's
+DEFAULT_MASTER_PORT = 7777  # the SageMaker PyTorch toolkit's default
 
 
 @dataclass(frozen=True)
@@ -149,4 +149,4 @@ def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
     except (OSError, ValueError):
-        return False  # not resolvable yet: the launcher's own wait reports it better
+        return False  # not resolvable yet; the launcher's own wait has a better message

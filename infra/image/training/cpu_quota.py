@@ -40,7 +40,7 @@ def _groups(process_root: Path) -> Iterator[Path]:
 
 
 def _cpu_mount(line: str, *, version_1: bool) -> tuple[PurePosixPath, Path] | None:
-    """Return (root within the hierarchy, mount point) if a mountinfo line mounts the hierarchy."""
+    """Return (root in the hierarchy, mount point) of a mountinfo line; None if not for CPUs."""
     left, _, right = line.partition(" - ")
     file_system, _, super_options = right.split(" ", 2)
     wanted = (

@@ -28,7 +28,7 @@ def supported_precisions() -> list[str]:
 
 
 def choose_precision(asked: str) -> str:
-    """Return Lightning's name of the requested precision; auto is the best supported.
+    """Return Lightning's name for the requested precision; auto is the best supported one.
 
     Raises:
         UserError: The hardware does not support it.
@@ -57,7 +57,7 @@ def set_thread_count(processes_per_node: int) -> None:
 
 
 def device_name() -> str | None:
-    """Return the model name of the accelerator, or else the processor; None if unknown."""
+    """Return the model name of the accelerator, or else of the processor; None if unknown."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     try:

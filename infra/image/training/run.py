@@ -164,7 +164,7 @@ def _resume_checkpoints(
 
 
 def _prepared_folder(cluster: Cluster) -> Path:
-    """Return a folder of this node's, the same for all its ranks.
+    """Return a folder for this node, shared by all its ranks.
 
     Emulated nodes share the machine's temporary folder, so its name must differ between nodes.
     """
@@ -194,7 +194,7 @@ def _build_trainer(
     *,
     resumes: bool,
 ) -> pl.Trainer:
-    """Return the Trainer with every default feature that would be timed as training turned off."""
+    """Return the Trainer without the default features that would be timed as training."""
     steps_between = steps_between_validations(arguments, batch.global_batch_size)
     callbacks = (
         [*callbacks, _best_checkpoint(arguments.model_dir)]

@@ -35,7 +35,7 @@ def require(name: str, asked: str, instead: str) -> None:
 
     Args:
         name: A key of FIRST_RELEASE.
-        asked: The argument of the program that needs it.
+        asked: The program's argument that needs it.
         instead: The remedy.
 
     Raises:

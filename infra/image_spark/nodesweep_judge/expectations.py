@@ -21,7 +21,7 @@ _REPORTED = frozenset(
 
 
 def build(checks: Sequence[Check]) -> list[Any]:
-    """Return the expectations, with their position in `checks` in `meta`.
+    """Return the expectations; each one's `meta` holds its position in `checks`.
 
     Raises:
         JudgeError: A type or its arguments are invalid.
@@ -129,7 +129,7 @@ def _run_on_pandas(frame: Any, checks: Sequence[Check]) -> list[tuple[int, Any]]
 
 
 def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, Any] | None]:
-    """Return what to report by check index, None for a check that passes.
+    """Return the details to report by check index, None for a check that passes.
 
     Args:
         frame: The rows to judge, a pandas DataFrame.
@@ -157,7 +157,7 @@ def _reported(result: Any) -> dict[str, Any]:
 
 
 def _short(values: Any) -> list[Any]:
-    """Return plain values with long texts cut; other values become text, as in a report."""
+    """Return plain values with long strings cut; other values become strings, as in a report."""
     plain = [
         value if value is None or isinstance(value, bool | int | float) else str(value)
         for value in values or ()

@@ -28,9 +28,9 @@ from .rules import NEEDS_NO_VALUE, PROVABLE, proof_of
 from .survey import Surveyed, read_schema, survey
 
 MOST_SCHEMAS = 8
-"""Schemas for which Spark proves anything, those with the most rows first.
+"""Maximum number of schemas for which Spark proves anything, those with the most rows first.
 
-Files of further schemas are judged one by one.
+Files of other schemas are judged one by one.
 """
 
 
@@ -54,7 +54,7 @@ def judge(spark: Any, request: Request) -> dict[str, Any]:
 
     Raises:
         JudgeError: The dataset can't be judged.
-        Exception: Spark's own error, with a ReadError of an executor in its text.
+        Exception: Spark's own error; its text may contain an executor's ReadError.
     """
     return _Judge(spark, request).run()
 
@@ -114,7 +114,7 @@ class _Judge:
         print(f"nodesweep: {what}: {self._seconds[what]:.1f} s", flush=True)
 
     def _map(self, function: Any, tasks: Sequence[Any]) -> list[Any]:
-        """Map in executors, with several tasks per partition if there are very many."""
+        """Map the tasks in executors, with several per partition if there are very many."""
         if not tasks:
             return []
         parts = min(len(tasks), max(4 * self._tasks_at_once, math.ceil(len(tasks) / 64)))
@@ -248,7 +248,7 @@ class _Judge:
 def _says(check: Check, found: Surveyed) -> bool:
     """Return True if a check that holds on all rows of a schema's files holds in this file too.
 
-    To pandas, a column without a value has another type, so its check is not proven.
+    To pandas, a column without values has a different type, so its check is not proven.
     """
     return check.type in NEEDS_NO_VALUE or check.kwargs["column"] in found.valued
 

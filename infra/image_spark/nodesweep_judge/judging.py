@@ -18,7 +18,7 @@ from .request import Check, S3Object
 from .survey import UNREADABLE, first_line, read_columns, read_csv
 
 MAX_FRAME_BYTES = 1 << 28
-"""Limit of a file's columns in an executor's memory, estimated at 8 bytes per value.
+"""Maximum size of a file's columns in an executor's memory, estimated at 8 bytes per value.
 
 Above it, each check reads only its own columns.
 """
@@ -44,7 +44,7 @@ def judge_parquet(
     partition: Mapping[str, Any],
     checks: Sequence[Check],
 ) -> Judged:
-    """Judge one Parquet object by some checks.
+    """Judge one Parquet object by the given checks.
 
     Args:
         source: The bucket.
@@ -77,7 +77,7 @@ def judge_parquet(
 def certain(
     checks: Sequence[Check], columns: Sequence[str], rows: int, has_types: bool
 ) -> dict[int, None]:
-    """Return the checks that hold by column names and number of rows alone, by index."""
+    """Return, by index, the checks that hold because of column names and number of rows alone."""
     return {
         check.index: None
         for check in checks
@@ -88,7 +88,7 @@ def certain(
 def judge_csv(
     source: Source, item: S3Object, partition: Mapping[str, Any], checks: Sequence[Check]
 ) -> Judged:
-    """Judge one CSV object. All of it is read, since only its end settles the column types.
+    """Judge one CSV object, which is read in full because only its end settles the column types.
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.
@@ -115,7 +115,7 @@ def judge_csv(
 
 
 def judge_schema(columns: Sequence[str], checks: Sequence[Check]) -> dict[int, Any]:
-    """Return the results that column names alone decide."""
+    """Return the results that depend on column names alone."""
     return judge_on_pandas(pd.DataFrame(columns=list(columns)), checks) if checks else {}
 
 

@@ -76,7 +76,7 @@ def _family(kind: pa.DataType) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """Return a text that equal values share: 1, 1.0, and 1.00 are one number."""
+    """Return a string that equal values share: 1, 1.0, and 1.00 are one number."""
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         try:
             exact = Decimal(value)
@@ -126,7 +126,7 @@ def find_repeats(
     files: Mapping[S3Object, Surveyed],
     tasks_at_once: int,
 ) -> dict[str, Any] | None:
-    """Return the number of rows that repeat another's key, with examples; None without repeats.
+    """Return the number of rows that repeat a key, with examples; None if there are none.
 
     Args:
         spark: The session.
@@ -210,7 +210,7 @@ def _frame(
     kinds: Sequence[KeyType],
     tasks_at_once: int,
 ) -> Any:
-    """Return every row's key as k0, k1, …, its file, and its row number in it."""
+    """Return every row's key as k0, k1, …, with its file and its row number in the file."""
     columns = list(request.unique_columns)
     is_parquet = request.is_parquet
     constants = {
@@ -244,7 +244,7 @@ def _frame(
 def _constants(
     request: Request, item: S3Object, found: Surveyed, columns: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the key columns that come from the object's partition instead of the object."""
+    """Return key columns' values that come from the object's partition, not from the object."""
     partition, own = request.partitions[item.index], {*found.columns, *found.index}
     return {name: partition[name] for name in columns if name in partition and name not in own}
 
@@ -273,7 +273,7 @@ def _key_batches(
 
 
 def _csv_texts(values: pd.Series) -> pa.Array:
-    """Return values as text, numbers in one form: pandas finds 1 equal to 1.0."""
+    """Return values as strings, with one form per number, since pandas finds 1 equal to 1.0."""
     numbers = pd.api.types.is_numeric_dtype(values.dtype) and not pd.api.types.is_bool_dtype(
         values.dtype
     )
@@ -295,9 +295,9 @@ def _shown(
     files: Mapping[S3Object, Surveyed],
     positions: Sequence[tuple[int, int]],
 ) -> list[str]:
-    """Return the keys in these rows as they would print in one frame of all files.
+    """Return the keys in these rows as one frame of all files would show them.
 
-    There an integer column becomes float if another file's is, or if it has a null.
+    In that frame an integer column becomes float if any file's is float, or if it has a null.
     """
     columns = list(request.unique_columns)
     alike: dict[Any, S3Object] = {}

@@ -24,7 +24,7 @@ from .rules import Proof, Transport
 from .survey import UNREADABLE, Surveyed
 
 ROWS_PER_SLICE = 1_000_000
-"""Rows of a file that one task reads at a time, approximately: row groups are never split."""
+"""Approximate number of rows that one task reads at a time; row groups are never split."""
 ROWS_PER_BATCH = 65_536
 BUFFER_BYTES = 4 << 20
 SPOILED, FILE = "spoiled", "file"
@@ -35,7 +35,7 @@ _UNSPOILED = Check(
 
 @dataclass(frozen=True)
 class Slice:
-    """Consecutive row groups of one object, and the number of its rows before them."""
+    """Consecutive row groups of one object, and the number of rows that precede them."""
 
     item: S3Object
     row_groups: tuple[int, ...]
@@ -79,7 +79,7 @@ def batches_of(source: Source, one: Slice, columns: Sequence[str]) -> Iterator[p
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.
-        OSError: The file is damaged; or another of UNREADABLE.
+        OSError: The file is damaged; any other error in UNREADABLE means the same.
     """
     with pq.ParquetFile(open_object(source, one.item), buffer_size=BUFFER_BYTES) as file:
         yield from file.iter_batches(

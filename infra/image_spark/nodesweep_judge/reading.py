@@ -45,7 +45,7 @@ class ReadError(Exception):
 
 
 def find_read_error(text: str) -> dict[str, str] | None:
-    """Return kind, key, and message of the ReadError in an error's text; None without one."""
+    """Return kind, key, and message of the ReadError in an error's text; None if it has none."""
     found = _TAGGED.search(text)
     if found is None:
         return None
@@ -111,7 +111,7 @@ class ObjectFile(io.RawIOBase):
         return len(data)
 
     def readall(self) -> bytes:
-        """Return the bytes up to the end."""
+        """Return the remaining bytes."""
         return self.read(self._item.size_bytes)
 
     def read(self, size: int | None = -1) -> bytes:
@@ -181,6 +181,6 @@ class ObjectFile(io.RawIOBase):
 
 
 def open_object(source: Source, item: S3Object, in_order: bool = False) -> Any:
-    """Return the object as a file; `in_order` reads ahead, for readers of small pieces."""
+    """Return the object as a file; `in_order` reads ahead, for callers that read small pieces."""
     file = ObjectFile(source, item)
     return io.BufferedReader(file, READ_AHEAD_BYTES) if in_order else file

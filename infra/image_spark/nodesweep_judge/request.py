@@ -39,7 +39,7 @@ class Check:
     """One expectation; `index` is its position in the request.
 
     `columns` are those it reads: empty if the number of rows is enough, None if it may read any.
-    `of_the_schema` is True if a table without rows decides it.
+    `of_the_schema` is True if a table without rows is enough to decide it.
     """
 
     index: int

@@ -23,12 +23,12 @@ from .request import Check
 
 BIGGEST_EXACT_INTEGER = 2**53
 SAME_CALENDAR = datetime.datetime(1583, 1, 1)
-"""From here on, a Python time reaches Spark unchanged.
+"""Earliest Python time used in a proof: from here on, times reach Spark unchanged.
 
 It travels as a java.sql.Timestamp, whose calendar is Julian before October 1582.
 """
 MOST_MEMBERS = 1000
-"""Limit of a set that becomes part of a query."""
+"""Maximum size of a set that becomes part of a query."""
 _LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
 _SET = frozenset({"column", "value_set", "mostly"})
 _FORMS = {
@@ -40,7 +40,7 @@ _FORMS = {
 }
 PROVABLE = frozenset(_FORMS)
 NEEDS_NO_VALUE = frozenset({"expect_column_values_to_not_be_null"})
-"""Provable in a column of nulls only, too."""
+"""Expectations that are provable even in a column of only nulls."""
 
 Values = Callable[[pa.Array], pa.Array]
 

@@ -1,4 +1,4 @@
-"""Reads a Parquet file's footer, not its rows, and files as pandas reads them."""
+"""Reads Parquet files' footers without the rows, and files as pandas reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .reading import ReadError, Source, open_object
 from .request import S3Object
 
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, pa.ArrowException)
-"""Errors that readers raise for a damaged file or another file type.
+"""Errors that readers raise for a damaged file or a different file type.
 
 pandas raises ValueErrors; a truncated .gz raises an EOFError.
 """
@@ -28,7 +28,7 @@ class Surveyed:
     """A file as its footer describes it.
 
     `unreadable` is the reason it can't be read; the other fields are then meaningless. `valued` are
-    the requested columns that hold a value for certain.
+    the requested columns that are certain to hold a value.
     """
 
     unreadable: str | None
@@ -97,7 +97,7 @@ def read_csv(source: Source, item: S3Object) -> Any:
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.
-        ValueError: The file is damaged; or another of UNREADABLE.
+        ValueError: The file is damaged; any other error in UNREADABLE means the same.
     """
     compression = "gzip" if item.key.endswith(".gz") else None
     source_file = open_object(source, item, in_order=True)
@@ -115,7 +115,7 @@ def read_columns(
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.
-        ValueError: The file is damaged; or another of UNREADABLE.
+        ValueError: The file is damaged; any other error in UNREADABLE means the same.
     """
     if is_parquet:
         own = [name for name in columns if name not in partition]

@@ -54,8 +54,8 @@ class SubmitError(Exception):
 
 
 def main() -> None:
-    """Run this node's part and exit with the job's code."""
-    # PID 1 of a container ignores SIGTERM, by which a job is stopped, unless it handles it.
+    """Run this node's part and exit with the job's exit code."""
+    # A job is stopped by SIGTERM, which PID 1 of a container ignores unless it has a handler.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         code = run(sys.argv[1:])

@@ -50,13 +50,13 @@ _SIGNED_SECONDS = 900.0
 _LEAST_KEY_LENGTH = 16
 """Minimum length of an access key id (IAM's CreateAccessKey).
 
-Also catches a truncated file, which would leave a secret of one letter.
+Also catches a truncated file, which might leave a secret of one character.
 """
 
 
 @dataclass(frozen=True)
 class AccessKeys:
-    """The platform's keys: `user` may call everything, `node` S3, logs and metrics."""
+    """The platform's keys: `user` may call everything, `node` only S3, logs and metrics."""
 
     user: AccessKey
     node: AccessKey
@@ -64,7 +64,7 @@ class AccessKeys:
 
 @dataclass(frozen=True)
 class _Claim:
-    """The sender that a request claims, with region, headers and date as in Signature Version 4."""
+    """The identity that a request claims, with region, headers and date (Signature Version 4)."""
 
     key_id: str
     signature: str
@@ -155,7 +155,7 @@ class Gate:
         return proof_of(self._secret, endpoint, nonce)
 
     def refusal(self, environ: dict[str, Any]) -> Response | None:
-        """Return the error response to a request that is not allowed, None if it is allowed."""
+        """Return the error response to a request that is not allowed, or None if it is allowed."""
         claim = _claim(environ)
         if claim is None:
             problem = "old signature" if _is_of_version_2(environ) else "no key"
@@ -190,7 +190,7 @@ class Gate:
 
 
 def _claim(environ: Mapping[str, Any]) -> _Claim | None:
-    """Return the claim of the Authorization header or, without one, of a presigned URL.
+    """Return the claim in the Authorization header or, if there is none, in a presigned URL.
 
     None if neither is complete.
     """
@@ -240,7 +240,7 @@ def _unix_seconds(date: str) -> float | None:
 def _is_of_version_2(environ: Mapping[str, Any]) -> bool:
     """Return True for Signature Version 2, boto3's default for links in the oldest regions.
 
-    It does not cover Host, so such a link would open the same key in another bucket.
+    The signature does not cover Host, so such a link would also open the same key in other buckets.
     """
     return str(environ.get("HTTP_AUTHORIZATION", "")).startswith("AWS ") or (
         "AWSAccessKeyId" in parse_qs(environ.get("QUERY_STRING", ""))
@@ -282,9 +282,9 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
 
 
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """Return True if a presigned URL reads an object, all that one may do.
+    """Return True if a presigned URL reads an object, the only call that it allows.
 
-    It signs neither the target header nor a body, both of which can name other calls.
+    Its signature covers neither the target header nor a body, and both can name other calls.
     """
     has_body = (
         environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ
@@ -310,7 +310,7 @@ def _is_for_nodes(environ: Mapping[str, Any], claim: _Claim) -> bool:
 def _is_for_s3_control(environ: Mapping[str, Any]) -> bool:
     """Return True for S3 Control, which has the account's settings and is signed like S3.
 
-    moto tells it from S3 by path or host.
+    moto distinguishes it from S3 by path or host.
     """
     host, _ = received_address(environ)
     path = str(environ.get("PATH_INFO", ""))

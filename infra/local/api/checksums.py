@@ -1,4 +1,4 @@
-"""Verifies the checksums and hashes of S3 request bodies, which moto does not.
+"""Verifies the checksums and hashes of S3 request bodies, unlike moto.
 
 A body that was corrupted or replaced in transit is never stored.
 """
@@ -74,7 +74,7 @@ def check_signed_hash(environ: dict[str, Any], body: bytes) -> None:
         InvalidArgument: If the header is neither a hash nor one of S3's keywords.
         XAmzContentSHA256Mismatch: If the hash differs.
         SignatureDoesNotMatch: If a chunk's signature differs.
-        IncompleteBody: If the body is not in chunks.
+        IncompleteBody: If a body declared as chunked is not valid aws-chunked encoding.
     """
     signed = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
     if signed in _UNSIGNED_FORMS:
@@ -187,7 +187,7 @@ def _decode_chunks(encoded: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _chunks(encoded: bytes) -> tuple[list[tuple[bytes, bytes]], dict[str, str]]:
-    """Return (parameters, chunk) of each chunk, the empty last one included, and the trailer.
+    """Return (parameters, chunk) of each chunk, including the empty last one, and the trailer.
 
     Raises:
         IncompleteBody: If the encoding is invalid.
@@ -220,7 +220,7 @@ def _checksums_in(environ: dict[str, Any], trailer: dict[str, str]) -> dict[str,
     """Return the checksums in a trailer by algorithm.
 
     Raises:
-        MalformedTrailerError: If an announced one is missing.
+        MalformedTrailerError: If an announced checksum is missing.
     """
     announced = environ.get("HTTP_X_AMZ_TRAILER", "").lower().replace(" ", "").split(",")
     if any(name not in trailer for name in announced if name.startswith(_TRAILING)):

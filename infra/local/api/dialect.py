@@ -1,8 +1,8 @@
-"""A request's protocol, and errors worded and wrapped as the called service would.
+"""Determines a request's protocol, and words and wraps errors as the called service would.
 
-A client parses responses by its service's protocol, so an error in another protocol is an
-unreadable response. botocore's models name each service's protocol; a request names its operation
-by target, action or path.
+A client parses responses by its service's protocol, so it cannot read an error in a different one.
+botocore's models name each service's protocol; a request names its operation by target, action or
+path.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def request_id(environ: dict[str, Any]) -> str:
 
 
 def protocol_of(environ: Mapping[str, Any], service: str | None = None) -> str:
-    """Return json, rest-json, cbor, query, ec2, rest-xml or s3.
+    """Return the protocol: json, rest-json, cbor, query, ec2, rest-xml or s3.
 
-    s3 is separate because it wraps errors unlike other rest-xml services.
+    s3 is separate because it wraps errors differently from other rest-xml services.
 
     Args:
         environ: The request's WSGI environ.
@@ -101,7 +101,7 @@ def _speaks_xml(signing_name: str) -> bool:
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
     except UnknownServiceError:
-        # Signs by another name than its model's; all such services use paths and JSON.
+        # Signs with a name other than its model's; all such services use paths and JSON.
         return False
 
 
@@ -154,12 +154,12 @@ def internal_error(environ: dict[str, Any]) -> Response:
 
 
 def repaired_error(environ: dict[str, Any], http_status: int, body: bytes) -> Response | None:
-    """Return a replacement for a moto error that is an HTML page or empty; None if it needs none.
+    """Return a replacement for a moto error that is an HTML page or empty, or None for any other.
 
     moto sends such errors for unknown paths or methods and for bare exceptions.
     """
     if environ.get("REQUEST_METHOD") == "HEAD":
-        return None  # has no body at all
+        return None  # a response to HEAD has no body
     protocol = protocol_of(environ)
     text = body.strip()
     is_page = text[:14].lower().startswith((b"<!doctype html", b"<html"))
@@ -179,7 +179,7 @@ def content_type_of(environ: Mapping[str, Any]) -> str:
 
 
 def operation_name(environ: dict[str, Any]) -> str:
-    """Return `service.Operation` as far as the request names it, else service, method and path."""
+    """Return `service.Operation` if the request names both, else service, method and path."""
     if found := CBOR_PATH.match(str(environ.get("PATH_INFO", ""))):
         return f"{found['target']}.{found['action']}"
     if target := environ.get("HTTP_X_AMZ_TARGET"):

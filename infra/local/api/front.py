@@ -51,7 +51,10 @@ _NONCE = re.compile(r"nonce=(?P<nonce>[0-9a-f]{32,128})")
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 Observer = Callable[[Mapping[str, Any]], None]
-"""Called with the WSGI environ of each request that moto handled without error; raises NotSaved."""
+"""Called with the WSGI environ of each request that moto handled without error.
+
+May raise NotSaved.
+"""
 _INSUFFICIENT_STORAGE = 507
 
 
@@ -73,8 +76,8 @@ class Front:
             status: Returns the platform's status.
             gate: Authenticates requests.
             faults: Faults to inject into users' calls, never into the platform's own.
-            is_simulated: Refuse lookups that a simulation cannot answer: see
-            `nodesweep.infra.local.simulation.unknowable`.
+            is_simulated: Refuse lookups that a simulation cannot answer; see
+                `nodesweep.infra.local.simulation.unknowable`.
         """
         self._moto = moto
         self._status = status
@@ -112,7 +115,7 @@ class Front:
         return answer(environ, start_response)
 
     def _own_response(self, environ: dict[str, Any]) -> Response | None:
-        """Return the response of one of the platform's own services, None for moto's requests."""
+        """Return the response of one of the platform's own services, or None for calls to moto."""
         if environ.get("PATH_INFO") == STATUS_PATH:
             status = self._status()
             if nonce := _NONCE.fullmatch(environ.get("QUERY_STRING", "")):
@@ -161,9 +164,8 @@ class Front:
 
         Raises:
             NotSaved: If they cannot be saved.
-            ApiError: If the body fails its checksum, XML is malformed or does not fit the
-                operation, or a
-            number in the query is invalid.
+            ApiError: If the body fails its checksum, its XML is malformed or does not fit the
+                operation, or a number in the query is invalid.
         """
         scope = credential_scope(environ)
         if unmodelled_s3_operation(environ, scope):
@@ -175,13 +177,13 @@ class Front:
 
         def hold_back(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             answers.append((status, headers, exc_info))
-            return lambda chunk: None  # moto returns its body, it never writes it
+            return lambda chunk: None  # moto returns its body and never writes it
 
         is_put = environ.get("REQUEST_METHOD") == "PUT"
         is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ
         if is_put and ("CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ):
-            # Read the body before taking the lock, so that a slow client blocks nobody. And at
-            # once: moto reads 64 KiB at a time, which takes as long as everything else for a large
+            # Read the body before taking the lock, so that a slow client blocks nobody, and in one
+            # go: moto reads 64 KiB at a time, which takes as long as everything else for a large
             # object.
             check_body(environ, read_body(environ))
         if scope is not None and scope.service == "s3":
@@ -256,7 +258,7 @@ def _typed(headers: list[tuple[str, str]], content_type: str) -> list[tuple[str,
 
 
 def _with_request_id(start_response: StartResponse, identity: str) -> StartResponse:
-    """Add the request id to every response, as AWS does; moto leaves it out of some."""
+    """Return a start_response that adds the request id, as AWS does; moto omits it from some."""
 
     def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
         if not any(name.lower() == "x-amzn-requestid" for name, _ in headers):

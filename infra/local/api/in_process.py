@@ -67,7 +67,7 @@ def is_own_call(environ: Mapping[str, Any]) -> bool:
 
 
 def _send(application: WSGIApplication, request: Any, **_: Any) -> AWSResponse:
-    """Answer botocore's request from the application.
+    """Answer botocore's request with the application's response.
 
     Returning a response keeps botocore off the network.
     """

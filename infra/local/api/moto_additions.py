@@ -1,6 +1,6 @@
-"""Operations and checks that moto lacks and clients of training jobs need, added to moto's classes.
+"""Operations and checks that moto lacks but clients of training jobs need, added to its classes.
 
-- iam: SimulatePrincipalPolicy, by which the SageMaker SDK checks a role;
+- iam: SimulatePrincipalPolicy, with which the SageMaker SDK checks a role;
 - logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
   and for GetQueryResults of a missing query;
 - sagemaker: errors for tags of missing resources and for missing experiments;
@@ -45,7 +45,7 @@ class Addition:
     """An operation to add to one of moto's response classes."""
 
     service: str
-    """botocore's name of the service."""
+    """botocore's name for the service."""
     operation: str
     responses: Any
     answer: Callable[[Any], Any]
@@ -155,7 +155,7 @@ def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[
         except ApiError as error:
             if error.code != "ValidationException":
                 raise
-            raise InvalidParameterException(error.message) from error  # the code of CloudWatch Logs
+            raise InvalidParameterException(error.message) from error  # CloudWatch Logs' code
         identifier = request.get("logGroupIdentifier")
         if (identifier is None) == (request.get("logGroupName") is None):
             raise InvalidParameterException(_BOTH_OR_NONE)

@@ -1,6 +1,6 @@
 """moto's server application as the platform configures it.
 
-moto_additions adds to its services, moto_listing replaces its bucket listings.
+moto_additions adds to its services, and moto_listing replaces its bucket listings.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ list_by_page()
 
 @functools.cache
 def _moto_modules() -> frozenset[str]:
-    """Cache moto's list of modules.
+    """Return moto's list of modules, cached.
 
     moto scans its 180 folders for every request, which took an eighth of a sweep's time.
     """
@@ -60,7 +60,7 @@ backends.list_of_moto_modules = _moto_modules
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """Return moto's services in this account; NotImplementedError for services that moto lacks.
+    """Return moto's services in this account; one that moto lacks raises NotImplementedError.
 
     Their state is global to the process.
     """
@@ -191,7 +191,7 @@ def issued_key(account_id: str, key_id: str) -> AccessKey | None:
 
 
 def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:
-    """Set a restored object's age.
+    """Set the modification time of a restored object.
 
     S3's API cannot set it, and data freshness expectations read it.
     """

@@ -2,7 +2,8 @@
 
 moto's ListObjectsV2 sorts the whole bucket for each page of 1,000 keys, and ListObjectVersions
 copies it, so a bucket of 100,000 objects takes minutes; here a bucket keeps its keys sorted and a
-page visits only its own. Unlike moto, a page begins with the first key after KeyMarker, as on AWS.
+page visits only its own. As on AWS but not in moto, a page begins with the first key after
+KeyMarker.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
 def _versions(
     store: SortedKeyStore, prefix: str, key_marker: str, version_id_marker: str | None
 ) -> Iterator[Any]:
-    """Yield versions and delete markers from the markers on, newest first within each key."""
+    """Yield versions and delete markers after the markers, newest first within each key."""
     is_included = key_marker < prefix or bool(version_id_marker)
     for name in store.names(max(key_marker, prefix), is_included):
         if not name.startswith(prefix):

@@ -31,13 +31,13 @@ _POSTED_TO_OBJECTS = frozenset({"uploads", "uploadId", "restore"})
 _CLOSED = frozenset({"SelectObjectContent"})
 """Operations of S3 that AWS closed to new customers (S3 Select, July 2024).
 
-moto fails inside at SQL that it can't parse.
+moto fails with an internal error on SQL that it can't parse.
 """
 
 
 @functools.cache
 def operations_of_moto(service: str) -> frozenset[str]:
-    """Return the operations that moto implements, by botocore's name of the service.
+    """Return the operations that moto implements, by botocore's name for the service.
 
     Empty for a service that moto does not have.
     """

@@ -14,7 +14,7 @@ ALLOWED, EXPLICIT_DENY, IMPLICIT_DENY = "allowed", "explicitDeny", "implicitDeny
 
 
 def decision(policies: Sequence[Mapping[str, Any]], action: str, resource: str) -> str:
-    """Return IAM's decision on an action on a resource under all documents.
+    """Return IAM's decision on an action on a resource under all policies together.
 
     Args:
         policies: The policy documents.

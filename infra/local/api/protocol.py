@@ -63,7 +63,7 @@ class CredentialScope:
 
 
 def authorization(environ: Mapping[str, Any]) -> re.Match[str] | None:
-    """Match a Signature Version 4 header; None if it is missing or of any other form.
+    """Match a Signature Version 4 header; return None if it is missing or has any other form.
 
     The whole header must match: moto reads the scope from a fixed position, so extra text could
     name another service.
@@ -81,7 +81,7 @@ def credential_scope(environ: Mapping[str, Any]) -> CredentialScope | None:
 
 
 def use_known_region(environ: dict[str, Any]) -> None:
-    """Replace an old region name in the credential scope, as s3cmd sends, by its current one.
+    """Replace an old region name in the credential scope (as from s3cmd) with the current one.
 
     Call it after the signature has been verified.
     """
@@ -107,7 +107,7 @@ class JsonService:
     check: Callable[[str, dict[str, Any]], None]
     """(action, request): raises ApiError if the request violates the service's model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
-    """False passes an action on to moto: for tag actions, which serve many kinds of resource."""
+    """Returns False to pass an action on to moto: tag actions serve many kinds of resource."""
     paths: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(HTTP method, path) -> action, for a service called by path (rest-json) instead of target."""
 
@@ -141,7 +141,7 @@ def decode_request(body: bytes) -> dict[str, Any]:
     """Parse a request's JSON object; an empty body is an empty request, as on AWS.
 
     Raises:
-        ApiError: SerializationException, if it is not a JSON object or is nested too deeply.
+        ApiError: If it is not a JSON object or is nested too deeply (SerializationException).
     """
     if not body:
         return {}

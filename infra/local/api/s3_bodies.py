@@ -1,7 +1,7 @@
 """Validates the XML bodies of S3 operations against botocore's models before moto reads them.
 
-moto expects certain elements in certain places: given another shape, it fails halfway or stores a
-value that breaks every later call. It gets the body rewritten as botocore would send it, without
+moto expects certain elements in certain places: given a different shape, it fails halfway or stores
+a value that breaks every later call. So the body is rewritten as botocore would send it, without
 other namespaces, prefixes, comments and attributes.
 """
 
@@ -43,8 +43,8 @@ _ALSO_REQUIRED: Mapping[str, frozenset[str]] = {
 }
 """Shape -> members that S3 requires per its API reference, but the model does not."""
 _HAVE_ONE = frozenset({"ServerSideEncryptionRules", "OwnershipControlsRules"})
-"""Lists of which S3 accepts one item."""
-_MAY_BE_EMPTY = frozenset({"Value"})  # of a tag; every other required text must not be empty
+"""Lists of which S3 accepts only one item."""
+_MAY_BE_EMPTY = frozenset({"Value"})  # a tag's; no other required string may be empty
 _ANSWERED_OTHERWISE = frozenset({"BucketLocationConstraint", "Event", "Type"})
 """Enums for which S3 has specific errors, which moto returns."""
 _MAY_HAVE_NO_BODY = frozenset({"CreateBucket", "PutBucketAcl", "PutObjectAcl"})
@@ -54,7 +54,7 @@ _BY_UPLOAD = ("POST", True, "uploadId")
 
 
 def use_modelled_xml(environ: dict[str, Any]) -> None:
-    """Rewrite the body of an S3 operation as its model has it; the body must be well-formed.
+    """Rewrite the body of an S3 operation in its model's form; the body must be well-formed.
 
     Raises:
         MalformedXML: If the body does not fit the model.
@@ -79,7 +79,7 @@ def use_modelled_xml(environ: dict[str, Any]) -> None:
 
 
 def _operations_asked(environ: Mapping[str, Any]) -> dict[str, OperationModel]:
-    """Return query key -> the XML-reading operation it selects, for a request."""
+    """Return the XML-reading operations that a request selects, by query key."""
     method = str(environ.get("REQUEST_METHOD"))
     bucket, _, key = str(environ.get("PATH_INFO", "")).lstrip("/").partition("/")
     query = str(environ.get("QUERY_STRING", ""))
@@ -98,7 +98,7 @@ def _operations_asked(environ: Mapping[str, Any]) -> dict[str, OperationModel]:
 
 @functools.cache
 def _readers() -> dict[tuple[str, bool, str], OperationModel]:
-    """Return (HTTP method, is on an object, query key) -> XML-reading operation that moto has."""
+    """Return moto's XML-reading operations by (HTTP method, is on an object, query key)."""
     model = service_model("s3")
     found = {("PUT", False, ""): model.operation_model("CreateBucket")}
     for name in sorted(operations_of_moto("s3")):
@@ -132,7 +132,7 @@ def _root(operation: OperationModel, element: ElementTree.Element) -> Iterator[b
 def _written(
     shape: Shape, element: ElementTree.Element, name: str, attributes: str = ""
 ) -> Iterator[bytes]:
-    """Serialize an element as the model has it.
+    """Serialize an element in the model's form.
 
     Raises:
         MalformedXML: If it does not fit.

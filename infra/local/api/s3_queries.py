@@ -46,7 +46,7 @@ _KEPT_ENDS = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--table-s3")
 
 
 def check_bucket_name(environ: Mapping[str, Any], scope: CredentialScope | None) -> None:
-    """Check the bucket name of a CreateBucket.
+    """Check the bucket name of a CreateBucket request.
 
     Raises:
         InvalidBucketName: If S3 does not allow the name.
@@ -65,8 +65,7 @@ def check_xml(environ: Mapping[str, Any], body: bytes) -> None:
 
     Raises:
         MalformedXML: If the body is not well-formed, has a document type (no service accepts one)
-            or
-        is nested too deeply.
+            or is nested too deeply.
     """
     if not body or not _is_xml(environ):
         return

@@ -123,7 +123,7 @@ class RequestValidator:
 
 
 def raise_violations(violations: Iterator[str] | Sequence[str]) -> None:
-    """Raise one ValidationException for all violations, worded as on AWS; do nothing for none."""
+    """Raise one ValidationException for all violations, if there are any, worded as on AWS."""
     found = list(violations)
     if found:
         count = f"{len(found)} validation error{'s' if len(found) > 1 else ''} detected"

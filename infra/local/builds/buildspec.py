@@ -24,7 +24,7 @@ class BuildspecError(Exception):
 class Phase:
     """One phase's commands.
 
-    If it `aborts`, its failure ends the build at once, even before post_build.
+    If it `aborts`, its failure ends the build at once, and even post_build is skipped.
     """
 
     commands: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Buildspec:
-    """All phases by name, omitted ones included, and env.variables."""
+    """All phases by name, including omitted ones, and env.variables."""
 
     phases: Mapping[str, Phase]
     variables: Mapping[str, str] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Connects moto's ECR to a real registry.
 
-ECR's addresses can be pushed to, and pushed images are registered.
+Images can be pushed to ECR's addresses and are then registered in ECR.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EcrRegistry:
         self._clients = clients
 
     def refusal(self, repository: str, tag: str, digest: str) -> str | None:
-        """Return ECR's error message if an immutable tag names another image already, else None."""
+        """Return ECR's error message if an immutable tag names a different image, else None."""
         ecr = self._ecr(repository)
         try:
             mutability = ecr.describe_repositories(repositoryNames=[repository])["repositories"][0][
@@ -69,7 +69,7 @@ class EcrRegistry:
         )
 
     def pushed(self, repository: str, tag: str, digest: str) -> None:
-        """Register a pushed image; a missing repository is created, with immutable tags."""
+        """Register a pushed image, creating a missing repository with immutable tags."""
         ecr = self._ecr(repository)
         ensure_repository(ecr, repository)
         try:

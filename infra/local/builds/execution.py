@@ -1,4 +1,4 @@
-"""Runs one build through CodeBuild's phases; the image store builds, ECR gets the result."""
+"""Runs one build through CodeBuild's phases; the image store builds, and ECR gets the result."""
 
 from __future__ import annotations
 
@@ -183,10 +183,10 @@ class BuildExecution:
             raise PhaseFailure("BUILD_TIMED_OUT", f"Build has timed out. ({error})") from error
 
     def _read_buildspec(self, context: Path) -> Buildspec:
-        """Return the buildspec of the request or the project, or the named file in the source.
+        """Return the buildspec that the request or the project contains or names as a source file.
 
-        The default file is buildspec.yml. Without any of these, the project is taken for the one of
-        infra/aws, whose buildspec is infra/image/buildspec.yml.
+        The default file is buildspec.yml. Without any of these, the project is assumed to be that
+        of infra/aws, whose buildspec is infra/image/buildspec.yml.
         """
         given = self._build.buildspec or "buildspec.yml"
         if self._build.buildspec is None and not (context / given).is_file():
@@ -202,7 +202,7 @@ class BuildExecution:
             raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
     def _prepare_repository(self) -> tuple[str, str]:
-        """Return (repository, tag), after checks that would otherwise fail the push."""
+        """Check or create the repository to push to, and return (repository, tag)."""
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)
         if repository is None:
@@ -271,7 +271,7 @@ class BuildExecution:
             raise PhaseFailure("COMMAND_EXECUTION_ERROR", str(error)) from error
         self._log(f"{repository}:{tag}: digest: {image.digest}")
 
-    # -- changes of the record ---------------------------------------------------------------------
+    # -- changes to the record ---------------------------------------------------------------------
 
     def _enter(self, phase: str) -> None:
         if self._stop.is_set():

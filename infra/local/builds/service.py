@@ -1,4 +1,4 @@
-"""CodeBuild's build actions, over builds that run one at a time.
+"""CodeBuild's build actions, for builds that run one at a time.
 
 StartBuild, BatchGetBuilds, ListBuilds, ListBuildsForProject and StopBuild.
 """
@@ -160,7 +160,7 @@ class Builds:
 
     @staticmethod
     def _page(builds: list[Build], request: dict[str, Any]) -> dict[str, Any]:
-        """Sort by start time and number; the token is the last id of the previous page."""
+        """Return a page of ids, sorted by start time and number; the token is its last id."""
         newest_first = request.get("sortOrder", "DESCENDING") == "DESCENDING"
         ids = [
             build.id
@@ -255,7 +255,7 @@ class Builds:
         """Save a build that a call starts.
 
         Raises:
-            NotSaved: If it cannot be saved; the build does not exist then.
+            NotSaved: If it cannot be saved; the build then does not exist.
         """
         try:
             self._store.save(build.region, build.uuid, record=asdict(build))
@@ -269,7 +269,7 @@ def _merged_variables(
 ) -> list[dict[str, str]]:
     """Merge the override into the project's variables by name.
 
-    Only plaintext ones: the platform has no secret store.
+    Only plaintext variables are allowed, since the platform has no secret store.
     """
     merged = {item["name"]: {"type": "PLAINTEXT", **item} for item in [*project, *override]}
     for item in merged.values():
@@ -285,7 +285,7 @@ def _readable_build(record: Mapping[str, Any]) -> Build:
     """Return the build of a record.
 
     Raises:
-        TypeError: Or the like, if the record cannot be described.
+        TypeError: If the record cannot be described; or a similar error, such as KeyError.
     """
     build = Build(**record)
     build.describe()

@@ -24,7 +24,7 @@ _NOT_FOUND = "neither podman nor docker is on PATH"
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
     """Return ("container" or "process", reason).
 
-    The engine that the state folder was used with, else containers if a probe shows that they run.
+    That is the state folder's previous engine, else containers if a probe shows that they run.
 
     Raises:
         ServerStartError: If the folder's engine cannot be read.
@@ -69,7 +69,7 @@ def make_container_engine(
 
 
 def main() -> int:
-    """Return the exit code: 0 if containers run here."""
+    """Report whether containers run here, and return the exit code: 0 if they do."""
     with tempfile.TemporaryDirectory(prefix="nodesweep-probe-") as folder:
         engine, reason = choose_engine(Path(folder))
     print(reason)

@@ -1,8 +1,6 @@
 """Errors of the engine itself, as opposed to a job's.
 
-EngineError ├── ImageNotFoundError    the job's image is not in the store ├── StateInUseError
-another live engine uses the same state folder └── SupervisorError       the nodes' supervisor did
-not start, or its processes survive SIGKILL
+ImageNotFoundError, StateInUseError and SupervisorError derive from EngineError.
 """
 
 from __future__ import annotations

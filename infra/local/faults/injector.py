@@ -18,7 +18,7 @@ from nodesweep.infra.local.faults.rules import ApiRule, JobRule, TrainingRule
 from nodesweep.infra.local.settings import SettingsError
 
 ENVIRONMENT_VARIABLE = "NODESWEEP_FAULTS"
-"""In a job's Environment: a JSON list of job rules for this job."""
+"""Variable in a job's Environment that contains a JSON list of job rules for this job."""
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
@@ -54,7 +54,7 @@ class FaultInjector:
         """Count the call for every rule that applies to it.
 
         Raises:
-            ApiError: The error of the first rule that is due.
+            ApiError: If a rule is due; the error is that of the first such rule.
         """
         job_name = str(request.get("TrainingJobName") or request.get("ProcessingJobName") or "")
         with self._lock:

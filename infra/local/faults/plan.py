@@ -1,6 +1,6 @@
 """A fault plan: a list of rules, read from YAML or JSON and validated.
 
-Job rules apply to jobs by name pattern, API rules to calls of an operation by their number. Nothing
+Job rules apply to jobs by name pattern, API rules to calls of an operation by call number. Nothing
 is random: the same plan, jobs and calls give the same faults.
 """
 
@@ -76,7 +76,7 @@ def check_rules(entries: Sequence[Any], where: str) -> list[Rule]:
     """Parse rules from a file or a variable.
 
     Raises:
-        SettingsError: If some are invalid; the message names every one.
+        SettingsError: If any are invalid; the message names each of them.
     """
     rules: list[Rule] = []
     any_rule = _any_of(RULES)
@@ -107,7 +107,7 @@ def kinds() -> list[str]:
 def _describe(item: Any) -> str:
     """Format one pydantic error as ".member: message, got value".
 
-    The first part of its location is the kind of fault.
+    The first part of its location, the kind of fault, is omitted.
     """
     member = "".join(
         f".{part}" if isinstance(part, str) else f"[{part}]" for part in item["loc"][1:]

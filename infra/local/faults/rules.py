@@ -33,7 +33,7 @@ class Rule(BaseModel):
 class ApiRule(Rule, ABC):
     """Fails calls of one operation.
 
-    `calls` counts the calls of the rule's operation (and jobs) since the start.
+    `calls` refers to calls of the rule's operation (for its jobs), counted from the server's start.
     """
 
     service: Literal["sagemaker", "codebuild", "ecr", "logs"] = Field(
@@ -63,7 +63,7 @@ class ApiRule(Rule, ABC):
 
     @abstractmethod
     def error(self) -> ApiError:
-        """Return the error for such a call."""
+        """Return the error that a matching call gets."""
 
 
 class ThrottleRule(ApiRule):
@@ -108,7 +108,7 @@ class JobRule(Rule):
 
     @property
     def capacity_error(self) -> str | None:
-        """FailureReason of a job that gets no capacity after that; None if it continues."""
+        """FailureReason of a job that gets no capacity after waiting; None if it continues."""
         return None
 
 
@@ -174,7 +174,7 @@ class TrainingRule(JobRule, ABC):
 
     @property
     def killed_host(self) -> str | None:
-        """The node whose processes it kills; None if it takes all instances away."""
+        """The node whose processes the rule kills; None if it takes away all instances."""
         return None
 
     def concerns(self, job: Job) -> bool:
@@ -183,9 +183,9 @@ class TrainingRule(JobRule, ABC):
 
     @abstractmethod
     def ending(self) -> Ending:
-        """Return how it ends a segment of a job.
+        """Return the ending of a segment of a job that the rule strikes.
 
-        If it kills a running node, the engine detects the consequences itself.
+        If the rule kills a running node, the engine detects the consequences itself.
         """
 
 

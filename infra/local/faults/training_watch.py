@@ -17,7 +17,7 @@ from nodesweep.infra.local.periodic import PeriodicThread
 _TICK_SECONDS = 0.02
 
 TimesStruck = Counter[int]
-"""Strikes of each of a job's rules, by its index, over all segments."""
+"""Number of strikes of each of a job's rules, by the rule's index, over all segments."""
 
 
 class TrainingWatch:

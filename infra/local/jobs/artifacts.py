@@ -51,7 +51,7 @@ def upload_output(s3: Any, nodes: Sequence[Node], output_prefix: str, scratch: P
 
 
 def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
-    """Return name in the folder -> the first node that has that file."""
+    """Return a mapping from name in the folder to the first node that has that file."""
     files: dict[str, Node] = {}
     for node in nodes:
         for name in file_names(node.opt_ml, folder):

@@ -37,7 +37,7 @@ class Runner(Protocol[J_contra]):
         """Run the job to its end in the calling thread."""
 
     def clean_up(self, job: J_contra) -> None:
-        """Remove what a job of a killed server left."""
+        """Remove the leftovers of a job whose server was killed."""
 
 
 class JobManager(ABC, Generic[J]):
@@ -66,7 +66,7 @@ class JobManager(ABC, Generic[J]):
             store: Stores their records.
             quotas: Instances by quota name or instance type.
             faults: Faults to inject.
-            clock: Unix seconds.
+            clock: Returns Unix seconds.
             room: Capacity shared by jobs of all kinds; None runs one job of this kind at a time.
         """
         self._runner = runner
@@ -92,15 +92,15 @@ class JobManager(ABC, Generic[J]):
         """Return the job of a record that `to_record` returned.
 
         Raises:
-            TypeError: If the record is of another version.
+            TypeError: If the record is from a different version.
             KeyError: Likewise.
         """
 
     def _release(self) -> None:
-        """Release what ended jobs keep; called under the lock, at the start and at the end."""
+        """Release the resources that ended jobs keep; called under the lock, at start and end."""
 
     def _retained_resource(self, job: J) -> str | None:
-        """Return what an ended job still keeps, which prevents its deletion, or None."""
+        """Return a phrase for what prevents an ended job's deletion ("retains …"), or None."""
         return None
 
     def start(self) -> None:
@@ -118,20 +118,20 @@ class JobManager(ABC, Generic[J]):
         """Return the job of a record.
 
         Raises:
-            TypeError: Or the like, if it cannot be described.
+            TypeError: If it cannot be described; other exceptions mean the same.
         """
         job = self._read(record)
         job.describe(self._clock())
         return job
 
     def delete(self, region: str, name: str) -> None:
-        """Delete a job that has ended and keeps nothing.
+        """Delete a job that has ended and keeps no resources.
 
         A job that has just ended is deleted once its worker has cleaned up, since a new job of the
         same name uses the same folders.
 
         Raises:
-            ResourceInUse: If the job is in progress or keeps something.
+            ResourceInUse: If the job is in progress or keeps a resource.
         """
         with self._changed:
             if self._find(region, name).is_over():
@@ -224,9 +224,9 @@ class JobManager(ABC, Generic[J]):
             self._changed.notify_all()
 
     def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
-        """Stop every job and wait until none runs.
+        """Stop every job and wait until none is running.
 
-        A job that outlives the deadline is failed at the next start.
+        A job that outlives the deadline is marked as failed at the next start.
         """
         self.request_stop_of_all()
         deadline = time.monotonic() + deadline_seconds
@@ -262,7 +262,7 @@ class JobManager(ABC, Generic[J]):
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:
-        """Return the next job that may start; None if the platform closes and none is queued."""
+        """Return the next job that may start; None if the platform is closing with none queued."""
         with self._changed:
             while (waiting := self._queue.take_ready(self._clock())) is None:
                 if self._closing and not self._queue:
@@ -271,7 +271,7 @@ class JobManager(ABC, Generic[J]):
             return waiting
 
     def _end_overdue(self) -> None:
-        """End the jobs that wait in vain, even while others run."""
+        """End overdue jobs, even while others run."""
         with self._changed:
             while not self._closing:
                 now = self._clock()
@@ -349,7 +349,7 @@ class JobManager(ABC, Generic[J]):
         return sum(job.instance_count for job in jobs if not job.is_over())
 
     def _fail_interrupted(self, job: J) -> None:
-        """Fail a job whose server died; its last recorded change counts as its end."""
+        """Fail a job whose server died; its last recorded change ends its billable time."""
         job.end_segment(job.last_modified_time)
         reason = "InternalServerError: the local platform stopped while the job was in progress"
         job.end(Ending("Failed", reason), self._clock())
@@ -364,8 +364,7 @@ class JobManager(ABC, Generic[J]):
 
         Raises:
             NotSaved: If that fails. The call that changed the job fails, but the change holds and
-                the next
-            save writes it.
+                the next save writes it.
         """
         self._store.save(*job_key(job.region, job.name), record=job.to_record())
 
@@ -373,7 +372,7 @@ class JobManager(ABC, Generic[J]):
         """Save a new job.
 
         Raises:
-            NotSaved: If that fails; the job does not exist then.
+            NotSaved: If that fails; then the job does not exist.
         """
         try:
             self._save(job)

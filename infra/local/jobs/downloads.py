@@ -1,4 +1,4 @@
-"""Downloads S3 objects into the nodes' folders: which object goes to which node, by which name."""
+"""Downloads S3 objects into the nodes' folders: which object goes where, under which name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Download:
     """An S3 source and the nodes' folder that it goes to."""
 
     source: Mapping[str, Any]
-    """S3Uri, S3DataType and S3DataDistributionType, as in requests of all kinds of job."""
+    """S3Uri, S3DataType and S3DataDistributionType, as in requests for jobs of all kinds."""
     folder: str
     """Target folder, a path below /opt/ml."""
 
@@ -82,7 +82,7 @@ def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
     """Check that the downloads are possible, without downloading.
 
     Raises:
-        DataDownloadError: If one is not.
+        DataDownloadError: If one is not possible.
     """
     for each in downloads:
         _found(s3, each.source)
@@ -93,7 +93,7 @@ def _shares(
 ) -> Iterator[tuple[FolderObject, list[Node]]]:
     """Yield each object with the nodes that get it.
 
-    All nodes, or with ShardedByS3Key one, round-robin by sorted key.
+    These are all nodes or, with ShardedByS3Key, one node, round-robin by sorted key.
     """
     objects = _found(s3, source)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
@@ -112,7 +112,7 @@ def _found(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
 
 
 def _refuse_collisions(objects: Sequence[FolderObject]) -> None:
-    """Refuse keys that would be the same file, such as "data//a" and "data/a"."""
+    """Refuse keys that would map to the same file, such as "data//a" and "data/a"."""
     taken: dict[PurePosixPath, S3Location] = {}
     for item in objects:
         other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
@@ -193,7 +193,7 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileExistsError:
         raise
-    except OSError:  # another file system, or one without hard links
+    except OSError:  # a different file system, or one without hard links
         shutil.copyfile(source, target)
 
 

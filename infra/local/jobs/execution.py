@@ -84,18 +84,18 @@ class JobExecution(ABC, Generic[J]):
 
     @abstractmethod
     def _run_in_turn(self) -> Ending:
-        """Run one segment; the machine is held for it."""
+        """Run one segment, for which the caller holds the machine."""
 
     def _has_next_segment(self, ending: Ending) -> bool:
         """Return True if another segment follows, and prepare the job for it."""
         return False
 
     def _wait_limit(self, now: float) -> tuple[float, Ending]:
-        """Return when the simulated instance startup takes too long, and how the job then ends."""
+        """Return the deadline of the simulated instance startup, and the ending if it is missed."""
         return self._job.longest_wait(now)
 
     def _note_wait(self) -> None:
-        """Handle that another platform's job holds the machine."""
+        """Handle a wait because another platform's job holds the machine."""
 
     def run(self) -> None:
         try:
@@ -130,7 +130,7 @@ class JobExecution(ABC, Generic[J]):
         """Wait for the simulated startup of instances.
 
         Raises:
-            WaitEnded: If stopped, or if the wait takes too long.
+            WaitEnded: If the job is stopped, or if the wait takes too long.
         """
         now = self._clock()
         deadline, ending = self._wait_limit(now)
@@ -181,7 +181,7 @@ class JobExecution(ABC, Generic[J]):
         left_seconds: float,
         on_line: Callable[[str, int], None] = lambda line, unix_milliseconds: None,
     ) -> RunResult:
-        """Run the nodes to their end, with their logs, metrics and injected faults."""
+        """Run the nodes until they end, with logs, metrics and injected faults."""
         spec = self._job.spec()
         metrics = NodeMetrics(
             self._cloudwatch, self.group, self._job.name, lambda: self._engine.usage(spec)
@@ -201,7 +201,7 @@ class JobExecution(ABC, Generic[J]):
             self._ran_seconds += time.monotonic() - began
             metrics.put_attainment(self._attainment(nodes, result))
         if kept := self._services.kept_metrics:
-            # now: within the job's training time
+            # the current time is within the job's training time
             means, now = metrics.means(), self._clock()
             kept.keep(self._job.region, self.group, self._job.name, means, now)
         return result
@@ -209,7 +209,7 @@ class JobExecution(ABC, Generic[J]):
     def _attainment(self, nodes: Sequence[Node], result: RunResult) -> Mapping[str, NodeAttainment]:
         return result.attainment
 
-    # -- changes of the record ---------------------------------------------------------------------
+    # -- changes to the record ---------------------------------------------------------------------
 
     def _end_instances(self) -> None:
         now = self._clock()

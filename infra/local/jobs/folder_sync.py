@@ -70,7 +70,7 @@ def below_opt_ml(local_path: str) -> str:
 
 
 class FolderSync:
-    """Syncs the folders of one segment's nodes: `restore` first, then enter while they run.
+    """Syncs the folders of one segment's nodes: call `restore` first, then enter it while they run.
 
     On exit, when the nodes have ended, it copies what has changed once more.
     """
@@ -89,7 +89,7 @@ class FolderSync:
         self._passes = PeriodicThread("folder-sync", self._upload_changes, repeat(interval_seconds))
 
     def restore(self) -> None:
-        """Create the folders, and fill those of checkpoints from S3.
+        """Create the folders, and fill the checkpoint folders from S3.
 
         Raises:
             RestoreError: If a download fails or a bucket does not exist.
@@ -135,7 +135,7 @@ class FolderSync:
                     logger.warning("%s could not be copied to %s: %s", path, folder.target, error)
 
     def _files(self, folder: SyncedFolder) -> dict[str, Node]:
-        """Return name below the folder -> the first node that has that file."""
+        """Return a mapping from path below the folder to the first node that has that file."""
         found: dict[str, Node] = {}
         for node in self._nodes:
             for name in file_names(node.opt_ml, folder.path):
@@ -159,7 +159,7 @@ class FolderSync:
             ) from error
 
     def _find_bucket(self, folder: SyncedFolder) -> None:
-        """Check that the bucket exists, or the nodes' files would be lost."""
+        """Check that the bucket exists; otherwise, the nodes' files would be lost."""
         try:
             self._s3.head_bucket(Bucket=folder.target.bucket)
         except ClientError as error:

@@ -76,7 +76,7 @@ class NodeMetricsStore:
     def restore(
         self, clients: ClientFactory, put: Callable[[Any, str, Sequence[dict[str, Any]]], None]
     ) -> None:
-        """Put all of them into CloudWatch at their times, by put(client, namespace, data)."""
+        """Put all metrics into CloudWatch with their times, by put(client, namespace, data)."""
         data: defaultdict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         for region, namespace, of_segment in self._store.load_all(_readable):
             data[region, namespace] += of_segment
@@ -88,7 +88,7 @@ def _readable(record: Mapping[str, Any]) -> tuple[str, str, list[dict[str, Any]]
     """Return region, namespace and data of a record.
 
     Raises:
-        KeyError: Or the like, if the record has another shape.
+        KeyError: If the record has a different shape; other exceptions mean the same.
     """
     return str(record["region"]), str(record["namespace"]), _data_of(record)
 

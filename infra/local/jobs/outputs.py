@@ -11,11 +11,11 @@ from nodesweep.infra.local.api.protocol import validation_error
 from nodesweep.infra.local.s3_objects import S3Location
 
 _S3_URI = re.compile(r"s3://[^/]+.*|https://s3[.-][^/]*amazonaws\.com/[^/]+.*", re.DOTALL)
-"""s3://bucket/prefix, or the same by S3's address, as SageMaker accepts it."""
+"""s3://bucket/prefix or the equivalent URL of S3's endpoint; SageMaker accepts both."""
 
 
 def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region: str) -> None:
-    """Check that the bucket for a job's output exists, or the job's work would be lost.
+    """Check that the bucket for a job's output exists; otherwise, its work would be lost.
 
     Raises:
         ValidationException: If it does not, or if the URI is invalid.

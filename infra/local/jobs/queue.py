@@ -24,15 +24,15 @@ class Waiting(Generic[J]):
     """True if its waits pass on a virtual clock, once it has begun."""
 
     def ready_at(self) -> float:
-        """Return when it may begin; infinity if no capacity will come."""
+        """Return when the job may begin; infinity if it will not get capacity."""
         return (
             self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
         )
 
     def overdue(self, now: float) -> tuple[float, Ending]:
-        """Return when it ends without having begun, and how.
+        """Return when and how the job ends without having begun.
 
-        Either no capacity came, or it waited too long.
+        Either it got no capacity, or it waited too long.
         """
         if self.is_virtual:
             return math.inf, Ending("Stopped")
@@ -68,8 +68,8 @@ class SingleJobRoom:
 class JobQueue(Generic[J]):
     """Jobs in order of arrival; not thread-safe, its owner locks it.
 
-    A job that waits for capacity lets later ones pass; one that waits for room does not, since a
-    large job would wait forever.
+    A job that waits for capacity lets later ones pass; one that waits for room does not, because
+    a large job might otherwise wait forever.
     """
 
     def __init__(self, room: Room) -> None:
@@ -128,7 +128,7 @@ class JobQueue(Generic[J]):
     def next_ready(self) -> float:
         """Return when the next job may begin.
 
-        Infinity if none waits for that, or if one waits for room, which the end of a job signals.
+        It is infinity if no job has such a time, or if one waits for room until a job ends.
         """
         if self._is_full:
             return math.inf

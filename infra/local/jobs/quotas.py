@@ -10,7 +10,7 @@ from nodesweep.infra.local.api.protocol import ApiError
 def check_quota(quotas: Mapping[str, int], name: str, in_use: int, asked: int) -> None:
     """Check a request against its quota; a quota that is not configured is unlimited.
 
-    A quota given by instance type alone is the one for (on-demand) training job usage.
+    A quota configured by instance type alone applies to (on-demand) training job usage.
 
     Raises:
         ResourceLimitExceeded: If the quota would be exceeded; the message is AWS's.

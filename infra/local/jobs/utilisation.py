@@ -85,7 +85,7 @@ class NodeMetrics:
         return self._means.values()
 
     def put_attainment(self, attainment: Mapping[str, NodeAttainment]) -> None:
-        """Put each node's CPU attainment while the job measured, in percent, if known."""
+        """Put each node's CPU attainment during the job's measurement, in percent, if known."""
         values = {host: attained_per_cent(attained) for host, attained in attainment.items()}
         self._put(
             lambda: [
@@ -148,9 +148,9 @@ def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -
 def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
     """Return a node's attainment by metric, in percent.
 
-    CPUAttained of what it asked for, CPUQuotaUsed of quota x time, CPUThrottled of the quota's
-    periods, CPURunQueueDelay of the time (over 100 if several threads waited at once), CPUSpeed of
-    1 GB of BLAKE2b per CPU second.
+    100% is: for CPUAttained the requested CPU time, for CPUQuotaUsed quota x time, for CPUThrottled
+    the quota's periods, for CPURunQueueDelay the time (exceeded if several threads waited at once),
+    for CPUSpeed 1 GB of BLAKE2b per CPU second.
     """
     shares = {
         "CPUAttained": attained.share,
@@ -169,6 +169,6 @@ def attained_per_cent(attained: NodeAttainment) -> dict[str, float]:
 
 
 def machine_memory_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Return this machine's memory."""
+    """Return this machine's memory in bytes."""
     total = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
     return int(total.split()[1]) * 1024

@@ -62,7 +62,7 @@ class ProcessingExecution(JobExecution[ProcessingJob]):
 
 
 def exit_message(nodes: Sequence[Node]) -> str | None:
-    """Return the first KiB of the nodes' output/message files, concatenated; None without any.
+    """Return the first KiB of the nodes' output/message files, concatenated; None if all lack one.
 
     Raises:
         ExitMessageError: If they are not UTF-8.
@@ -96,7 +96,7 @@ def _ending(result: RunResult) -> Ending:
 def _failure(result: RunResult) -> str | None:
     """Return the failure reason.
 
-    As for a training job, except that output/failure is optional: output/message has more.
+    It is a training job's, except that output/failure is optional, since output/message has more.
     """
     culprit = next(end for end in result.exits if end.host == result.failed_host)
     if not (result.failure_reason or "").startswith("AlgorithmError"):

@@ -28,7 +28,7 @@ class ProcessingJobs(JobManager[ProcessingJob]):
         return ProcessingJob.from_record(record)
 
     def create(self, region: str, request: dict[str, Any]) -> ProcessingJob:
-        """Accept a valid request; a lack of capacity is no API error, it fails the job.
+        """Accept a valid request; a lack of capacity fails the job and is not an API error.
 
         Raises:
             ResourceInUse: If the name is taken.

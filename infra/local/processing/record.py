@@ -21,7 +21,7 @@ from nodesweep.infra.local.sagemaker.description import described_processing_req
 _RUN_SUFFIX = ".processing"
 """Job names cannot contain a dot, so this never collides with a training job's name."""
 RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntimeInSeconds provided")
-"""Worded after training jobs; SageMaker's own message for it is unknown."""
+"""Worded as for training jobs; SageMaker's own message for it is unknown."""
 
 
 @dataclass
@@ -104,14 +104,14 @@ class ProcessingJob:
             self.status, self.last_modified_time = "Stopping", now
 
     def end(self, ending: Ending, now: float) -> None:
-        """Set the final status; a job that finished its work before a stop is Completed."""
+        """Set the final status; a job that finished its work before it was stopped is Completed."""
         self.status, self.last_modified_time = ending.status, now
         self.processing_end_time = self.processing_end_time or now
         reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)
         self.failure_reason = reason and reason[:FAILURE_REASON_MAX_CHARACTERS]
 
     def shift(self, seconds: float) -> None:
-        """Move all of the job's times."""
+        """Shift all of the job's times by this many seconds."""
         self.creation_time += seconds
         self.last_modified_time += seconds
         if self.processing_start_time is not None:

@@ -18,7 +18,7 @@ from nodesweep.infra.local.api.protocol import JsonService
 from nodesweep.infra.local.api.validation import RequestValidator
 
 MOST_POINTS = 100_000
-"""Limit per metric and resource; the oldest points are dropped."""
+"""Maximum number of points per metric and resource; the oldest ones are dropped."""
 _PERIOD_SECONDS = {"OneMinute": 60, "FiveMinute": 300, "OneHour": 3600}
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "Min": min,

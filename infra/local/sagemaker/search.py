@@ -76,7 +76,7 @@ def _passes_nested(job: Job, nested: Mapping[str, Any]) -> bool:
 
 
 def _compares(value: Any, condition: Mapping[str, str]) -> bool:
-    """Evaluate one condition on a property's value, None if the job lacks it."""
+    """Evaluate one condition on a property's value, which is None if the job lacks it."""
     operator, given = condition.get("Operator", "Equals"), condition.get("Value", "")
     if operator in ("Exists", "NotExists"):
         return (value is not None) == (operator == "Exists")
@@ -101,7 +101,7 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def _comparable(value: Any, given: str) -> tuple[Any, Any]:
-    """Return both as numbers (timestamps such as 2026-11-22T10:00:00Z included) or both as text."""
+    """Return both as numbers (including timestamps like 2026-11-22T10:00:00Z) or as strings."""
     try:
         return float(value), _number(given)
     except (TypeError, ValueError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from nodesweep.infra.local.api.protocol import ApiError, validation_error
 
 MOST_TAGS = 50
-"""Per resource: "Tag restrictions" in AWS's general reference."""
+"""Maximum per resource; see "Tag restrictions" in AWS's general reference."""
 
 
 def check_new_tags(tags: Sequence[Mapping[str, str]]) -> None:

@@ -37,16 +37,16 @@ def proof_of(secret: str, endpoint: str, nonce: str) -> str:
 
 
 SERVER_FILE = "server.json"
-"""In the state folder: the process that serves it.
+"""File in the state folder that names the process serving it.
 
 It is left behind at the end, and is valid only while that process lives.
 """
 
 ENGINE_FILE = "engine.json"
-"""In the state folder: the engine that the folder belongs to."""
+"""File in the state folder that names the engine it belongs to."""
 
 CREDENTIALS_FILE = "aws-credentials"
-"""In the state folder: the access keys, as an AWS shared credentials file."""
+"""File in the state folder with the access keys, an AWS shared credentials file."""
 
 JOBS_STOP_DEADLINE_SECONDS = 140.0
 """A node gets 120 s between SIGTERM and SIGKILL; the rest is for the upload."""
@@ -90,13 +90,13 @@ def make_state_dir(state_dir: Path) -> None:
     try:
         state_dir.mkdir(0o700, parents=True, exist_ok=True)
         if (state_dir / CREDENTIALS_FILE).exists() and state_dir.stat().st_uid == os.geteuid():
-            state_dir.chmod(0o700)  # created by a version that let others in
+            state_dir.chmod(0o700)  # created by a version that gave others access
     except OSError as error:
         raise _unusable(state_dir, error) from error
 
 
 def open_lock(state_dir: Path, name: str) -> TextIO:
-    """Open the folder's lock file of that name.
+    """Open the folder's lock file with this name.
 
     Raises:
         ServerStartError: If it cannot be opened.
@@ -141,7 +141,7 @@ class ServerConfig:
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     or_free_port: bool = False
-    """Take another port if `port` is taken."""
+    """Use a different port if `port` is taken."""
     registry: str | None = None
     """For the container engine: host:port of a running OCI registry; None starts its own."""
 
@@ -170,7 +170,7 @@ class ServerConfig:
     def described(self) -> dict[str, Any]:
         """Return the settings as in the server's status, with files by path and digest.
 
-        Another start compares its own settings with them.
+        A later start compares its own settings with them.
         """
         return {
             "quotas": dict(self.quotas),

@@ -62,7 +62,7 @@ class RunningServer:
 
 
 def start(config: ServerConfig) -> str:
-    """Return the endpoint of the folder's server, which is started unless it runs.
+    """Start the folder's server unless it is running, and return its endpoint.
 
     Raises:
         ServerStartError: If it does not start; the message has the server's reason.
@@ -92,7 +92,7 @@ def start(config: ServerConfig) -> str:
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Wait for a folder's platform that is shutting down: its jobs get their time to end."""
+    """Wait while the folder's platform is shutting down: its jobs get their time to end."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
@@ -158,9 +158,9 @@ def _start_lock(state_dir: Path) -> Iterator[None]:
 
 
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
-    """Add a process as an owner of the server on this port, which lives at least as long.
+    """Make a process an owner of the server on this port, which then lives at least as long.
 
-    A server that is shutting down is waited for.
+    Wait for a server that is shutting down.
 
     Returns:
         False if no server with owners runs, or if the process already is an owner: it must not call
@@ -194,7 +194,7 @@ def stop(
     """Stop the folder's server (on this port, if given) and its jobs, and wait until it has ended.
 
     Returns:
-        False if none runs.
+        False if none is running.
     """
     found = find_server(state_dir, port)
     if found is None:
@@ -229,7 +229,7 @@ def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
 
 
 def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
-    """Return the live server in the folder's server file; a file of a dead one is ignored."""
+    """Return the live server recorded in the folder's server file; ignore one that has died."""
     try:
         server = read_json(
             state_dir / SERVER_FILE, lambda record: RunningServer(**record), "remove it"
@@ -240,7 +240,7 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
-    """GET /_nodesweep/status; return None without a timely response."""
+    """Return the response of GET /_nodesweep/status; None if there is no timely one."""
     said: list[dict[str, Any] | None] = []
     # In a thread, since a socket's timeout restarts with every byte: a response that trickles in
     # would be read forever.

@@ -1,4 +1,4 @@
-"""The processes that a platform ends with, one empty file each in the state folder.
+"""The processes that own a platform, with one empty file each in the state folder.
 
 The run that starts the platform is its first owner, and a run that finds it running joins; the
 platform ends with its last owner.

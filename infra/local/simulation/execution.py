@@ -164,7 +164,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         return Ending("Completed" if end_seconds <= left_seconds else "MaxRuntimeExceeded")
 
     def _keep_checkpoint(self, spent_seconds: float) -> None:
-        """With CheckpointConfig, resume at the last validation, otherwise at the beginning."""
+        """Let the next segment resume at the last validation if the job has a CheckpointConfig."""
         if self._job.request.get("CheckpointConfig"):
             interval = self._work.train_seconds / VALIDATIONS
             self._done_seconds = interval * int((self._done_seconds + spent_seconds) / interval)
@@ -232,7 +232,7 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
         """Let virtual time pass.
 
         Raises:
-            WaitEnded: If stopped, or if a wait takes too long.
+            WaitEnded: If the job is stopped, or if a wait takes too long.
         """
         is_pending = self._job.secondary_status == "Pending"
         left_seconds, ending = (

@@ -1,4 +1,4 @@
-"""Images of the simulated engine: a build is not executed, it only digests its context."""
+"""Images of the simulated engine: a build runs nothing and only computes its context's digest."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
     """Return (repository, tag, digest) of each entry.
 
     Raises:
-        TypeError: If it is not a list of three strings each.
+        TypeError: If it is not a list of entries with three strings each.
         ValueError: Likewise.
     """
     if not isinstance(value, list):

@@ -7,7 +7,7 @@ Per step, on N nodes with a global batch of B samples and S samples in the whole
   step(N) = (compute(N) + all-reduce(N)) * exp(noise_sigma * z)
             where z is standard normal, from (seed, job name)
   train_seconds = steps * step(N),   steps = max-steps of the job, or floor(S / B), at least 1;
-                  or as given by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment
+                  or as set by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment
 
 A job that may end early once its step time is known (NODESWEEP_PROBE_PRECISION in its Environment)
 makes only the steps needed for that, since all steps of a job take the same time.
@@ -31,7 +31,7 @@ from nodesweep.infra.local.plain_yaml import read_yaml
 from nodesweep.infra.local.settings import SettingsError
 
 ENVIRONMENT_PREFIX = "NODESWEEP_SIM_"
-"""In a job's Environment: NODESWEEP_SIM_<FIELD> in upper case overrides a field for this job."""
+"""Prefix in a job's Environment: NODESWEEP_SIM_<FIELD> in upper case overrides a field for it."""
 
 
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
@@ -41,7 +41,7 @@ PROBE_STEPS = 30
 
 
 class PerformanceModel(BaseModel):
-    """The parameters of the times of simulated jobs."""
+    """The parameters that determine the times of simulated jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -99,7 +99,7 @@ class PerformanceModel(BaseModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """The work of one job by the model; `step_seconds` includes the noise."""
+    """The work of one job according to the model; `step_seconds` includes the noise."""
 
     nodes: int
     processes_per_node: int
@@ -111,7 +111,7 @@ class Workload:
     samples: int
     step_seconds: float
     whole_run_steps: int | None = None
-    """Steps that a job which ends early would have made; None for any other."""
+    """Steps of the whole run if the job ends early; None for any other job."""
 
     @property
     def world_size(self) -> int:
@@ -235,7 +235,7 @@ def _steps_of_seconds(text: str | None, one_step_seconds: float) -> int | None:
 def _whole(text: str | None) -> int | None:
     """Parse a positive integer as hyperparameters spell it (64, "64" in JSON quotes).
 
-    None for anything else.
+    Return None for anything else.
     """
     try:
         value: Any = json.loads(text) if text is not None else None

@@ -48,7 +48,7 @@ class SimulatedProcessingRunner:
         """Check that a job would have outputs and that its model variables are valid.
 
         Raises:
-            ValidationException: If not.
+            ValidationException: If it would not, or if one is invalid.
         """
         if self.leaves is None:
             raise validation_error(
@@ -127,7 +127,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         return ending
 
     def _process(self) -> Ending:
-        """Pass the time until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
+        """Let time pass until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
         line = (
             f"[simulated] nothing runs: {self._job.instance_count} nodes are assumed to need"
             f" {self._model.processing_seconds:g} s, and their output was provided"

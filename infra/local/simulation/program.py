@@ -17,7 +17,7 @@ _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """Return (seconds on the program's clock, line) by time; no line claims a measurement."""
+    """Return (seconds on the program's clock, line) pairs by time; none claims a measurement."""
     steps = sorted(
         {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}
     )
@@ -64,7 +64,7 @@ def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
 
 
 def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> dict[str, Any]:
-    """Return metrics.json, schema version 1; null for what a simulation does not know."""
+    """Return metrics.json, schema version 1; values unknown to a simulation are null."""
     processed = work.steps * work.global_batch_size
     train_seconds = work.train_seconds
     return {
@@ -130,7 +130,7 @@ def metrics(work: Workload, final_metric: float, stop_unix_seconds: float) -> di
 
 
 def _probe(work: Workload) -> dict[str, Any]:
-    """Return the `probe` of a job that ended itself early; its steps do not vary."""
+    """Return the `probe` section of a job that ended early; its steps do not vary."""
     if work.whole_run_steps is None:
         return {}
     epochs = work.epochs * work.whole_run_steps * work.global_batch_size / work.samples

@@ -28,7 +28,7 @@ SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
 def is_unknowable(service: str, target: str, body: bytes) -> bool:
     """Return True if a simulation cannot answer a query for which moto finds nothing.
 
-    False if moto's response is right.
+    Return False if moto's response is right.
     """
     if service == "ecr":
         return target == _ECR_TARGET and _registry(body) not in (

@@ -41,7 +41,7 @@ class VirtualJob(Job, Protocol):
     """A job's record whose times can be shifted."""
 
     def shift(self, seconds: float) -> None:
-        """Move all of the job's times."""
+        """Shift all of the job's times by this many seconds."""
 
 
 V = TypeVar("V", bound=VirtualJob)
@@ -155,7 +155,7 @@ class VirtualExecution(ABC, Generic[V]):
         """Let virtual time pass.
 
         Raises:
-            WaitEnded: If stopped.
+            WaitEnded: If the job is stopped.
         """
         passed, scale = seconds, self._simulation.time_scale
         if scale > 0:
@@ -168,7 +168,7 @@ class VirtualExecution(ABC, Generic[V]):
             raise WaitEnded(Ending("Stopped"))
 
     def _record(self, apply: Callable[[V, float], None]) -> None:
-        """Apply a change now, and shift all earlier times so that the last was `_lapse` ago."""
+        """Apply a change now, and shift earlier times so that the last was `_lapse` seconds ago."""
         now = self._clock()
         shift_seconds = now - self._lapse - self._last
 

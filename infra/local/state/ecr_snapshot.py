@@ -40,13 +40,13 @@ class EcrSnapshot:
         self._is_written = True
 
     def close(self) -> None:
-        """Write what could not be written before."""
+        """Write the changes that could not be written before."""
         if not self._is_written:
             with contextlib.suppress(NotSaved):
                 self._write()
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Save what a successful request may have changed.
+        """Save the state that a successful request may have changed.
 
         Raises:
             NotSaved: If that fails.
@@ -150,7 +150,7 @@ def _readable(value: Any) -> dict[str, list[dict[str, Any]]]:
     """Return the repositories by region.
 
     Raises:
-        KeyError: Or the like, if the shape is wrong.
+        KeyError: If the shape is wrong; other exceptions mean the same.
     """
     for repositories in value.values():
         for repository in repositories:

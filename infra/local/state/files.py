@@ -42,7 +42,7 @@ def read_secret_file(path: Path, remedy: str) -> str:
     """Return the text of a private file that this user or root owns.
 
     Raises:
-        UnsafeFile: If others own it or may access it; the message has this remedy.
+        UnsafeFile: If others own it or may access it; the message includes `remedy`.
         OSError: If it cannot be read.
     """
     with path.open() as file:
@@ -103,7 +103,7 @@ def _make_folder(folder: Path, is_durable: bool) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync a folder, or a power failure may lose the name of a file whose content is on disk."""
+    """Sync a folder; otherwise, a power failure may lose the names of files that are on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
@@ -119,10 +119,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
-    """Return what `parse` makes of the file's JSON, None if the file does not exist.
+    """Return the result of `parse` for the file's JSON; None if the file does not exist.
 
     Raises:
-        DamagedFile: If it is not JSON or `parse` fails; the message has this remedy.
+        DamagedFile: If it is not JSON or `parse` fails; the message includes `remedy`.
     """
     try:
         return parse(json.loads(path.read_bytes()))
@@ -135,7 +135,7 @@ def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
 
 
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""Not JSON, or JSON of another shape."""
+"""Errors for content that is not JSON or has a different shape."""
 
 
 def _reason(error: Exception) -> str:
@@ -165,7 +165,7 @@ class RecordStore:
         del self._unsaved[key]
 
     def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
-        """Save the record of something that continues even if that fails."""
+        """Save a record of something that continues even if it can't be saved."""
         with suppress(NotSaved):
             self.save(*key, record=record)
 
@@ -184,7 +184,7 @@ class RecordStore:
         parse: Callable[[Mapping[str, Any]], _T],
         remedy: str = "it is left out; repair or remove it",
     ) -> Iterator[_T]:
-        """Yield what `parse` makes of every record.
+        """Yield the result of `parse` for every record.
 
         A record that is not JSON or that `parse` cannot read is noted in the ledger and left on
         disk: it must not keep the platform from starting.

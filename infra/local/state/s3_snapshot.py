@@ -80,8 +80,7 @@ class S3Snapshot:
             ledger: Records what cannot be saved.
             account_id: The account of the buckets.
             stored: Describes an object (bucket, key) like GetObject, with its body as bytes; None
-                if
-            GetObject must be called.
+                if GetObject must be called.
         """
         self._folder = folder
         self._account_id = account_id
@@ -98,14 +97,14 @@ class S3Snapshot:
         """(bucket, key) of records on disk that could not be restored."""
 
     def close(self) -> None:
-        """Write what could not be written before."""
+        """Write the changes that could not be written before."""
         with self._lock:
             for bucket, key in sorted(self._left):
                 with contextlib.suppress(NotSaved):
                     self._keep(bucket, key)
 
     def observe(self, environ: Mapping[str, Any]) -> None:
-        """Save what a successful request may have changed.
+        """Save the state that a successful request may have changed.
 
         That is a key or, for bucket calls and multi-deletes, a bucket.
 
@@ -190,7 +189,7 @@ class S3Snapshot:
         return {(bucket, key) for key, _, _ in on_disk ^ listed}
 
     def _drop_record_of_gone_bucket(self, bucket: str) -> None:
-        """Remove a deleted bucket's record, after its objects': a kill must orphan no object."""
+        """Remove a deleted bucket's record after its objects', so that a kill orphans no object."""
         if bucket not in {found["Name"] for found in self._s3().list_buckets()["Buckets"]}:
             remove(self._folder / "buckets" / f"{bucket}.json")
 
@@ -214,7 +213,7 @@ class S3Snapshot:
     ) -> dict[str, Any] | None:
         """Return the object's record and write its body, unless it is already on disk.
 
-        None if the object is gone.
+        Return None if the object is gone.
         """
         try:
             wanted = {"Bucket": bucket, "Key": key, "ChecksumMode": "ENABLED"}
@@ -251,7 +250,7 @@ class S3Snapshot:
     def _describe_object(self, bucket: str, key: str, answer: Mapping[str, Any]) -> dict[str, Any]:
         """Return an object's record from a HeadObject or GetObject response.
 
-        Only the latter shows that it has no tags.
+        Only a GetObject response shows that the object has no tags.
         """
         has_tags = "Body" not in answer or answer.get("TagCount")
         return {
@@ -420,7 +419,7 @@ _RECORD_TYPES: dict[str, type | UnionType] = {
 
 
 def _object_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record itself.
+    """Check a record and return it.
 
     Raises:
         KeyError: If a field is missing.
@@ -455,13 +454,13 @@ def _has_body(record: Mapping[str, Any], body: Path) -> bool:
 
 
 def _checksum_of(record: Mapping[str, Any], content: bytes) -> dict[str, str]:
-    """Return the arguments that state the checksum; botocore does not compute all algorithms."""
+    """Return the checksum as arguments, since botocore can't compute all algorithms."""
     name = record["checksum_algorithm"]
     return {"ChecksumAlgorithm": name, f"Checksum{name}": checksum(name, content)} if name else {}
 
 
 def _md5_of(file: BinaryIO, size_bytes: int | None) -> bytes:
-    """Return the MD5 of the next bytes of the file, or with None of the rest."""
+    """Return the MD5 of the file's next `size_bytes` bytes, or of the rest if it is None."""
     digest, left = hashlib.md5(usedforsecurity=False), size_bytes
     while chunk := file.read(_CHUNK_BYTES if left is None else min(left, _CHUNK_BYTES)):
         digest.update(chunk)
@@ -488,7 +487,7 @@ def _identifier(key: str) -> str:
 
 
 def _same_body(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Return True if the body on disk is still right, as after a copy onto itself or new tags."""
+    """Return True if the body on disk is still valid, as after a copy onto itself or new tags."""
     return bool(
         before["etag"] == now["etag"] and before["part_sizes_bytes"] == now["part_sizes_bytes"]
     )

@@ -81,7 +81,7 @@ class Ledger:
 
 
 def begin(state_dir: Path) -> None:
-    """Create the file that is removed only by an end at which everything was saved.
+    """Create the file that is removed only if everything is saved when the server ends.
 
     Its space on disk is reserved now.
     """
@@ -89,7 +89,7 @@ def begin(state_dir: Path) -> None:
 
 
 def end(state_dir: Path, ledger: Ledger) -> None:
-    """Remove that file, or write into it what is not saved; neither needs disk space."""
+    """Remove the file of begin(), or list in it what is not saved; neither needs disk space."""
     lines = ledger.unsaved()
     if not lines:
         (state_dir / _FILE).unlink(missing_ok=True)

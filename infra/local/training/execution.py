@@ -117,7 +117,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return self._job.max_runtime_seconds - self._ran_seconds
 
     def _upload(self, nodes: Sequence[Node], result: RunResult) -> Ending:
-        """Upload and end.
+        """Upload the nodes' output and return the job's ending.
 
         A failed job's instances end when the failure is detected, others' after the upload.
         """
@@ -171,7 +171,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
     def _is_retried(self, ending: Ending) -> bool:
         return self._retries.may_follow(ending) and not self._stop.is_set()
 
-    # -- changes of the record ---------------------------------------------------------------------
+    # -- changes to the record ---------------------------------------------------------------------
 
     def _enter(self, secondary_status: str, message: str | None = None) -> None:
         now = self._clock()

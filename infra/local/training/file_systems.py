@@ -22,7 +22,7 @@ def mount_channels(
 ) -> list[Node]:
     """Link input/data/<channel> of every node to the file system's folder.
 
-    Programs may write there, whatever the mode. The folder given for a file system's id is its
+    Programs may write there, whatever the mode. The folder configured for a file system's id is its
     root, so DirectoryPath /fsx/data is fsx/data in it.
 
     Returns:

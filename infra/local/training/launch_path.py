@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LAUNCH_PATH_ONLY = "launch path only: "
-"""Prefix, in the message of Starting, of what is missing: the job's times are not measurements."""
+"""Prefix of a note in the message of Starting: the job's times are not measurements."""
 _NEURON_FAMILIES = ("trn", "inf")
 
 

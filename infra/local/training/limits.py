@@ -39,7 +39,7 @@ def check_request(request: dict[str, Any]) -> None:
 
 
 def check_runnable(request: Mapping[str, Any]) -> None:
-    """Check that this machine's nodes can run the request as it asks.
+    """Check that this machine's nodes can run the job as requested.
 
     Raises:
         ValidationException: If it needs something that would change how the nodes run.
@@ -105,10 +105,10 @@ def _check_modelled(request: dict[str, Any]) -> None:
 
 
 def refuse_unmodelled(*fields: tuple[Any, str]) -> None:
-    """Refuse the first of the fields, (value, name), that has a value.
+    """Refuse the first of the (value, name) fields that has a value.
 
     Raises:
-        ValidationException: If one has.
+        ValidationException: If one has a value.
     """
     for value, name in fields:
         if value:

@@ -32,7 +32,7 @@ class TrainingJobs(JobManager[TrainingJob]):
         return TrainingJob.from_record(record)
 
     def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a valid request; a lack of capacity is no API error, it fails the job.
+        """Accept a valid request; a lack of capacity fails the job and is not an API error.
 
         Raises:
             ResourceInUse: If the name is taken.
@@ -108,7 +108,7 @@ class TrainingJobs(JobManager[TrainingJob]):
             check_quota(self._quotas, warm_pool_quota(kind), instances_in(pools, now), count)
 
     def _matching_pool(self, job: TrainingJob, now: float) -> TrainingJob | None:
-        """Return the job whose warm pool this one reuses, the longest available match."""
+        """Return the job whose warm pool this one reuses: the longest available match, or None."""
         if job.is_spot:
             return None
         key = match_key(job.request)

@@ -30,7 +30,7 @@ _NO_MESSAGES.log_errors = False  # RE2 would write them to stderr, in addition t
 
 
 def compile_expression(regex: str) -> Any:
-    """Compile by RE2, whose linear time keeps expressions from blocking the platform.
+    """Compile with RE2, whose linear time keeps expressions from blocking the platform.
 
     Raises:
         re2.error: If the expression is invalid.
@@ -61,7 +61,7 @@ class MetricMatcher:
                 try:
                     value = float(match.group(1))
                 except (TypeError, ValueError):
-                    # group did not match, or matched text such as "n/a"
+                    # the group did not match, or matched text such as "n/a"
                     continue
                 if not math.isfinite(value):
                     continue  # JSON has no NaN, and CloudWatch accepts none

@@ -104,9 +104,9 @@ class TrainingJob:
     training_start_time: float | None = None
     training_end_time: float | None = None
     segment_start_time: float | None = None
-    """When the current segment's instances started.
+    """Start time of the current segment's instances.
 
-    None before, between and after segments.
+    It is None before, between and after segments.
     """
     training_seconds: float = 0.0
     """Total of the segments that have ended."""
@@ -164,17 +164,17 @@ class TrainingJob:
 
     @property
     def max_wait_seconds(self) -> float:
-        """Infinity without MaxWaitTimeInSeconds."""
+        """MaxWaitTimeInSeconds; infinity without it."""
         return float(self.request["StoppingCondition"].get("MaxWaitTimeInSeconds", math.inf))
 
     @property
     def wait_deadline(self) -> float:
-        """When MaxWaitTimeInSeconds is over; infinity without one."""
+        """Time at which MaxWaitTimeInSeconds is over; infinity without it."""
         return self.creation_time + self.max_wait_seconds
 
     @property
     def max_pending_seconds(self) -> float:
-        """Infinity without MaxPendingTimeInSeconds, or if it does not apply to the instances."""
+        """MaxPendingTimeInSeconds; infinity without it or if it does not apply to the instances."""
         if not _ACCELERATED.match(self.instance_type):
             return math.inf
         return float(self.request["StoppingCondition"].get("MaxPendingTimeInSeconds", math.inf))
@@ -212,7 +212,7 @@ class TrainingJob:
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
         """Close the current transition and open the next one.
 
-        A terminal one ends the job and is closed at once.
+        A terminal transition ends the job and is closed at once.
         """
         if self.transitions:
             self.transitions[-1].setdefault("EndTime", now)
@@ -276,7 +276,7 @@ class TrainingJob:
             self.segment_start_time, self.training_end_time = None, now
 
     def shift(self, seconds: float) -> None:
-        """Move all of the job's times except its warm pool's, which begin with its end."""
+        """Shift all of the job's times except its warm pool's, which begin at the job's end."""
         for transition in self.transitions:
             transition |= {
                 name: transition[name] + seconds
@@ -330,8 +330,8 @@ class TrainingJob:
     def _billing(self) -> dict[str, Any]:
         """Return the billing members.
 
-        Empty for jobs whose instances never started; the seconds appear once the last segment has
-        ended.
+        There are none for jobs whose instances never started; the seconds appear once the last
+        segment has ended.
         """
         if self.training_start_time is None:
             return {}

@@ -45,7 +45,7 @@ class JobRunner(Runner[TrainingJob], Protocol):
         """Return why there can be no room for the job (AWS's CapacityError), or None."""
 
     def isolation(self) -> str:
-        """Return a phrase on how nodes are isolated."""
+        """Return a phrase that describes how nodes are isolated."""
 
     def starting_text(self, job: TrainingJob) -> str:
         """Return the text about nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""

@@ -19,7 +19,7 @@ class WarmPool:
     keep_alive_seconds: int
     available_since: float | None = None
     ended_at: float | None = None
-    """When it was reused, released, or lost with its job."""
+    """Time at which it was reused, released, or lost with its job."""
     reused_by: str | None = None
 
     def status(self, now: float) -> str:
@@ -33,7 +33,7 @@ class WarmPool:
         return "Available" if now < self.available_since + self.keep_alive_seconds else "Terminated"
 
     def retained_seconds(self, now: float) -> int:
-        """Return how long it has been kept for the next job, which is billed like training time."""
+        """Return the seconds it was kept for the next job, which are billed like training time."""
         if self.available_since is None:
             return 0
         end = min(
@@ -64,7 +64,7 @@ class WarmPool:
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
     """Return True if a job that ended this way leaves its instances to a pool.
 
-    Not if the instances themselves may be at fault.
+    It does not if the instances themselves may be at fault.
     """
     if not was_launched:
         return False
@@ -74,9 +74,9 @@ def is_kept(secondary_status: str, failure_reason: str | None, was_launched: boo
 
 
 def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what must be equal for a job to reuse a pool.
+    """Return the values that must be equal for a job to reuse a pool.
 
-    After AWS's developer guide ("Matching training jobs").
+    They are taken from AWS's developer guide ("Matching training jobs").
     """
     resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
     return (
@@ -94,7 +94,7 @@ def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def instances_in(pools: Iterable[tuple[WarmPool, int]], now: float) -> int:
-    """Return the instances that pools hold, in use or not, given (pool, instance count) pairs."""
+    """Return the number of instances that (pool, instance count) pairs hold, in use or not."""
     return sum(count for pool, count in pools if pool.status(now) in ("InUse", "Available"))
 
 

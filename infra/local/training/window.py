@@ -1,7 +1,7 @@
 """The time window in which a job trained, as reported by its program.
 
-Nodes' attainment is computed over that time, which is the reported one, and not over loading
-libraries before it (docs/method.md, "Attainment").
+Nodes' attainment is computed over that time, which is the reported one, not over the loading
+of libraries before it (docs/method.md, "Attainment").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TrainWindow:
         self._longest: tuple[float, float] | None = None  # train_seconds, when it was logged
 
     def feed(self, line: str, at_unix_seconds: float) -> None:
-        """Parse a line of a node's log, given when it was written."""
+        """Parse a line of a node's log, written at `at_unix_seconds`."""
         for name, value in _FIELD.findall(line[:_MOST_LINE_CHARACTERS]):
             if (number := _number(value)) is not None:
                 self.note(name, number, at_unix_seconds)
@@ -94,7 +94,7 @@ def _metrics_files(folder: Path) -> list[Path]:
 
 
 def _of_file(path: Path) -> tuple[float, float] | None:
-    """Return a file's window; without a start, training ended when the file was written."""
+    """Return a file's window; without a start time, it ends when the file was written."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:

@@ -108,7 +108,7 @@ class Recommendation(Part):
 
 
 def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """Return the count with its numbers relative to the baseline."""
+    """Return the count as a Choice, relative to the baseline; None without a count."""
     if count is None:
         return None
     if count is base:
@@ -127,7 +127,7 @@ def rejected_of(
 ) -> tuple[Choice, ...]:
     """Return all counts but the chosen one, each with the reason against it.
 
-    That is its problems or, if it has none, the chosen count's advantage (`outdone`).
+    The reason is the count's problems or, if it has none, the chosen count's advantage (`outdone`).
     """
     return tuple(
         Choice(nodes=each.nodes, reason=" and ".join(each.problems) or outdone[each.nodes])
@@ -142,7 +142,7 @@ def basis_of(intervals: Sequence[Interval | float | None]) -> Basis:
 
 
 def undecided_notes(undecided: Sequence[JudgedCount]) -> list[str]:
-    """Return a note on the counts that are not ruled out, and on what would decide; [] if none."""
+    """Return a note on the counts that are not ruled out and what would decide them; [] if none."""
     return [not_ruled_out(undecided)] if undecided else []
 
 

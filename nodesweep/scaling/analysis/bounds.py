@@ -1,9 +1,9 @@
-"""Judge a contended count by both ends of its time (docs/method.md, "Attainment").
+"""Judge a contended count by both ends of its time range (docs/method.md, "Attainment").
 
-On an otherwise idle machine T would have been between `least_time_share` of it and the whole. Each
-limit of N compares T(N) with the times of smaller counts, so N is worst with its own time whole and
-the smaller ones at their least, and best the other way round: what it passes at worst, or fails at
-best, it passes or fails for certain.
+On an otherwise idle machine, T would have been between `least_time_share` x T and T. Each limit on
+N compares T(N) with the times of smaller counts. The worst case for N is therefore its own time in
+full with the smaller counts' times at their least; the best case is the reverse. A limit that N
+passes in the worst case, or fails in the best case, is certainly passed or failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nodesweep.scaling.formats import (
 
 JudgeOne = Callable[[MeasuredCount], JudgedCount]
 Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
-"""From all measured counts, makes the function that judges one of them by every limit."""
+"""Takes all measured counts and returns the function that judges one of them by every limit."""
 
 
 _FINEST = 0.005
@@ -37,8 +37,8 @@ _FINEST = 0.005
 class JudgedCounts(NamedTuple):
     """Each measured count with its verdicts.
 
-    `contended` are the nodes of those that pass at one end of the contended times and not at the
-    other.
+    `contended` has the node counts whose answer differs between the two ends of the contended
+    times.
     """
 
     judged: list[JudgedCount]
@@ -52,9 +52,9 @@ def judge_counts(
 
     Args:
         measured: All measured counts, the baseline first.
-        judge: Judges a count by times that are certain.
+        judge: Makes the function that judges a count by times taken as exact.
         base_ends: The least and the largest share of the baseline's time to assume; None for its
-            least_time_share and 1, as for every count.
+            least_time_share and 1, as for the other counts.
     """
     base = measured[0].nodes
     shares = {
@@ -84,10 +84,10 @@ def judge_counts(
 def largest_that_may_pass(
     measured: Sequence[MeasuredCount], judge: Judge, base_ends: tuple[float, float] | None = None
 ) -> set[int]:
-    """Return the counts that are the largest to pass for some of the possible times.
+    """Return the counts that could be the largest to pass, given the range of possible times.
 
     The baseline's time is in every ratio, so one count may pass only if a larger one does too. If
-    more than two are left, each half of the range of the baseline's time is examined.
+    more than two counts remain, each half of the range of the baseline's time is examined.
     """
     share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
     low, high = base_ends or (share, 1.0)
@@ -104,7 +104,7 @@ def largest_that_may_pass(
 def speedup_ends(row: SummaryRow, base: SummaryRow) -> tuple[float, float] | None:
     """Return the least and the largest S(N) that contended times allow.
 
-    None if neither time is contended, or S is unknown.
+    None at the baseline, if neither time is contended, or if S is unknown.
     """
     speedup = row.train.speedup
     shares = [each.least_time_share or 1.0 for each in (base, row)]
@@ -119,7 +119,7 @@ def _judge_with(
     measured: Sequence[MeasuredCount],
     judge: Judge,
 ) -> JudgedCount:
-    """Judge the count as if times were shorter by these factors.
+    """Judge the count with the times multiplied by these factors.
 
     The times of the other contended counts are taken as sound.
     """
@@ -180,7 +180,7 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 
 
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
-    """Mark each missed limit with "at best" if its value is the best possible one."""
+    """Prefix "at best" to the reason for each missed limit whose value is the best possible one."""
     measured = {each.criterion: each.value for each in worst.verdicts}
     verdicts = tuple(
         each
@@ -197,7 +197,7 @@ def _undecided(
     best: JudgedCount,
     measured: Sequence[MeasuredCount],
 ) -> JudgedCount:
-    """Mark each limit whose verdict differs between the ends with the range of its value."""
+    """Mark each limit as undecided, with its range, if its verdict differs between the ends."""
     at_best = {each.criterion: each for each in best.verdicts}
     needed = tuple(
         more_runs(each, each.row.n)
@@ -235,7 +235,7 @@ def _between(worst: Verdict, best: Verdict) -> str:
 
 
 def contended_text(measured: Sequence[MeasuredCount]) -> str:
-    """Return, for example, "nodes were contended at 1 and 4 nodes"."""
+    """Return a clause such as "nodes were contended at 1 and 4 nodes"."""
     at = [count.nodes for count in measured if count.is_bounded]
     where = nodes_text(at[0]) if len(at) == 1 else f"{join_words(at)} nodes"
     return f"nodes were contended at {where}"

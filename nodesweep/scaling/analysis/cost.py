@@ -1,8 +1,8 @@
 """The costs of runs: node-seconds x price.
 
 BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so
-node-seconds are billable seconds x nodes. On managed spot it is the discounted time, so that
-billable x nodes x the on-demand price is the amount paid.
+node-seconds are billable seconds x nodes. For managed spot, BillableTimeInSeconds is the discounted
+time, so billable x nodes x the on-demand price is the amount paid.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None
 
 
 def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float | None:
-    """Return the billable time without its share of the training after the target was reached.
+    """Return the billable time minus the share for training after the target was reached.
 
-    `to_target` is on the program's clock, so it can only be compared with that clock's end.
+    `to_target` is on the program's clock, so the result is None if the train clock is another one.
     """
     billable, trained = outcome.clocks.billable_seconds, outcome.clocks.train_seconds
     whole = outcome.training_time_seconds if outcome.spot else billable

@@ -64,7 +64,7 @@ class Deadline:
 def recommend_by_deadline(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, limit_seconds: float
 ) -> Recommendation:
-    """Return the cheapest of the measured counts that pass; the first one is the baseline."""
+    """Recommend the cheapest measured count that passes; `measured` begins with the baseline."""
     deadline = Deadline(limit_seconds, deadline_clock(measured))
 
     def judge(count: MeasuredCount) -> JudgedCount:
@@ -116,7 +116,7 @@ def recommend_none(
     why_not: Callable[[MeasuredCount], str],
     reason: str,
 ) -> Recommendation:
-    """Return a recommendation without a choice, under the rule that was asked for.
+    """Return a recommendation without a choice, under the rule that the goals imply.
 
     `why_not` gives the reason against each count.
     """
@@ -133,7 +133,7 @@ def recommend_none(
 
 
 def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
-    """Return the clock: submission to end if every used run has it, else the train time.
+    """Return the deadline's clock: submission to end if every used run has that time, else train.
 
     The two are never mixed.
     """
@@ -172,7 +172,7 @@ def _spent(count: MeasuredCount, priced: bool) -> float:
 
 
 def _least_spent(count: MeasuredCount, priced: bool) -> float:
-    """Return the least that it would have spent on an otherwise idle machine."""
+    """Return the least that a run would have spent on an otherwise idle machine."""
     return _spent(count, priced) * (count.row.least_time_share or 1.0)
 
 
@@ -218,7 +218,7 @@ def _reason(
 def _nearest(
     measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
 ) -> str:
-    """Return the count nearest to passing, and what it lacks."""
+    """Return a clause on the count nearest to passing and the limit that it misses."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
     trained = [count for count in measured if count.is_usable or count.is_bounded]
     in_time = [count for count in trained if verdicts[count.nodes]["deadline"].answer == "pass"]

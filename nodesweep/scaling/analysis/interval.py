@@ -8,7 +8,7 @@ from nodesweep.scaling.report_part import Part
 
 LEVEL = 0.95
 # One run shows no spread. With two, the only interval, from one to the other, misses the median
-# every second time, but would be read as a 95% interval.
+# half of the time, but would be read as a 95% interval.
 MIN_REPEATS = 3
 
 
@@ -32,8 +32,8 @@ class Interval(Part):
         return self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:
-        """Return the interval of the value times `factor` > 0.
+        """Return the interval of `factor` (> 0) times the value.
 
-        With N0/N the interval of a speedup becomes that of the efficiency.
+        With N0/N as the factor, the interval of a speedup becomes that of the efficiency.
         """
         return Interval(low=self.low * factor, high=self.high * factor, level=self.level)

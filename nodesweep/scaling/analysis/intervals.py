@@ -31,12 +31,12 @@ Ranks = npt.NDArray[np.int64]
 def median_interval(values: Sequence[float]) -> Interval | None:
     """Return the interval of the population median; None for fewer than MIN_REPEATS values.
 
-    Between the k-th smallest and the k-th largest of n values the true median lies with probability
+    The true median lies between the k-th smallest and the k-th largest of n values with probability
     g(k) = 1 - 2 P(Binomial(n, 1/2) < k) for any continuous distribution. Each bound is interpolated
     between the two k whose g enclose 0.95 (Hettmansperger & Sheather, Statistics & Probability
-    Letters 4, 1986, pp. 75-79). For up to five values even g(1) = 1 - 2^(1 - n) is below 0.95: the
-    interval is then [min, max] with level g(1), that is 0.75, 0.875 and 0.9375. It always contains
-    the sample median.
+    Letters 4, 1986, pp. 75-79). For up to five values, even g(1) = 1 - 2^(1 - n) is below 0.95: the
+    interval is then [min, max] with level g(1), that is 0.75, 0.875 or 0.9375. The interval always
+    contains the sample median.
 
     Raises:
         ValueError: A value is not finite.
@@ -61,14 +61,14 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
     The two are resampled independently, so they must be different runs: the baseline's ratio to
     itself is exactly 1 and needs no interval. The bounds are the 2.5th and 97.5th percentile of
     RESAMPLES ratios, widened to the sample's own ratio if that is outside. With 3 or 4 values on a
-    side the coverage is lower, and the level is the measured one. Neither the order of the values
-    nor earlier calls matter.
+    side the coverage is lower, and the level is the measured one. The result depends neither on the
+    order of the values nor on earlier calls.
 
     Returns:
-        The interval, None if either side has fewer than MIN_REPEATS values.
+        The interval; None if either side has fewer than MIN_REPEATS values.
 
     Raises:
-        ValueError: A value is not finite, or a denominator not above zero.
+        ValueError: A value is not finite, or a denominator is not above zero.
     """
     if min(len(numerator), len(denominator)) < MIN_REPEATS:
         return None
@@ -89,7 +89,7 @@ def paired_ratio_interval(
 ) -> Interval | None:
     """Return Student's t interval of a ratio of times above zero, paired by repeat.
 
-    Whatever slows all runs of a repeat cancels in the ratio of its two times. The logarithms of
+    Whatever slows all runs of a repeat cancels out in the ratio of its two times. The logarithms of
     these ratios are assumed independent and normal: exp(m ± t s / sqrt n) with n - 1 degrees of
     freedom (paired comparisons: Montgomery, *Design and Analysis of Experiments*, 8th ed., section
     2.5). The interval is widened to the ratio of the medians if that is outside.
@@ -99,7 +99,7 @@ def paired_ratio_interval(
         denominator: Seconds by repeat.
 
     Returns:
-        The interval, None if fewer than MIN_REPEATS repeats have both times.
+        The interval; None if fewer than MIN_REPEATS repeats have both times.
     """
     both = sorted(numerator.keys() & denominator.keys())
     if len(both) < MIN_REPEATS:
@@ -114,13 +114,13 @@ def paired_ratio_interval(
 
 
 def next_run_bound(values: Sequence[float]) -> float | None:
-    """Return the upper 95% prediction bound of one more value: 19 of 20 next ones are below it.
+    """Return the upper 95% prediction bound of one more value; 19 of 20 such values are below it.
 
-    exp(m + t s sqrt(1 + 1/n)) with m and s the mean and the standard deviation of the logarithms of
-    the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) the 95th percentile of Student's t
-    with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991, section 4.7, on
-    the log scale: times and costs are positive and vary by factors). Never below the median. None
-    for fewer than MIN_REPEATS values, and if one is not above zero.
+    It is exp(m + t s sqrt(1 + 1/n)), where m and s are the mean and the standard deviation of the
+    logarithms of the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) is the 95th percentile
+    of Student's t with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991,
+    section 4.7, on the log scale: times and costs are positive and vary by factors). It is never
+    below the median. None for fewer than MIN_REPEATS values, or if one is not above zero.
     """
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None

@@ -1,4 +1,4 @@
-"""A measured node count in a recommendation, and comparisons of two of them."""
+"""A measured node count in a recommendation, and comparisons of two such counts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _WARM_POOL = "warm pool included"
 class MeasuredCount:
     """A measured node count.
 
-    `efficiency_low` is the lower bound of its 95% interval, or the value itself without one.
-    `doubling_ratio` is None if half the count was not measured, or measured throughput only.
+    `efficiency_low` is the lower bound of the efficiency's 95% interval, or the efficiency itself
+    without one. `doubling_ratio` is None if half the count was not measured, or measured throughput
+    only.
     """
 
     row: SummaryRow
@@ -29,7 +30,7 @@ class MeasuredCount:
 
     @property
     def usd(self) -> float | None:
-        """The cost of a run with the warm pool after it (docs/method.md, "Clocks")."""
+        """The cost of a run in USD, with the warm pool after it (docs/method.md, "Clocks")."""
         return self.row.costs.total_usd
 
     @property
@@ -39,9 +40,9 @@ class MeasuredCount:
 
     @property
     def is_same_model(self) -> bool:
-        """True if the final metric shows the baseline's model.
+        """True unless the count is flagged throughput_only.
 
-        Only then is its time a time to train.
+        If it is, its time is not a time-to-train.
         """
         return "throughput_only" not in self.row.flags
 
@@ -57,7 +58,7 @@ class MeasuredCount:
 
     @property
     def is_unknown(self) -> bool:
-        """True if its nodes were so contended that its time says nothing."""
+        """True if its nodes were so contended that its time cannot be judged."""
         return self.is_contended and not self.is_bounded
 
     @property
@@ -73,7 +74,7 @@ def is_bounded(row: SummaryRow) -> bool:
 
 
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Return the cost relative to the baseline's: 9% dearer, 3% cheaper or same cost.
+    """Return the cost relative to the baseline's, such as "9% more expensive" or "same cost".
 
     Both include the warm pool after the run. None if either is unknown or the baseline's is 0.
     """
@@ -94,9 +95,9 @@ def faster_text(speedup: float | None) -> str:
 
 
 def rounded(number: float) -> float:
-    """Return the number to nine digits.
+    """Return the number rounded to nine significant digits.
 
-    Ties and exact limits must not depend on rounding errors.
+    Otherwise ties and exact limits would depend on rounding errors.
     """
     return float(f"{number:.9g}")
 

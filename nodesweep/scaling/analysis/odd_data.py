@@ -13,14 +13,15 @@ from nodesweep.scaling.analysis.clocks import ClockStatistics
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.formats import format_ratio, format_seconds, join_words, nodes_text
 
-# Rounding by half a second on either side is then more than 1% of the time.
+# Below this time, rounding by up to half a second either way spans more than 1% of it.
 COARSE_SECONDS = 100
 # No network or cache changes one doubling by this factor; minutes or milliseconds entered as
 # seconds do.
 UNIT_FACTOR = 20
-# An outlier of three runs: this many times as far from the median as the third, and 5% off.
+# An outlier among three runs is more than this many times as far from the median as the third run,
+# and more than this share of the median away from it.
 OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
-# With 5 runs, each slower than the one before occurs by chance in 1 of 120 orders.
+# By chance, each of 4 runs is slower than the one before in 1 of 24 orders; of 5 runs, in 1 of 120.
 DRIFT_FROM_REPEATS = 4
 DRIFT_SHARE = 0.02
 
@@ -38,7 +39,7 @@ def find_odd(
     Args:
         times: Seconds of the used runs by node count.
         statistics_at: Statistics of the same times.
-        least_repeats: Least number of a count's runs whose spread is judged.
+        least_repeats: Least number of runs of a count for its spread to be judged.
     """
     yield from _coarse(times, least_repeats)
     yield from _without_spread(times, least_repeats)
@@ -82,9 +83,9 @@ def _unit_mistakes(times: Times) -> Iterator[str]:
 
 
 def other_unit(times: Times) -> dict[int, float]:
-    """Return the factor by node count if its node-time is far from that of the two nearest counts.
+    """Return a factor for each node count with a node-time far from those of the two nearest.
 
-    It must be off in the same direction from both.
+    The node-time must be off in the same direction from both.
     """
     counts = sorted(times)
     spent = {nodes: nodes * statistics.median(times[nodes]) for nodes in counts}
@@ -134,7 +135,7 @@ def _outliers(times: Times) -> Iterator[str]:
 
 
 def _drift(times: Times) -> Iterator[str]:
-    """Report runs that get slower, or faster, with each repeat at every such count."""
+    """Yield a sentence if runs get slower, or faster, with each repeat at every repeated count."""
     long = {nodes: at for nodes, at in times.items() if len(at) >= DRIFT_FROM_REPEATS}
     steps = [later - earlier for at in long.values() for earlier, later in pairwise(at)]
     far = [at for at in long.values() if abs(at[-1] / at[0] - 1) > DRIFT_SHARE]
@@ -149,9 +150,9 @@ def _drift(times: Times) -> Iterator[str]:
 
 
 def find_confounded(order: Sequence[int]) -> Iterator[str]:
-    """Yield a sentence if order and time are confounded.
+    """Yield a sentence if the order of the runs and the node count are confounded.
 
-    `order` has the node count of each used run in starting order.
+    `order` has the node count of each used run, in the order in which the runs started.
     """
     blocks = 1 + sum(a != b for a, b in pairwise(order))
     counts = set(order)

@@ -54,8 +54,8 @@ def judge_parity(
 ) -> Parity:
     """Judge the runs at one node count against the baseline's.
 
-    If the baseline has a metric, a point without one, or with another, is not shown to have trained
-    the same model.
+    If the baseline has a metric, a point without one, or with a different one, is not shown to have
+    trained the same model.
 
     Args:
         metric: The median of the runs' final metrics, if all `runs` of them reported the same
@@ -66,8 +66,8 @@ def judge_parity(
         rule: Target and tolerance.
         runs: Number of runs; None for the number of values.
         pairs: (value, baseline's value) of the repeats that both have, if a repeat has the same
-            seed at every node count. Only these are then compared, since a model from another seed
-            says nothing about the node count.
+            seed at every node count. Only these are then compared, since a model from a different
+            seed says nothing about the node count.
     """
     if base is not None and metric is None:
         return Parity(
@@ -109,9 +109,9 @@ def judge_parity(
 
 
 def reaches(value: float, target: float | None, goal: str | None) -> bool:
-    """Return True if a metric is as good as the target by its goal (maximize or minimize).
+    """Return True if a metric is at least as good as the target by its goal.
 
-    False without a target, or if the goal is unknown.
+    The goal is to maximize or minimize. False without a target, or if the goal is unknown.
     """
     if target is None or goal not in ("maximize", "minimize"):
         return False
@@ -121,7 +121,10 @@ def reaches(value: float, target: float | None, goal: str | None) -> bool:
 def target_for(
     metric: FinalMetric | None, base: FinalMetric | None, target: float | None
 ) -> float | None:
-    """Return the target if it applies to this metric: the baseline's, if that has one."""
+    """Return the target if it applies to this metric, else None.
+
+    If the baseline has a metric, the target applies only to that metric.
+    """
     if base is None:
         return target
     return (
@@ -142,9 +145,9 @@ def _described(metric: FinalMetric) -> str:
 
 
 def _shortfall(difference: float, goal: str | None) -> float:
-    """Return how much worse than the baseline a value is, from base - value.
+    """Return the amount by which a value is worse than the baseline's, from base - value.
 
-    Without a goal every difference counts as worse.
+    Without a goal, every difference counts as worse.
     """
     if goal == "maximize":
         return difference
@@ -152,7 +155,7 @@ def _shortfall(difference: float, goal: str | None) -> float:
 
 
 def _within(worse_by: float, tolerance: float) -> bool:
-    """Return True if it is at most the tolerance; 0.96 - 0.94 exceeds 0.02 only by rounding."""
+    """Return True if `worse_by` is at most the tolerance up to rounding: 0.96 - 0.94 > 0.02."""
     return worse_by <= tolerance or math.isclose(worse_by, tolerance)
 
 
@@ -161,7 +164,7 @@ def _test(
 ) -> Parity:
     """Test that the mean is not worse by the tolerance or more: a one-sided Welch t-test.
 
-    Without a goal both sides are tested.
+    Without a goal, a difference in either direction counts as worse.
     """
     means = statistics.mean(values), statistics.mean(base_values)
     errors = _standard_error(values, means[0]), _standard_error(base_values, means[1])
@@ -211,7 +214,7 @@ def _p_not_worse(
 def _standard_error(sample: Sequence[float], mean: float) -> float:
     """Return the standard error of the mean.
 
-    math.dist scales: squares of tiny or huge deviations would be 0 or overflow.
+    math.dist scales its input; squares of tiny or huge deviations would be 0 or overflow.
     """
     count = len(sample)
     return math.dist(sample, [mean] * count) / math.sqrt(count * (count - 1))

@@ -27,7 +27,7 @@ class Price(Part):
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
-    """Return the catalogue's on-demand price of one node in `region`, and in no other."""
+    """Return the catalogue's on-demand price of a node in `region`, or an unknown price."""
     usd = instance.on_demand_usd_per_hour
     if usd is None:
         return unknown_price(
@@ -53,7 +53,7 @@ def unknown_price(instance_type: str | None, reason: str) -> Price:
 
 
 def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:
-    """Return the cost of `nodes` for that many seconds; None if time or price is unknown."""
+    """Return the cost in USD of `nodes` nodes for `seconds`; None if time or price is unknown."""
     if seconds is None or price is None or price.usd_per_hour is None:
         return None
     return nodes * seconds * price.usd_per_hour / _SECONDS_PER_HOUR

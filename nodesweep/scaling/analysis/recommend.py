@@ -3,8 +3,9 @@
 The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits;
 the deadline rule picks the cheapest count that meets the deadline, from submission to end if every
 measured count has that time, else by train time. Every limit is passed, failed or undecided
-(verdicts.py), every other measured count gets the reason against it, and undecided ones what would
-decide them (docs/recommendation.md; docs/method.md, "Cost and recommendation").
+(verdicts.py). Every measured count but the chosen one gets the reason against it, and an undecided
+one also the runs that would decide it (docs/recommendation.md; docs/method.md, "Cost and
+recommendation").
 """
 
 from __future__ import annotations
@@ -60,15 +61,15 @@ def recommend(
     goals: RecommendationConfig,
     own: OwnJudge | None = None,
 ) -> Recommendation | None:
-    """Choose among the measured counts; None for fewer than two.
+    """Recommend one of the measured counts; return None for fewer than two.
 
-    A deadline needs times of whole runs instead of rates.
+    A deadline needs the times of whole runs, not rates.
 
     Args:
         rows: The summary rows.
         goals: Limits, deadline and budget.
-        own: The judge of a design whose own answers decide unless there is a deadline or a budget
-            per run, which it ignores.
+        own: The recommendation function of a design whose own answers decide unless there is a
+            deadline or a budget per run, which it ignores.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -93,7 +94,7 @@ def recommend(
 def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
     """Return the node counts that no other dominates on train time and cost, ascending.
 
-    The cost includes the warm pool; () without a known cost. A count dominates another if it is not
+    The cost includes the warm pool; () if no cost is known. A count dominates another if it is not
     worse in either and better in one, so counts equal in both stay. Counts without a time or a cost
     are excluded, and so are throughput-only ones, whose time is not a time-to-train.
     """
@@ -169,7 +170,7 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
 def _smaller_as_fast(
     count: MeasuredCount, times: Sequence[tuple[float, MeasuredCount]]
 ) -> list[MeasuredCount]:
-    """Return the smaller counts that are at least as fast, ascending; `times` have nine digits."""
+    """Return the smaller counts that are at least as fast, ascending; `times` are rounded."""
     limit = rounded(count.seconds)
     return [other for seconds, other in times if other.nodes < count.nodes and seconds <= limit]
 
@@ -252,7 +253,7 @@ def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
 def _recommend_none_for_contended(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
-    """Return a recommendation without a choice for the reason `why`."""
+    """Return a recommendation without a choice, for the reason `why`."""
     return recommend_none(
         measured,
         goals,
@@ -266,7 +267,7 @@ def _recommend_none_for_contended(
 def _unless_next_contended(
     recommendation: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """Drop the choice if the next larger count was too contended, since that may well be better.
+    """Drop the choice if the next larger count, which may be better, was too contended.
 
     Undecided counts in between are skipped.
     """
@@ -302,7 +303,7 @@ def _unless_next_contended(
 def _unless_contended(
     recommendation: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """Drop the choice if contended times leave several; the sentence names them with reasons."""
+    """Drop the choice if contended times leave several candidates; name them with reasons."""
     nodes = recommendation.between
     if not nodes:
         return recommendation

@@ -1,6 +1,6 @@
 """Detect work that was repeated on every node (docs/recommendation.md, "Repeated work").
 
-Nodes whose programs never found each other each do all of the work: T(N) is T(N0), and N nodes take
+Nodes whose programs never found each other each do all of the work: T(N) is T(N0), and N nodes use
 N/N0 times the CPU seconds. A job that does not scale for another reason can look the same, so runs
 that confirmed their world size and nodes that were seen connected are exempt, and nothing is
 claimed if CPU seconds are unknown.
@@ -24,7 +24,7 @@ from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 
 REPEATED = "the work was repeated there instead of divided"
 _LEAST_TIME_SHARE = 0.9
-"""Least T(N)/T(N0): a program that divides a fifth of its work over two nodes is at the limit."""
+"""Least T(N)/T(N0) of repeated work; dividing a fifth of the work over two nodes gives this."""
 _CPU_MARGIN = 0.2
 """Allowed relative difference between the CPU seconds of N nodes and N/N0 times those of N0."""
 _CPU = "cpu_percent"
@@ -39,7 +39,7 @@ class Metered(Protocol):
 
     @property
     def nodes(self) -> int:
-        """The nodes of the job."""
+        """The number of nodes of the job."""
 
     @property
     def used(self) -> bool:
@@ -103,7 +103,7 @@ def recommend_none_for_repeated(
 ) -> Recommendation | None:
     """Return a recommendation without a choice if work was repeated, else None.
 
-    Only runs that divide the work can show how many nodes pay.
+    Only runs that divide the work can show how many nodes pay off.
     """
     repeated = find_repeated(rows, points)
     if not repeated:
@@ -137,7 +137,7 @@ def _reason(repeated: Sequence[RepeatedCount], base_nodes: int) -> str:
 def _cpu_ratio(
     points: Sequence[Metered], nodes: int, base_nodes: int, time_ratio: float
 ) -> float | None:
-    """Return the CPU seconds of all nodes over those of the baseline's; None if unknown.
+    """Return the CPU seconds of all nodes over those of the baseline's nodes; None if unknown.
 
     They are taken from the share of the quota during measurement, else from the mean use over the
     Training phase.
@@ -152,9 +152,9 @@ def _cpu_ratio(
 
 
 def _median_use(points: Sequence[Metered], nodes: int, name: str) -> float | None:
-    """Return the median over a count's used runs.
+    """Return the median CPU use over a count's used runs; None if unknown.
 
-    In percent of the quota, or in CPU seconds of a node x 100.
+    The unit is percent of the quota, or CPU seconds of a node x 100 for any other name.
     """
     of_count = [point for point in points if point.used and point.nodes == nodes]
     if name == QUOTA_USED:

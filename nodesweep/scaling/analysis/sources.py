@@ -2,7 +2,7 @@
 
 Train time, step time and final metric each come from the best source (metrics.json, then the log,
 then for the train time the platform's Training phase) that some run of every node count with a
-completed run has. Runs without it are left out.
+completed run has. Runs without that source are left out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
     """Return the best clock that every node count has in a completed on-demand run.
 
-    None without any time. Projected comes first: a probe has no other clock, and the validation run
-    is not part of the curve. If no clock is known at every count, it is the whole Training phase,
-    since two clocks must not be mixed.
+    None if no run has a time. Projected comes first: a probe has no other clock, and the validation
+    run is not part of the curve. If no clock is known at every count, the whole Training phase is
+    used, since two clocks must not be mixed.
     """
     clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
     clocks.discard(None)
@@ -41,7 +41,7 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """Return an attempt's train time on that clock, None if it was not read."""
+    """Return an attempt's train time on that clock; None if it was not read."""
     if clock is None or not outcome.completed:
         return None
     if outcome.train_clock == clock:
@@ -55,7 +55,7 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
     """Return the outcomes that can be part of a curve.
 
-    They completed on demand, and did more than rehearse the launch.
+    These completed on demand and did more than test the launch path.
     """
     return [
         each
@@ -78,7 +78,7 @@ def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bo
 def choose_source(
     outcomes: Sequence[JobOutcome], logged: str, in_file: Callable[[JobOutcome], object]
 ) -> Source:
-    """Return the log if only it has that number at every node count, else metrics.json."""
+    """Return "logged" if only the log has the number at every node count, else "program"."""
     measured = _measured(outcomes)
     by_log = _every_count(measured, [outcome.logged.get(logged) for outcome in measured])
     return "logged" if by_log and not _every_count(measured, map(in_file, measured)) else "program"

@@ -161,7 +161,7 @@ def summarise_runs(
     paired: bool = False,
     same_seeds: bool = False,
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """Return a row per planned or tried node count, ascending, and every attempt as rows count it.
+    """Return a row per planned or tried node count, ascending, and every attempt as a Run.
 
     Args:
         outcomes: The outcomes of all attempts.
@@ -169,7 +169,7 @@ def summarise_runs(
         planned_nodes: Planned node counts, which get a row even without an attempt.
         parity: Target and tolerance.
         paired: See clock_statistics().
-        same_seeds: A repeat trains with one seed at every node count; see judge_parity().
+        same_seeds: True if a repeat has the same seed at every node count; see judge_parity().
 
     Raises:
         MixedOutcomesError: The outcomes are not comparable.
@@ -201,7 +201,7 @@ def summarise_runs(
 
 
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
-    """Return the baseline of summarise_runs()'s rows (ascending), None if nothing completed."""
+    """Return the baseline of summarise_runs()'s rows (ascending); None if nothing completed."""
     for row in rows:
         if row.train.seconds is not None:
             relative = row.nodes > 1 or row.nodes != rows[0].nodes
@@ -213,7 +213,7 @@ def refuse_mixed(outcomes: Sequence[JobOutcome]) -> None:
     """Refuse outcomes that cannot be part of one curve.
 
     Raises:
-        MixedOutcomesError: The outcomes differ in a field on which a curve must agree.
+        MixedOutcomesError: The outcomes differ in a field on which a curve's runs must agree.
     """
     for field, described in _MUST_AGREE.items():
         found = sorted(
@@ -243,9 +243,9 @@ def _group(
 
 
 def _without_contended(attempts: Sequence[Run]) -> list[Run]:
-    """Leave out contended runs if a node count has others, else all but the least contended.
+    """Leave out contended runs or, if all are, all but the least contended of each repeat.
 
-    The least contended one of each repeat is kept (docs/method.md, "Attainment").
+    See docs/method.md, "Attainment".
     """
     contended = [each for each in attempts if each.used and is_contended(each.outcome)]
     is_alone = len(contended) == sum(each.used for each in attempts)
@@ -266,7 +266,7 @@ def _without_contended(attempts: Sequence[Run]) -> list[Run]:
 
 
 def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> Run:
-    """Return the attempt; spot runs are never used (docs/method.md, "Repeats and intervals")."""
+    """Return a Run; spot runs are never used (docs/method.md, "Repeats and intervals")."""
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
     return Run(outcome, used, used, seconds, _final_metric(outcome, metric_source))
@@ -279,9 +279,9 @@ def _row_clocks(
     steps: Source,
     paired: bool,
 ) -> dict[int, RowClocks]:
-    """Return the statistics on each clock.
+    """Return each node count's statistics on the four clocks.
 
-    Train times that include start-up are compared with nothing, so they have no N0.
+    Train times that include start-up are not compared, so they have no N0.
     """
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
@@ -313,7 +313,7 @@ def _row(
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
-    # Failed attempts give the batch of a point without used runs.
+    # Failed attempts provide the batch sizes of a node count without used runs.
     known = used or group.outcomes
     world = (
         None if _is_world_unknown(group) else _common_value(outcome.world_size for outcome in known)
@@ -413,7 +413,7 @@ def _largest_error(used: Sequence[JobOutcome]) -> float | None:
 
 
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
-    """Return the median of each cost over the used runs; None for a target that not all reached."""
+    """Return the median of each cost over the used runs; target_usd is None unless all have it."""
     medians = {
         name: _median_or_none(getattr(costs, name) for costs in each)
         for name in RunCosts.model_fields
@@ -453,7 +453,7 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 
 
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
-    """Return the median seconds of each phase over the runs that had it, by first appearance."""
+    """Return the median seconds of each phase over its runs, in order of first appearance."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
         phase: statistics.median(

@@ -1,9 +1,9 @@
 """Judge a node count against one limit: pass, fail, or undecided if its runs cannot tell.
 
 A limit is passed if the whole interval meets it, and failed if no part does. An interval that
-contains the limit decides nothing, and the number of runs that would decide is estimated from the
-spread so far; without an interval the value itself passes or fails (docs/recommendation.md, "Three
-answers").
+contains the limit decides nothing, and the number of runs that would decide it is estimated from
+the spread so far; without an interval, the value itself passes or fails (docs/recommendation.md,
+"Three answers").
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from nodesweep.scaling.report_part import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]
-# Needing more runs than this, a count is practically on its limit, and further runs are not worth
-# their cost.
+# A count that would need more runs than this is practically on its limit, so further runs are not
+# worth their cost.
 MOST_MORE_RUNS = 50
 _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit")
 
@@ -103,7 +103,7 @@ class JudgedCount(Part):
 
     @property
     def problems(self) -> list[str]:
-        """The reasons why it does not pass: of the failed limits, else of the undecided ones."""
+        """The reasons that it does not pass: of the failed limits, else of the undecided ones."""
         return [
             verdict.reason or ""
             for verdict in self.verdicts
@@ -112,13 +112,13 @@ class JudgedCount(Part):
 
     @property
     def more_runs(self) -> tuple[MoreRuns, ...]:
-        """The runs that would decide all of its limits; empty if runs cannot decide one."""
+        """The runs that would decide every undecided limit; empty if runs cannot decide one."""
         open_ = [verdict.more_runs for verdict in self.verdicts if verdict.answer == "undecided"]
         return merge_runs(open_) if all(open_) else ()
 
 
 def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
-    """Return all verdicts on a count as one.
+    """Combine all verdicts on a count.
 
     A verdict of None means that the limit does not apply. A count whose nodes were contended has no
     time to compare with any limit.
@@ -140,16 +140,16 @@ def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
 
 
 def total_usd(needed: Sequence[MoreRuns]) -> float | None:
-    """Return the cost of all of these runs; None if one is unknown."""
+    """Return the cost in USD of all of these runs; None if any is unknown."""
     costs = [each.usd for each in needed if each.usd is not None]
     return sum(costs) if costs and len(costs) == len(needed) else None
 
 
 def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
-    """Return a sentence on undecided counts.
+    """Return a clause on undecided counts.
 
-    For example: 8 nodes are not ruled out: about 6 more runs each at 1 and 8 nodes would decide it,
-    for about $120.00.
+    For example, "8 nodes are not ruled out: about 6 more runs each at 1 and 8 nodes would decide
+    it, for about $120.00".
     """
     is_one = [each.nodes for each in undecided] == [1]
     text = f"{_at(each.nodes for each in undecided)} {'is' if is_one else 'are'} not ruled out"
@@ -184,8 +184,8 @@ def _at(counts: Iterable[int]) -> str:
 def is_comparable(count: MeasuredCount) -> Verdict | None:
     """Return None if the count's time is comparable, else a verdict.
 
-    It is failed if it did not train the baseline's model, and undecided if its nodes were
-    CPU-throttled or contended, which as many sound runs would decide.
+    The verdict is "fail" if the count did not train the baseline's model, and "undecided" if its
+    nodes were CPU-throttled or contended; the same number of sound runs would decide it.
     """
     if count.is_same_model and not count.is_contended:
         return None
@@ -233,8 +233,8 @@ def pays_for_doubling(
 def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
     """Compare the count's median with that of every smaller count.
 
-    `as_fast` are the smaller ones whose median is not above it. Counts within each other's
-    intervals are indistinguishable, which is not a failure.
+    `as_fast` has the smaller counts whose median is not above this count's. Counts within each
+    other's intervals are indistinguishable, which is undecided, not a failure.
     """
     behind = [other for other in as_fast if _is_behind(count, other)]
     other = next(iter([*behind, *as_fast]), None)
@@ -306,9 +306,9 @@ def at_most(
 ) -> Verdict:
     """Judge the next run by an upper limit.
 
-    Passed if 19 of 20 next runs meet it, failed if the median run does not, undecided in between.
-    At the boundary, where 19 of 20 runs meet the limit, the median of three or more exceeds it in
-    less than 1% of cases, so more runs would not change a failure.
+    The limit is passed if 19 of 20 next runs meet it, failed if the median run does not, and
+    undecided in between. At the boundary, where 19 of 20 runs meet the limit, the median of three
+    or more exceeds it in less than 1% of cases, so more runs would not change a failure.
     """
     if rounded(value) > limit:
         answer: Answer = "fail"
@@ -386,7 +386,7 @@ def runs_needed(
 ) -> tuple[MoreRuns, ...]:
     """Return the runs to add at both sides of a ratio until its interval excludes the limit.
 
-    () if these are too many.
+    () if that takes too many.
     """
     reach = math.log(value / low) if value >= limit else math.log(high / value)
     return _needed(reach, math.log(value / limit), sides)
@@ -397,9 +397,9 @@ def _needed(
 ) -> tuple[MoreRuns, ...]:
     """Return the runs to add at both sides until the interval is narrow enough.
 
-    It now reaches `reach` from its value towards the limit, which is `distance` away on the log
-    scale; its width falls with the square root of the number of runs. () if that takes more than
-    MOST_MORE_RUNS at either side.
+    The interval now extends by `reach` from its value towards the limit, which is `distance` away
+    on the log scale; its width falls with the square root of the number of runs. () if that takes
+    more than MOST_MORE_RUNS at either side.
     """
     if rounded(math.exp(abs(distance))) == 1:
         return ()
@@ -411,7 +411,7 @@ def _needed(
 
 
 def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
-    """Return a proposal of `runs` more runs at one count, priced at the count's median run."""
+    """Return a proposal for `runs` more runs at one count, each at the cost of its median run."""
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )
@@ -425,5 +425,5 @@ CONTENDED = "its nodes were contended, so its time is not a measurement"
 
 
 def just(shown: str, limit: str) -> str:
-    """Return "just " for a number that rounds to its limit, which it would seem to meet."""
+    """Return "just " if a number is shown as equal to the limit that it misses, else ""."""
     return "just " if shown == limit else ""

@@ -1,1 +1,1 @@
-"""The designs of a sweep: which runs it still needs."""
+"""Sweep designs: rules that decide the runs that a sweep still needs."""

@@ -43,7 +43,7 @@ def recommend_sequential(
     """Return the recommendation that follows from the design's own answers.
 
     Counts smaller than the one that passes were not evaluated. If the sweep ended before its design
-    did, the remaining counts are undecided.
+    was done, the remaining counts are undecided.
     """
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
@@ -158,7 +158,7 @@ def _verdict(
 
 
 def _why(judged: Judged) -> str | None:
-    """Return the reason why a limit is not passed; None if it is."""
+    """Return the reason that a limit is not passed; None if it is."""
     value, limit = judged.value_text, judged.limit_text
     return {
         "pass": None,

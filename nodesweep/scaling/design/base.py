@@ -1,7 +1,7 @@
-"""The protocol of a design: which runs come next, what they mean, and what they may cost.
+"""The protocol of a design: its next runs, their meaning and their possible cost.
 
-nodesweep/scaling/design/registry.py lists the designs, and each has one file. Nothing else asks
-which design a sweep has. What the config alone determines is in configs/designs.py.
+nodesweep/scaling/design/registry.py lists the designs, each of which has its own file. No other
+code checks a sweep's design. Rules that depend on the config alone are in configs/designs.py.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def kind_of_job(sweep: SweepConfig, repeat: int) -> JobKind:
 
 
 def validates(kind: JobKind) -> bool:
-    """Return True for a whole run that validates what is projected."""
+    """Return True for a whole run that validates the projection."""
     return kind == "check"
 
 
 def may_end_early(kind: JobKind) -> bool:
-    """Return True for a job that ends itself before all its steps are made."""
+    """Return True for a job that may end itself before it has made all its steps."""
     return kind == "probe"
 
 
@@ -77,11 +77,11 @@ class Judged:
     high: float
     limit: float
     error: float
-    """The error that both bounds have together."""
+    """The error probability of both bounds together."""
 
     @property
     def text(self) -> str:
-        """The value and its limit in words: efficiency 92% (80%–105%) for at least 75%."""
+        """The value and its limit in words: "efficiency 92% (80%–105%) for at least 75%"."""
         return f"{self.value_text} for at least {self.limit_text}"
 
     @property
@@ -91,7 +91,7 @@ class Judged:
 
     @property
     def value_text(self) -> str:
-        """The value in words: efficiency 92% (80%–105%)."""
+        """The value in words: "efficiency 92% (80%–105%)"."""
         what = (
             f"speedup over {nodes_text(self.than)}"
             if self.criterion == "faster"
@@ -106,7 +106,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class CountAnswer:
-    """One node count against all its limits, at its last look."""
+    """One node count judged by all its limits, at its latest look."""
 
     nodes: int
     answer: Answer
@@ -163,13 +163,13 @@ class Check(Part):
     def text(self) -> str:
         """The comparison in words.
 
-        For example: 8 nodes took 13.6 s, 1.5% more than the 13.4 s ± 0.3 s projected, outside that
-        error.
+        For example, "8 nodes took 13.6 s, 1.5% more than the 13.4 s ± 0.3 s projected, within this
+        error".
         """
         return self.text_of(nodes_text(self.nodes))
 
     def text_of(self, place: str) -> str:
-        """Return the comparison in words, with another name for the place: 8 x ml.g5.xlarge."""
+        """Return the comparison in words for a `place` such as "8 x ml.g5.xlarge"."""
         error = "" if self.error_seconds is None else f" ± {format_seconds(self.error_seconds)}"
         share = f"{abs(self.difference) * 100:.1f}%"
         than = f"{share} {'more' if self.difference >= 0 else 'less'} than"
@@ -183,10 +183,10 @@ class Check(Part):
 
 @dataclass(frozen=True)
 class Measured:
-    """The measurements of one instance type's sweep, about which a design has caveats.
+    """The measurements of one instance type's sweep, for a design's caveats.
 
-    `check` is the validation run at the count that is validated now, if any; `other_checks` are
-    those at other counts.
+    `check` is the validation run at the count to validate, if any; `other_checks` are those at
+    other counts.
     """
 
     config: BenchmarkConfig
@@ -198,38 +198,37 @@ class Measured:
 
 
 class Design:
-    """A design; as it is here, all runs are asked for at once and judged by the general rules."""
+    """A design; by default, all runs are requested at once and judged by the general rules."""
 
     name: ClassVar[DesignName]
     jobs_text: ClassVar[str] = "{} jobs"
-    """The number of jobs in words, with {} for the most there are."""
+    """The number of jobs in words, with {} for the largest possible number."""
     promise: ClassVar[str] = ""
-    """What the design's own bounds promise."""
+    """The guarantee of the design's own bounds, in words; "" if it has none."""
     bounds_text: ClassVar[str] = ""
     """The design's own bounds in words; "" if the intervals and point estimates decide.
 
-    A design that has own bounds names the basis of its recommendations as it names itself.
+    A design with its own bounds uses its name as the basis of its recommendations.
     """
 
     @property
     def rules(self) -> DesignRules:
-        """What the design asks of a config."""
+        """The design's rules for a config."""
         return RULES[self.name]
 
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress | None:
-        """Return what has been asked for and what is next, for one instance type.
+        """Return the progress for one instance type; None if all runs are requested at once.
 
-        None if all runs are asked for at once. It is a pure function of the attempts that have
-        ended and of the report's rows for them.
+        It is a pure function of the attempts that have ended and of the report's rows for them.
         """
         return None
 
     def progress_of_types(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress | None:
-        """Return what progress() returns, for a sweep of several instance types."""
+        """Return the progress for several instance types, as progress() does for one."""
         return None
 
     def recommend(
@@ -239,7 +238,7 @@ class Design:
         progress: Progress,
     ) -> Recommendation | None:
         """Return the recommendation that follows from the rows; None for fewer than two counts."""
-        # a late import: what a plan needs of a design has to import quickly
+        # late import: the parts of a design that a plan needs must import quickly
         from nodesweep.scaling.analysis.recommend import recommend
 
         return recommend(rows, goals)
@@ -255,17 +254,17 @@ class Design:
         return None, ()
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
-        """Return the caveats on the runs made: the general ones with the design's own in place."""
+        """Return the caveats on the runs: the general ones and the design's own, in order."""
         return general
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return lines of a plan on the jobs whose node count is decided later."""
+        """Return the lines of a plan about jobs whose node count is decided later."""
         return []
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost on the reference curve with this design; None if it does not suit."""
+        """Return the cost on the reference curve; None if the design does not suit the config."""
         return None
 
     def program_hints(self, facts: Facts) -> Iterable[str]:
-        """Return hints on what this design requires of the user's training script."""
+        """Return hints about this design's requirements for the training script."""
         return ()

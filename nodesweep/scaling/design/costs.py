@@ -1,7 +1,7 @@
-"""The cost of a design before anything is measured: least, expected on the reference curve, most.
+"""The minimum, expected and maximum cost of a design, before anything is measured.
 
-The reference's four times predict nothing about another job. The expected cost is that of the runs
-that the design would make on that curve, at the run time that the config allows.
+The reference's four times predict nothing about a different job. The expected cost is that of the
+runs that the design would make on the reference curve, within the repeats that the config allows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from nodesweep.scaling.design.base import Point
 
 REFERENCE_MINUTES: Mapping[int, float] = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
-"""Train time of one run each by node count (docs/method.md, "Speedup")."""
+"""Train time in minutes of one run at each node count (docs/method.md, "Speedup")."""
 NOISE = 0.02
-"""Assumed spread of a run: sigma of the logarithm."""
+"""Assumed spread of run times: the standard deviation of their logarithms."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ class Full(Design):
     name = "full"
 
     def estimate(self, config: BenchmarkConfig) -> Estimate:
-        """Return the cost of as many repeats as the config's design makes at most."""
+        """Return the cost for the largest number of repeats that the config's design makes."""
         repeats = config.sweep.arm_repeats
         usual = full_cost(config.sweep.node_counts, repeats) * len(config.instance_types)
         return Estimate(f"full, {pluralize(repeats, 'repeat')}", DesignCost(usual, usual, usual))

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from nodesweep.scaling.rules.rule import Facts
 
 REFERENCE_STEPS = 5000
-"""Assumed steps of a run; the reference does not report its number."""
+"""Assumed number of steps of a run; the reference does not report its own."""
 STEP_NOISE = 0.05
-"""Assumed spread of a step as a share of the mean."""
+"""Assumed spread of step times, as a share of their mean."""
 _LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
 _WARM_UP_STEPS = 10
 _NORMAL = 1.96  # two-sided 95% quantile
@@ -53,7 +53,7 @@ class Probe(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Return all probes first, then the validation run at the count that they recommend."""
+        """Ask for all probes first, then for the validation run at the count they recommend."""
         ended = {(each.nodes, each.repeat) for each in attempts}
         repeats = range(1, config.sweep.repeats + 1)
         points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
@@ -69,8 +69,8 @@ class Probe(Design):
     def progress_of_types(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress:
-        """Return passes of probes over the arms that are not beaten, then the validation run."""
-        from nodesweep.scaling.instances.design import probe_types  # a plan needs none of it
+        """Ask for passes of probes over the arms that are not dropped, then the validation run."""
+        from nodesweep.scaling.instances.design import probe_types  # a plan does not need it
 
         return probe_types(config, outcomes)
 
@@ -79,8 +79,8 @@ class Probe(Design):
     ) -> tuple[Check | None, tuple[Check, ...]]:
         """Return the validation run at the count to validate, and those at other counts.
 
-        The answer may have moved after the others were made. Of several runs at one count, the
-        least contended one counts, then the latest.
+        The recommendation may have changed after the others were made. Of several runs at one
+        count, the least contended one counts and, of equals, the latest.
         """
         is_validation_run = config.sweep.is_validation_run
         latest: dict[int, JobOutcome] = {}
@@ -94,7 +94,7 @@ class Probe(Design):
         return next((check for check in found if check.nodes in asked), None), others
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
-        """Return the general caveats, then which figures are projected and if that is validated."""
+        """Return the general caveats, then those on projected figures and their validation."""
         return (*general, *_projected_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
@@ -121,7 +121,7 @@ class Probe(Design):
         return Estimate(f"probe, {pluralize(sweep.arm_repeats, 'repeat')}", cost, note)
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
-        """Yield what ends a job early and what makes its time known (docs/probe.md).
+        """Yield hints on ending a job early and on reporting its time (docs/probe.md).
 
         A probe that does not end itself is a whole job, and one that does not report its steps and
         planned steps gives no time.
@@ -147,7 +147,7 @@ def _count_to_validate(
     timed = [row for row in rows if row.train.seconds is not None]
     if not any(row.n_projected for row in timed):
         return None, "no time is projected, so there is nothing to validate"
-    from nodesweep.scaling.analysis.recommend import recommend  # a plan needs none of it
+    from nodesweep.scaling.analysis.recommend import recommend  # a plan does not need it
 
     recommendation = recommend(rows, config.report.recommendation)
     if recommendation is None:
@@ -169,7 +169,7 @@ def _count_to_validate(
 
 
 def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
-    """Return a whole run compared with its projection; None if either is unknown."""
+    """Compare a whole run with its projection; return None if either is unknown."""
     measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
     projections = [
         run.outcome.projection
@@ -214,7 +214,7 @@ def _error(projections: Sequence[Projection]) -> float | None:
 
 
 def _projected_notes(measured: Measured) -> Iterator[str]:
-    """Yield caveats: what is projected, from what, and whether a whole run confirms it."""
+    """Yield caveats on the projected figures, their source and their validation."""
     rows, check, others = measured.rows, measured.check, measured.other_checks
     if not any(row.n_projected for row in rows):
         if any(row.n for row in rows):
@@ -277,17 +277,17 @@ def probe_cost(
 ) -> DesignCost:
     """Return the probe design's node-hours on the reference curve, without start-up.
 
-    The least has the fewest steps per probe and the validation run at the cheapest count; the most
-    has max_steps per probe and the validation run at the most expensive count. With several
-    instance types, each is assumed to be as fast as the reference, so that the expected cost drops
-    none of them; for the least, one arm is left after the second pass.
+    The least assumes the fewest steps per probe and the validation run at the cheapest count; the
+    most assumes max_steps per probe and the validation run at the most expensive count. With
+    several instance types, each is assumed to be as fast as the reference, so no arm is dropped in
+    the expected cost; in the least, one arm is left after the second pass.
 
     Args:
         counts: The sweep's node counts.
         goals: The limits of the recommendation, which decide the validation run's count.
         repeats: Probes per count.
         precision: Target half width of the 95% interval of a step's time, as a share of the time.
-        max_steps: Steps after which a probe ends at the latest.
+        max_steps: Largest number of steps of a probe.
         types: Number of instance types.
     """
     steady = (_NORMAL * STEP_NOISE / precision) ** 2

@@ -46,7 +46,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
 
 
 def _price(config: BenchmarkConfig) -> Price:
-    """Return the report's price: a budget per run may decide which count is validated."""
+    """Return the price as in the report, since a budget per run may decide what is validated."""
     instance = load_catalogue().get(config.training.instance_type)
     return price_of(instance, config.platform.region)
 

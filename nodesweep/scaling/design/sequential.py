@@ -1,4 +1,4 @@
-"""The sequential design: which runs come next, and the verdict on each node count so far.
+"""The sequential design: its next runs, and its verdict on each node count so far.
 
 Each count is run once; then, from the largest count down, the runs that a count's limits compare
 are repeated until it passes or fails. The bounds are one-sided and their error is spent over
@@ -81,7 +81,7 @@ def replay(
 ) -> Progress:
     """Replay the design with the points that have ended, and return its progress.
 
-    The same outcomes give the same next points, also after a crash and on a resume. Points that the
+    The same outcomes give the same next points, even after a crash or on a resume. Points that the
     design has not asked for are ignored, and a count without a time in its first run is left out.
 
     Args:
@@ -169,7 +169,7 @@ class _Design:
     def ask(
         self, counts: Sequence[int], reason: Callable[[], str], look: _Look | None = None
     ) -> Iterator[_Step]:
-        """Ask for one more run of each count; resume once all of them have ended."""
+        """Yield a step for one more run of each count; resume once all of them have ended."""
         for nodes in counts:
             self.planned[nodes] += 1
         points = tuple((nodes, self.planned[nodes]) for nodes in counts)
@@ -179,7 +179,7 @@ class _Design:
                 self.measured.add(point[0], math.log(seconds))
 
     def steps(self) -> Iterator[_Step]:
-        """Yield a step each time that points are asked for."""
+        """Yield a step each time points are requested."""
         yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_contended()
         if self._is_contended(self.counts[0]):
@@ -200,7 +200,7 @@ class _Design:
             self.end = f"no node count larger than {nodes_text(timed[0])} is known to pass"
 
     def replace_contended(self) -> Iterator[_Step]:
-        """Take the next recorded run of each count all of whose runs so far were contended.
+        """Yield steps for the next recorded run of counts whose runs so far were all contended.
 
         Sweeps have such runs if they predate the repeats of contended runs in
         nodesweep/scaling/planning/queue.py.
@@ -216,7 +216,7 @@ class _Design:
         return (nodes, self.planned[nodes]) in self.contended
 
     def look_at(self, group: _Comparisons) -> Iterator[_Step]:
-        """Repeat the runs that the target's limits compare until every limit is answered.
+        """Yield steps that repeat the runs compared by the target's limits until all are answered.
 
         Stop early if no repeat is left or if the last runs gave no time at all: a program that
         reports no times is not worth more runs.
@@ -332,7 +332,8 @@ class _Bounds:
     def worst(self) -> Answer:
         """Return the worst answer over all limits.
 
-        The first failed limit ends the search: most large counts already fail their efficiency.
+        The search ends at the first failed limit, since most large counts already fail on
+        efficiency.
         """
         worst = len(_WORST_FIRST) - 1
         for place in range(len(self.group.than)):
@@ -346,7 +347,7 @@ class _Bounds:
 class _Look:
     """One look at a count: its answer, and in `compared` the data behind it.
 
-    Numbers to show are only computed for the looks that are shown.
+    The numbers to show are computed only for looks that are shown.
     """
 
     nodes: int
@@ -373,8 +374,9 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
 
     The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
     all counts pooled. To pass, a count must pass every limit, so each may err by all of `error` (an
-    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). It fails by any one
-    of them, so there they share it (Bonferroni). `number` counts the looks at this count from 1.
+    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). It fails if it fails
+    any one of them, so for failures they share `error` (Bonferroni). `number` is the number of this
+    look at the count, from 1.
     """
     freedom = measured.freedom
     bounds = _Bounds(
@@ -391,7 +393,7 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
 
 
 def _exp(number: float) -> float:
-    """Return e**number, at most about the largest float: bounds on very unequal times overflow."""
+    """Return e**number, capped near the largest float; bounds on very unequal times overflow."""
     return math.exp(min(number, _LARGEST_LOG))
 
 
@@ -415,7 +417,7 @@ def sequential_cost(
 ) -> DesignCost:
     """Return the sequential design's node-hours on the reference curve; deterministic.
 
-    The least is the cheapest simulated sweep, one without noise included. The most is every repeat
+    The least is the cheapest simulated sweep, including one without noise. The most is every repeat
     of every count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
@@ -475,7 +477,7 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation by the design's own answers where they can decide."""
+        """Return the recommendation based on the design's own answers where they can decide."""
         # late imports: a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential
@@ -500,7 +502,7 @@ class Sequential(Design):
         return (*skipped_run_notes(measured.config, measured.progress, made), *general)
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost of up to as many repeats as the config's design makes at most."""
+        """Return the cost for up to the largest number of repeats of the config's design."""
         sweep = config.sweep
         if sweep.instance_types is not None or len(sweep.node_counts) < 2:
             return None

@@ -1,7 +1,7 @@
-"""The assumption behind a prediction on nodes that were not measured.
+"""The assumption behind a prediction for node counts that were not measured.
 
-Measurements show nothing of a change beyond them. The known topology is the instance type and its
-network in the catalogue; where the platform would place further nodes is unknown.
+Measurements cannot show a change beyond the measured counts. The known topology is the instance
+type and its network in the catalogue; the platform's placement of further nodes is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOT_HELD = (
 
 
 def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
-    """Return a sentence on a prediction at `nodes` from at most `largest` (> 1) measured ones."""
+    """Return the assumption behind a prediction at `nodes` from at most `largest` (> 1) nodes."""
     if kind == "simulated":
         return (
             "Simulated nodes have no network: the prediction describes the model that computed "
@@ -34,7 +34,7 @@ def assumption(kind: PlatformKind, instance_type: str | None, largest: int, node
 
 
 def _network(instance_type: str | None) -> str:
-    """Return, for example, "ml.p3.16xlarge (25 Gbit/s a node, without EFA)"."""
+    """Return the type and its network: "ml.p3.16xlarge (25 Gbit/s per node, without EFA)"."""
     if instance_type is None:
         return "an unknown instance type and network"
     try:

@@ -37,11 +37,11 @@ from nodesweep.scaling.formats import format_percent, join_words, nodes_text, pl
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
-"""The most that an end of a supported prediction's interval may differ from it, as a share."""
+"""The largest distance of a supported prediction from an end of its interval, as a share."""
 MAX_MORE_RUNS = 50
 LACK_OF_FIT_LEVEL = 0.01
 """Significance level of the F test that rejects a law."""
-_MAX_EXPONENT = 200.0  # cap of an exponent; anything larger is unsupported anyway
+_MAX_EXPONENT = 200.0  # cap on an exponent; anything larger is unsupported anyway
 _REQUIRED_MEASUREMENTS = "a prediction needs"
 
 
@@ -79,7 +79,7 @@ class LawPredictions:
 
 
 def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
-    """Return the noise; None if any count has fewer than 3 runs."""
+    """Return the noise of the runs; None if any count has fewer than 3 runs."""
     if min((len(at) for at in runs), default=0) < MIN_REPEATS:
         return None
     logs = [np.log(np.asarray(at, dtype=np.float64)) for at in runs]
@@ -155,7 +155,7 @@ def extrapolate(
         ranked: The fits, best first.
         sample: The points.
         steps_ratio: r(N) by node count.
-        runs: For each point, in order, the times that it is the median of.
+        runs: For each point, in order, the times whose median it is.
     """
     if not len(sample.nodes):
         return _not_supported(None, "no points")
@@ -244,9 +244,9 @@ def _no_prediction_reason(
 def _required_measurement(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
     """Return the measurement that would support a prediction.
 
-    More runs, if a sensible number would be enough, else runs at the count itself. The margin of
-    error is `excess` times the largest allowed and falls with the square root of the number of
-    runs.
+    It is more runs if a reasonable number would be enough, else runs at the count itself. The
+    margin of error is `excess` times the largest allowed and falls with the square root of the
+    number of runs.
     """
     least = min(len(at) for at in runs)
     more = math.ceil(least * excess**2) - least
@@ -287,7 +287,7 @@ def _terms(spec: LawSpec, nodes: int, steps_ratio: Mapping[int, float]) -> Float
 def _standard_error(spec: LawSpec, sample: Sample, terms: Floats, variances: Floats) -> float:
     """Return the standard error of N·T(N) at `terms`, by the delta method.
 
-    Bounds of coefficients are ignored, since noise alone may put a coefficient on its bound.
+    Bounds on coefficients are ignored, since noise alone may put a coefficient on its bound.
     """
     relative = relative_columns(spec, sample)
     scale = np.linalg.norm(relative, axis=0)

@@ -30,7 +30,7 @@ from nodesweep.scaling.fits.laws import (
 from nodesweep.scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
 from nodesweep.scaling.formats import join_words, pluralize
 
-EXTRA_POINTS = 2  # node counts beyond the number of parameters for a law to be identifiable
+EXTRA_POINTS = 2  # node counts that a law needs beyond its number of parameters
 
 
 def fit_laws(
@@ -46,13 +46,13 @@ def fit_laws(
         points: (nodes, median train seconds), one per node count, in any order; N0 need not be 1.
         steps_ratio: r(N) at each measured N and at 2 x the largest, where the prediction is made: 1
             under a fixed global batch, N0/N under a fixed per-replica batch; None if unknown.
-        per_sample: The seconds are per sample (1/rate) instead of per run; so are parameters in
-            seconds and predictions.
+        per_sample: True if the seconds, and so the predictions and parameters in seconds, are per
+            sample (1/rate) instead of per run.
         runs: The seconds of all runs behind each point's median, by nodes; without 3 runs of each
-            point no prediction is supported.
+            point, no prediction is supported.
 
     Raises:
-        ValueError: A number cannot be a node count, time or ratio.
+        ValueError: A node count, time or ratio is invalid.
     """
     _check(points, steps_ratio)
     ordered = sorted(points)

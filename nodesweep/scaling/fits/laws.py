@@ -9,7 +9,7 @@ Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coe
     ring    N·T = t_compute + c·r(N)·(N − 1)                    Patarasuk and Yuan, JPDC 69, 2009;
                                                                 arXiv 2006.15704
 
-Bounded linear least squares on the relative residuals (fitted − observed)/observed therefore find
+Bounded linear least squares on the relative residuals (fitted − observed)/observed therefore finds
 the one best fit without a starting point. r(N) is the optimizer steps at N over those at N0. If r
 is the same everywhere, ring is amdahl's curve with sigma = c·r/t1 and is left out.
 """
@@ -48,7 +48,7 @@ class Sample:
     per_sample: bool = False
 
     def without(self, index: int) -> Sample:
-        """Return the points without one, which the law then predicts."""
+        """Return the points without the one at `index`, which the law then predicts."""
         keep = np.arange(len(self.nodes)) != index
         return Sample(
             self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample
@@ -181,10 +181,10 @@ def left_out_in_turn(points: int) -> Sequence[int]:
 
 
 def root_mean_square(values: Floats) -> float:
-    """Return the root mean square, rounded to the digits of every number."""
+    """Return the root mean square, rounded to _DIGITS decimal places."""
     return round(float(np.sqrt(np.mean(values**2))), _DIGITS)
 
 
 def significant(value: float) -> float:
-    """Return the value, rounded to the digits of every number."""
+    """Return the value, rounded to _DIGITS significant digits."""
     return float(f"{value:.{_DIGITS}g}")

@@ -79,7 +79,7 @@ class LawFit(Part):
     )
 
     def predict(self, nodes: float, steps_ratio: float | None = None) -> float:
-        """Return the seconds at `nodes`, per run or per sample like the fitted points.
+        """Return the seconds at `nodes`, per run or per sample as for the fitted points.
 
         Args:
             nodes: Node count, at least 1.

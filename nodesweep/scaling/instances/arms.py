@@ -1,4 +1,4 @@
-"""The arms of a sweep of several instance types, each type's outcomes, and arms without memory.
+"""The arms of a sweep of several instance types, each type's outcomes, and memory shortages.
 
 An arm is a type at a node count (docs/instance-types.md).
 """
@@ -39,7 +39,7 @@ def outcomes_by_type(
 ) -> dict[str, list[JobOutcome]]:
     """Return the outcomes of each type that has any, in the config's order.
 
-    The type is read from the job's name; jobs whose names have none of the types are left out.
+    The type is read from the job's name; jobs whose names contain none of the types are left out.
     """
     found: dict[str, list[JobOutcome]] = {name: [] for name in config.instance_types}
     for outcome in outcomes:
@@ -86,8 +86,8 @@ def arms_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) 
 def types_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[str, str]:
     """Return the types on which the program cannot run, with reasons.
 
-    A type is given up after two consecutive failures with the same cause on it; lack of memory does
-    not count. Empty in a sweep of one type, which is given up as a whole.
+    A type is abandoned after two consecutive failures on it with the same cause; lack of memory
+    does not count. Empty in a sweep of one type, which is abandoned as a whole.
 
     `ended` has the outcomes in the order in which the jobs ended.
     """

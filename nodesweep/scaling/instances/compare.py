@@ -61,7 +61,7 @@ class JudgedArm:
 
     @property
     def usd(self) -> float | None:
-        """The cost of a run; None if unknown."""
+        """The cost of a run in USD; None if unknown."""
         return self.count.usd
 
     @property
@@ -124,7 +124,7 @@ def _has_no_goal(goals: RecommendationConfig) -> bool:
 def _own_judgements(
     rows: Sequence[SummaryRow], counts: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> dict[int, tuple[Verdict, ...]]:
-    """Return each count's verdicts in the type's own recommendation if no goal decides."""
+    """Return each count's verdicts from the type's own recommendation; {} if a goal decides."""
     own = recommend(rows, goals) if len(counts) > 1 and _has_no_goal(goals) else None
     contended = {count.nodes for count in counts if count.is_contended}
     if own is None:
@@ -135,7 +135,8 @@ def _own_judgements(
 def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -> Verdict | None:
     """Return a verdict if the type does not train the same model as the first type, else None.
 
-    That is so if its smallest count ended at another metric. None also if the metrics are unknown.
+    The models differ if the types' smallest counts ended with different final metrics. None also if
+    a metric is unknown.
     """
     first = next(iter(rows_by_type))
     base, own = _first_metric(rows_by_type[first]), _first_metric(rows_by_type[name])
@@ -159,7 +160,7 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
 
 
 def front_by_arm(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
-    """Return for each arm with a known cost if it is on the front of train time and cost.
+    """Map each arm with a known cost to True if it is on the time-cost front, else to False.
 
     An arm is on the front if no other arm dominates it: is not worse in either and better in one.
     An arm whose time is not a measurement of training the same model is not on the front and
@@ -190,7 +191,7 @@ def _is_sound(each: JudgedArm) -> bool:
 
 
 def surely_dominated(arms: Sequence[JudgedArm]) -> set[Arm]:
-    """Return the arms that another one dominates with its whole intervals of time and cost."""
+    """Return the arms whose time and cost intervals lie entirely above another arm's."""
     return {
         each.arm
         for each in arms
@@ -290,7 +291,7 @@ def _open_text(each: JudgedArm) -> str:
 
 
 def _nearest(arms: Collection[JudgedArm]) -> list[str]:
-    """Return the reason why the fastest failing arm, the one nearest to passing, fails."""
+    """Return the reason that the fastest failing arm, the nearest to passing, fails."""
     failed = [each for each in arms if each.answer == "fail"]
     if not failed:
         return []

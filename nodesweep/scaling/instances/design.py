@@ -1,7 +1,7 @@
 """The probe design over several instance types: dominated arms get no further probes.
 
-From the second pass over the arms on, one is dropped if one-sided bounds show another arm to be
-both faster and cheaper, or the arm to miss the deadline or the budget per run
+From the second pass over the arms on, an arm is dropped if one-sided bounds show that another arm
+is both faster and cheaper, or that the arm misses the deadline or the budget per run
 (docs/instance-types.md). The bounds are Student's t on logarithms with the spread of all arms
 pooled; their error is spent over arms, comparisons and passes, so that an arm on the time-cost
 front is dropped in at most 5% of sweeps.
@@ -172,7 +172,7 @@ class _Bounds:
 
 
 def probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """Return the progress: arms are probed until dominated, then a whole run validates."""
+    """Return the progress: arms are probed until dominated, then a whole run validates one."""
     rows_by_type: dict[str, tuple[SummaryRow, ...]] = {}
     runs: dict[Arm, dict[int, Sample | None]] = {}
     for name, own in outcomes_by_type(config, outcomes).items():

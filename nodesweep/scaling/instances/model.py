@@ -92,7 +92,7 @@ class InstanceComparison(Part):
 
     @property
     def front(self) -> list[ArmRow]:
-        """The arms on the time-cost front, the fastest first."""
+        """The arms on the time-cost front, fastest first."""
         return sorted(
             (arm for arm in self.arms if arm.on_front), key=lambda arm: arm.train_seconds or 0.0
         )

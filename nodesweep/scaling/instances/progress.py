@@ -29,10 +29,10 @@ class SweepProgress:
     """The progress of a sweep whose next jobs depend on the previous ones.
 
     `asked`: all points asked for so far. `next_keys`: those of them that have not ended, () if the
-    sweep is done. `reason`: explains the next points, or why there are none. `answers`: of a
-    sequential sweep. With several types, `dropped` has arms that get no further probe with reasons,
-    `later` the probes that may still come if no more arms are dropped, and `check` the validation
-    run.
+    sweep is done. `reason`: explains the next points, or why there are none. `answers`: the
+    evaluated counts of a sequential sweep. With several types, `dropped` has the arms that get no
+    further probes, with reasons, `later` the probes that may still come if no more arms are
+    dropped, and `check` the validation run.
     """
 
     asked: tuple[Key, ...]
@@ -78,8 +78,8 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
     """Return every point that the design has asked for.
 
-    Once some arm has a result, those that memory rules out are left out: that they do not fit is
-    their result.
+    Once some arm has a result, the arms that memory rules out are left out, since being ruled out
+    is their result.
     """
     progress = sweep_progress(config, outcomes)
     if progress is not None:
@@ -99,7 +99,7 @@ def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Ke
 
 
 def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
-    """Return the points all of whose completed runs were contended, with their latest attempt."""
+    """Return the points whose completed runs were all contended, with their latest attempt."""
     sound = keys_done(config, [each for each in outcomes if not is_contended(each)])
     found: dict[Key, int] = {}
     for key in sorted(keys_done(config, outcomes) - sound):

@@ -1,6 +1,6 @@
 """The report of a sweep of any number of instance types.
 
-With several types each has its own report, as if it had been measured alone. The sweep's report is
+With several types, each has its own report, as if it had been measured alone. The sweep's report is
 that of the recommended type, plus the comparison (`instances`) and the other types' attempts.
 """
 
@@ -206,7 +206,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
 
 
 def _advice(chosen: ArmChoice, is_real: bool) -> str:
-    """Return, for example, "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
+    """Return the advice, such as "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
     reason = chosen.reason.removesuffix(".")
     if chosen.instance_type is None:
         return reason
@@ -215,7 +215,7 @@ def _advice(chosen: ArmChoice, is_real: bool) -> str:
 
 
 def _arm_text(arm: ArmRow) -> str:
-    """Return, for example, "8 x ml.g5.xlarge (3 min, $4.00)"."""
+    """Return the arm with time and cost, such as "8 x ml.g5.xlarge (3 min, $4.00)"."""
     numbers = f"{format_seconds(arm.train_seconds)}, {format_usd(arm.total_usd)}"
     return f"{Arm(arm.instance_type, arm.nodes).text} ({numbers})"
 
@@ -246,7 +246,7 @@ def _caveats(
 ) -> Iterator[str]:
     """Yield the comparison's limitations, the main type's caveats, then those of other types.
 
-    Caveats that differ from the main type's are prefixed with their type.
+    Other types' caveats that the main type lacks are prefixed with their type.
     """
     yield (
         "Speedup and efficiency are within an instance type, over its own smallest count; across "

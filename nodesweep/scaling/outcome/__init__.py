@@ -1,1 +1,1 @@
-"""Outcomes: what came back from a job, read from its description, metrics.json and log."""
+"""Outcomes: the results of a job, read from its description, metrics.json and log."""

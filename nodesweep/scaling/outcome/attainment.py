@@ -18,7 +18,7 @@ ATTAINED = "attained_percent"
 AWS reports none.
 """
 MOST_REPEATS = 2
-"""Times that a planned run is repeated because its nodes were contended."""
+"""Maximum number of times that a planned run is repeated because its nodes were contended."""
 SAME_SHARE = 0.04
 """Two runs attained the same share if they differ by no more than this.
 
@@ -105,7 +105,7 @@ def least_attained(runs: Iterable[Metered]) -> float | None:
 def format_attained(share: float | None) -> str:
     """Return a share in percent, rounded down to a whole number.
 
-    It has one decimal where whole numbers cannot be told from LEAST_ATTAINED: 95.1% is below it.
+    It has one decimal where a whole number would look equal to LEAST_ATTAINED: 95.1% is below it.
     """
     if share is None:
         return format_percent(None)

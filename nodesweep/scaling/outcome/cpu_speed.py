@@ -8,11 +8,11 @@ from nodesweep.scaling.outcome.attainment import Metered
 CPU_SPEED = "cpu_speed_percent"
 """Key in a run's utilization: 100 if a CPU second hashed 1 GB (BLAKE2b). AWS reports none."""
 QUOTA_USED = "quota_used_percent"
-"""Key in a run's utilization: the CPU time that its nodes used, of what their quota allowed."""
+"""Key in a run's utilization: the CPU time that its nodes used, in percent of their quota."""
 
 
 def cpu_speed(run: Metered) -> float | None:
-    """Return 1 if a CPU second of the run hashed 1 GB; None if unknown."""
+    """Return the GB (BLAKE2b) that a CPU second of the run hashed; None if unknown."""
     percent = run.utilisation.get(CPU_SPEED)
     return percent / 100 if percent else None
 

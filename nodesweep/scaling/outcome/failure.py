@@ -1,6 +1,6 @@
 """Find the node of a failed job that failed first, and whether it ran out of memory.
 
-FailureReason only sometimes names the node. A failing node takes the others with it: they lose
+FailureReason only sometimes names the node. A failing node takes the others down with it: they lose
 their connection and fail too, so the first failure counts, and a lost connection blames no node.
 """
 
@@ -22,7 +22,7 @@ from nodesweep.scaling.outcome.program_error import (
 from nodesweep.scaling.outcome.program_log import ProgramLog, find_program_lines
 
 MAX_LINES = 20
-"""Lines kept of the failed node's log, and as many of the other nodes' together."""
+"""Number of lines kept from the failed node's log, and from the other nodes' logs together."""
 # "AlgorithmError: algo-2: …"; further on, a reason may name the peer that was lost.
 _BLAMED = re.compile(r"(?:\w+: )?(?P<host>algo-[1-9]\d*)\b")
 _LINE = re.compile(r"(?P<host>algo-[1-9]\d*): (?P<text>.*)", re.DOTALL)
@@ -35,8 +35,8 @@ _FAILURE = re.compile(
 Memory = Literal["accelerator", "main", "killed"]
 """The memory that ran out: an accelerator's, a node's main memory, or perhaps the latter.
 
-"killed": SIGKILL ended a process. The kernel sends it when main memory runs out, but it has other
-senders.
+"killed": SIGKILL ended a process. The kernel sends it when main memory runs out, but it is also
+sent for other reasons.
 """
 # Messages of PyTorch, NumPy, C++ and the launchers, the least ambiguous first.
 _SHORTAGES: tuple[tuple[Memory, re.Pattern[str]], ...] = (
@@ -100,7 +100,7 @@ class FailureLog:
 
 
 def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) -> FailureLog:
-    """Split a job's log ("algo-N: text", by time) into the failed node's last lines and others'.
+    """Split a job's log ("algo-N: text", by time) into the failed node's and others' last lines.
 
     The failed node is the one that `reason` begins with, else the one with the first line that
     reports a failure of its own. If it is unknown, or the job was stopped, the lines stay together.

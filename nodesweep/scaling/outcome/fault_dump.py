@@ -25,7 +25,7 @@ _FRAME = re.compile(r'\s*File\s*"\s*([^"]+?)\s*"\s*,\s*line\s+(\d+)\s+in\s+(\S+)
 
 
 class Dump(NamedTuple):
-    """A dump among a node's lines: from `begin` to before `end`, and its reassembled lines."""
+    """A dump among a node's lines, from `begin` to `end` (exclusive), and its reassembled lines."""
 
     begin: int
     end: int

@@ -1,8 +1,8 @@
-"""Lines of torchrun's agents when one of them ended before another had left the rendezvous.
+"""Log lines of torchrun's agents if one of them ended before another had left the rendezvous.
 
-In a completed job this is a harmless race, in a failed one a consequence. Forms: torch 2.13
-(TCPStore.cpp, dynamic_rendezvous.py); from torch 2.3 on a rank's own lines of this form begin with
-its mark, "[rank1]:", so they are not mistaken for an agent's.
+In a completed job, this is a harmless race; in a failed one, a consequence. The formats are those
+of torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py); since torch 2.3, a rank's own lines in this
+format begin with its mark, "[rank1]:", so they are not mistaken for an agent's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _STACK = re.compile(r"Exception raised from \w+ at |frame #\d+: |<omitting pytho
 
 
 def is_of_race(line: str, follows_race: bool) -> bool:
-    """Return True if the line is part of the race; `follows_race`: the previous line was."""
+    """Return True if the line is part of the race.
+
+    `follows_race` is True if the previous line is part of it.
+    """
     return bool(
         _STORE_LOST.match(line)
         or _RENDEZVOUS_LOST.match(line)

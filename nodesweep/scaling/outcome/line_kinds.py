@@ -1,7 +1,7 @@
-"""Classify the lines of a running job's log: the program's, or of the software around it.
+"""Classify the lines of a running job's log as the program's or the surrounding software's.
 
-`nodesweep run` shows the program's lines and keeps the others in the run's log. Forms:
-sagemaker-training 5.1.4 (logging_config.py, modules.py), pip 24 to 25.
+`nodesweep run` shows the program's lines and keeps the others in the run's log. The formats are
+those of sagemaker-training 5.1.4 (logging_config.py, modules.py) and pip 24 to 25.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from nodesweep.scaling.outcome.plain_lines import plain_lines
 
 LineKind = Literal["program", "toolkit", "platform", "repeat"]
 MAX_TEXTS_REMEMBERED = 5000
-"""Texts remembered per job to find repeats; ranks write the same text within seconds."""
+"""Number of lines remembered per job to find repeats; ranks repeat a line within seconds."""
 TRACEBACK_LINES = 200
-"""Lines of a node after a traceback's first line that are never taken for repeats."""
+"""Number of a node's lines after a traceback's first line that are never taken for repeats."""
 MAX_LINE_CHARACTERS = 1000
-"""Characters of a line that are searched for a step."""
+"""Number of characters of a line that are searched for a step."""
 _TOOLKIT = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     r" (?:sagemaker-training-toolkit|sagemaker-containers|sagemaker_\w+_container(?:\.\w+)*)"
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 def step_of(line: str) -> Step | None:
     """Return the optimizer step in a program's line, or None.
 
-    Of a progress bar's states the last one counts.
+    Of several states of a progress bar, the last one counts.
     """
     for part in reversed(plain_lines(line)):
         if found := _STEP.search(part.unmarked[:MAX_LINE_CHARACTERS]):
@@ -72,7 +72,7 @@ def step_of(line: str) -> Step | None:
 
 @dataclass
 class _Node:
-    """The reading state of one node's log."""
+    """The state of reading one node's log."""
 
     within: Literal["", "dump", "command", "pip"] = ""
     traceback_lines: int = 0
@@ -81,16 +81,16 @@ class _Node:
 
 @dataclass
 class LineKinds:
-    """A classifier for the lines of one job, all nodes, in the order in which they come.
+    """A classifier for the log lines of all nodes of one job, in the order in which they come.
 
-    Later lines are unknown, and in doubt a line is the program's. Only these are not:
+    Later lines are unknown, so in doubt a line is the program's. Only these are not:
 
     - toolkit: DEBUG and INFO lines with the prefix of the SageMaker training toolkit or its
       container library; the environment dump after "Invoking user script", up to and including the
       launcher's command; pip's output after "Installing dependencies", up to the toolkit's next
-      line. Each is recognized by form and place, never by place alone: the first line of another
-      form ends the dump. Also the messages of torchrun's agents on a store that another agent has
-      left with (nodesweep/scaling/outcome/launcher_lines.py).
+      line. Each is recognized by form and place, never by place alone: the first line of a
+      different form ends the dump. Also the messages of torchrun's agents about a store that ended
+      with another agent (nodesweep/scaling/outcome/launcher_lines.py).
     - platform: the local platform's messages on a node's CPU quota ("[platform] boot took").
     - repeat: a line that another node, or another marked rank, has already written, word for word
       and as often. Lines that follow a traceback's first line are never repeats.

@@ -1,6 +1,6 @@
 """Read a program's measurements from its log, and from DescribeTrainingJob's metrics.
 
-Lines such as `name=value;` measure programs that write no metrics.json (docs/own-code.md).
+Lines such as `name=value;` replace a missing metrics.json (docs/own-code.md).
 FinalMetricDataList has the last value that a metric definition matched on any node, whereas the log
 distinguishes the ranks, so that the slowest one counts; a value from the log therefore replaces it.
 """
@@ -34,9 +34,9 @@ NUMBERS = (
     "world_size",
 )
 """The names that are read, from lines and from metric definitions of the same name."""
-# the slowest rank's value counts; for the others the latest line's
+# of these, the slowest rank's value counts; of the others, the latest line's
 _PER_RANK = ("train_seconds", "steady_step_seconds")
-# Places in metrics.json of numbers that have another name there.
+# Places in metrics.json of numbers that have a different name there.
 _IN_FILE = {
     "planned_steps": ("probe", "planned_steps"),
     "steady_step_seconds": ("steady", "step_seconds"),
@@ -45,7 +45,7 @@ _IN_FILE = {
 _MOST_LINE_CHARACTERS = 10_000
 _MOST_CHECKED = 100  # numbers of a line; each may cost five more searches
 _WARM_UP_STEPS = 10  # excluded from the steady step time (docs/method.md, "Steady window")
-# How launchers and frameworks report the number of processes; a program's own line is
+# Lines in which launchers and frameworks report the number of processes; a program's own line is
 # `world_size=N;`.
 _FRAMEWORKS = (
     re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
@@ -89,7 +89,7 @@ class CutNumber(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The number and the way to make it readable, in words."""
+        """The cut number and its remedy in words."""
         if self.regex is None:
             said, remedy = "", f"Print {self.name}=1234.5, without separators and units."
         else:
@@ -108,7 +108,7 @@ class Logged(NamedTuple):
     """The measurements in a log.
 
     `world_sizes` are all numbers of processes in it. A time is None if no line has it. `unmatched`
-    are the metric definitions that matched nothing, neither on the platform nor here; none if no
+    has the metric definitions that matched nothing, neither on the platform nor here; () if no
     line of the log could be read. `cut` are numbers that would be read in part, one for each name
     whose value is unknown for that reason. `steady_seconds` are the times of the steady steps, the
     slowest rank's of each, if the log has a line for each.
@@ -124,7 +124,7 @@ class Logged(NamedTuple):
 
 
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
-    """Return True if metrics.json leaves open what only the log can tell.
+    """Return True if metrics.json lacks a number that the log may have.
 
     That is the train time, the number of processes or, in a probe, the steps of a whole run.
     """
@@ -136,15 +136,15 @@ def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool
 
 
 def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return name and expression of the metric definitions not found in FinalMetricDataList."""
+    """Return the names and expressions of metric definitions missing from FinalMetricDataList."""
     found = {metric["MetricName"] for metric in description.get("FinalMetricDataList") or ()}
     return {name: regex for name, regex in _definitions(description).items() if name not in found}
 
 
 def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> bool:
-    """Return True if a value that the platform's definitions matched counts.
+    """Return True if any value matched by the job's metric definitions is used.
 
-    It counts if metrics.json does not have it; the log then shows whether it is a whole number.
+    It is used if metrics.json lacks it; the log then shows if only part of a number was matched.
     """
     return any(
         name in NUMBERS and nested_value(metrics, _IN_FILE.get(name, (name,))) is None
@@ -286,7 +286,7 @@ def searchable(line: str) -> str:
 
 
 class _Nearest:
-    """The latest of the lines with most of a metric definition's words, and a number."""
+    """The line most like a metric definition: the latest with a number and most of its words."""
 
     def __init__(self, name: str, regex: str) -> None:
         literal = _NOT_LITERAL.sub(" ", regex)
@@ -312,7 +312,7 @@ _NEAREST_CHARACTERS = 200
 
 
 def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return name and expression of the job's metric definitions."""
+    """Return the names and expressions of the job's metric definitions."""
     given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
     return {each["Name"]: each["Regex"] for each in given}
 

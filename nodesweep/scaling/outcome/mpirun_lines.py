@@ -1,7 +1,7 @@
-"""Read mpirun's own messages: why it started nothing, or which process ended the job.
+"""Read mpirun's own messages: the reason it started nothing, or the process that ended the job.
 
-Its messages are between two rules of dashes, without the mark that -tag-output puts before a rank's
-own lines. Forms: Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun, PRRTE).
+Its messages are between two lines of dashes, without the mark that -tag-output puts before a rank's
+own lines. The formats are those of Open MPI 4.1.4 (mpirun, ORTE) and 5.0.11 (prterun, PRRTE).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MpirunReport:
     """mpirun's own output: the indices of its lines, and the process that ended the job.
 
     A negative `exit_code` is the signal that ended the process. `failure` is mpirun's own failure
-    in one line, and `at` its first index; None if mpirun started the processes.
+    in one line, None if mpirun started the processes; `at` is the index of its first line.
     """
 
     indices: frozenset[int] = frozenset()
@@ -78,7 +78,7 @@ def read_mpirun(lines: Sequence[str]) -> MpirunReport:
 
 
 def _messages(lines: Sequence[str]) -> list[range]:
-    """Return the line range of each message, including its rules."""
+    """Return the line range of each message, including its lines of dashes."""
     found = []
     index = 0
     while index < len(lines):
@@ -94,7 +94,7 @@ def _messages(lines: Sequence[str]) -> list[range]:
                 end = None
         elif first := _FIRST_WORDS.match(line):
             end = index
-            if not first[0].endswith(": "):  # Open MPI 5 as root has only the rule that ends it
+            if not first[0].endswith(": "):  # as root, Open MPI 5 has only the closing rule
                 rules = (at for at in range(index, len(lines)) if _RULE.fullmatch(lines[at]))
                 end = next(rules, index)
         if end is None:

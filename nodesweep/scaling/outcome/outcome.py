@@ -41,7 +41,7 @@ from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.secrets import hide_in_text
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
-"""The kind of platform; `measured`: a table of the user's, from unknown machines."""
+"""The kind of platform; `measured`: a user's table of times, from unknown machines."""
 TrainClock = Literal[
     "projected",
     "program",
@@ -56,7 +56,7 @@ TrainClock = Literal[
 
 A job that ended itself early (sweep.design: probe) has only `projected`, the time of a whole run.
 Any other job has, best first: `program`, from the metrics.json that the training program writes;
-`logged`, the train_seconds of its log, possibly by a metric definition; then the platform's
+`logged`, the train_seconds in its log, possibly found by a metric definition; then the platform's
 Training phase, which includes start-up: from the program's start line on, from its first step on,
 or whole. Tables have `measured`, as given, or `throughput`, the seconds per sample from a given
 rate.
@@ -160,7 +160,7 @@ class JobOutcome:
     cut_numbers: tuple[CutNumber, ...] = ()
     projection: Projection | None = None
     unprojected: str | None = None
-    """The reason why a job that ended itself early, or was asked to, has no train time, or None."""
+    """The reason that a job that ended early, or was asked to, has no train time; else None."""
 
     @property
     def completed(self) -> bool:
@@ -207,7 +207,7 @@ class JobOutcome:
         return nested_value(self.metrics, path)
 
     def metric_number(self, *path: str) -> float | None:
-        """Return a number of metrics.json by its keys; None if a key is missing or is no number."""
+        """Return a number of metrics.json by its keys; None if it is missing or not a number."""
         return finite_or_none(nested_value(self.metrics, path))
 
     @property
@@ -230,7 +230,7 @@ class JobOutcome:
     def failure_is_transient(self) -> bool:
         """True if another attempt could end differently.
 
-        That is so for lack of capacity and for internal errors of the platform.
+        This applies to a lack of capacity and to internal errors of the platform.
         """
         return is_retryable(self.status, self.reason)
 
@@ -257,7 +257,7 @@ def read_outcome(
         **point: nodes, repeat, attempt, the policies, and the planned world_size,
             global_batch_size, per_replica_batch_size and learning_rate. The program's own batch
             sizes and rate replace the planned ones. The world size counts only if the run confirms
-            it; a run with another one failed.
+            it; a run with a different one counts as failed.
     """
     logged = logged or Logged()
     planned = {
@@ -353,7 +353,7 @@ def _reported(metrics: Mapping[str, Any] | None) -> dict[str, float]:
 def _world_size(
     metrics: Mapping[str, Any] | None, logged: Logged, planned: int | None, nodes: int
 ) -> tuple[int | None, str | None]:
-    """Return (number of processes that the run confirmed, why it contradicts the plan).
+    """Return (number of processes that the run confirmed, reason it contradicts the plan).
 
     A plan is no evidence: nodes that never found each other look like a job that does not scale.
     Only a job planned as one process needs no confirmation by the program.
@@ -399,7 +399,7 @@ def platform_kind(arn: str) -> PlatformKind:
 
 
 def isolation(description: Mapping[str, Any]) -> str | None:
-    """Return how an emulated platform isolated its nodes; None on AWS.
+    """Return the way in which an emulated platform isolated its nodes; None on AWS.
 
     For example "0.2 vCPU per node by …" or "not isolated (…)".
     """
@@ -415,7 +415,7 @@ def launch_path_only(description: Mapping[str, Any]) -> str | None:
 
 
 def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | None:
-    """Return `text` from the first status message that the pattern matches."""
+    """Return the pattern's `text` group in the first status message that matches, or None."""
     for transition in description.get("SecondaryStatusTransitions", ()):
         if match := pattern.search(transition.get("StatusMessage") or ""):
             return match["text"].strip()
@@ -425,7 +425,7 @@ def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | Non
 def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return the seconds in each secondary status, summed over its visits.
 
-    Open and terminal ones are left out.
+    Visits that have not ended and terminal statuses are left out.
     """
     phases: dict[str, float] = {}
     for transition in transitions:
@@ -439,7 +439,7 @@ def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def failure_reason(description: Mapping[str, Any]) -> str | None:
-    """Return FailureReason, or why the job was stopped; None for a completed one."""
+    """Return FailureReason, or the reason that the job stopped; None for a completed job."""
     status = description["TrainingJobStatus"]
     if status == "Completed":
         return None
@@ -478,7 +478,7 @@ def _train_seconds_by(
 ) -> dict[TrainClock, float]:
     """Return the train time on every known clock, best first.
 
-    Only a completed job has one from the platform's phase.
+    Only a completed job has a time from the platform's Training phase.
     """
     times: dict[TrainClock, float | None] = {
         "program": positive_or_none(nested_value(metrics, ("train_seconds",))),
@@ -497,7 +497,7 @@ def _train_seconds_by(
 def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
     """Return the seconds of the Training phase after that moment.
 
-    None if the moment is not within a single phase.
+    None unless there is a single Training phase and the moment is within it.
     """
     visits = [
         (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())

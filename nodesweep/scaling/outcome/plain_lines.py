@@ -4,8 +4,8 @@
     ['step=3;']
 
 All code that reads lines of a training job's log uses plain_lines(). A user's own expression is
-first searched in the raw line (nodesweep/scaling/outcome/logged.py), since it may name a mark or a
-prefix, and since that is how CloudWatch searches.
+first matched against the raw line (nodesweep/scaling/outcome/logged.py), since it may name a mark
+or a prefix, and since that is how CloudWatch searches.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ _LETTERS = {"D": "DEBUG", "I": "INFO", "W": "WARNING", "E": "ERROR", "F": "FATAL
 class PlainLine(NamedTuple):
     """The content of a line, or of its part between two carriage returns.
 
-    `text` has no launcher marks and logger prefixes; `unmarked` still has the prefix. `speaker`
+    `text` has no launcher marks or logger prefixes; `unmarked` still has the prefix. `speaker`
     identifies the process within a node's log, "" without a mark. `rank` is the global rank in a
-    mark. `level` is the logger's, in capitals.
+    mark. `level` is the logger's, in upper case.
     """
 
     text: str

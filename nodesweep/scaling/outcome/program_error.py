@@ -1,6 +1,7 @@
 """The error that ended a program: its message, the place in the user's code, and the remedy.
 
-Also the cause that makes two failures the same: the message without what differs between runs.
+Also the cause by which two failures count as the same: the message without the parts that differ
+between runs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CONSEQUENCE = re.compile(
     r"|BrokenPipeError|Connection\w*Error|ChildFailedError",
     re.IGNORECASE,
 )
-"""Messages of gloo, NCCL, torch's TCP store and torchrun when the other end has gone."""
+"""Messages of gloo, NCCL, torch's TCP store and torchrun when the other end is gone."""
 ERROR_LINE = re.compile(
     r"(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)|[^:]{1,80}: error:"
     r" |Error: |\[[\w.-]+:\d+\] \*\*\* MPI_ERR_\w+: "  # the last is from Open MPI's library
@@ -218,11 +219,11 @@ def find_program_error(
         lines: The program's lines (nodesweep/scaling/outcome/program_log.py).
         reason: The job's FailureReason.
         rank: The rank that failed first.
-        exit_code: That rank's; a negative one is a signal.
+        exit_code: That rank's exit code; a negative one is a signal.
         program: The file that the launcher started.
 
     Returns:
-        The error, None if nothing reports one.
+        The error; None if nothing reports one.
     """
     parts = [plain_lines(line)[-1] for line in lines]
     texts = [part.text for part in parts]
@@ -266,7 +267,7 @@ def launcher_error(line: str) -> ProgramError:
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:
-    """Return what equal failures have in common.
+    """Return the text that failures with the same cause share.
 
     It has no numbers, node names or launcher command.
     """
@@ -283,7 +284,7 @@ class _Fatal(NamedTuple):
 
 
 def _fatal(texts: Sequence[str]) -> _Fatal | None:
-    """Return the last one; in its current thread the innermost frame comes first."""
+    """Return the last fatal signal or None; its current thread has the innermost frame first."""
     for index in range(len(texts) - 1, -1, -1):
         found = _FATAL.match(texts[index])
         signal = _FATAL_SIGNALS.get(found["how"].strip()) if found else None
@@ -307,7 +308,7 @@ def _place(frame: re.Match[str]) -> str:
 def _where(texts: Sequence[str], index: int) -> str | None:
     """Return the last frame of the user's own code above the error.
 
-    For a parser's error it is the program that the error names.
+    For an argument parser's error, it is the program that the error names.
     """
     for text in reversed(texts[:index]):
         frame = _FRAME.match(text)

@@ -1,11 +1,11 @@
 """Find the lines of a node's log that its program wrote.
 
-Around them a node's log has the toolkit's messages, its dump of the environment with the launcher's
-command, torchrun's report of the failure (a traceback and a summary), and the toolkit's report,
-which repeats parts of all that. Order and indentation prove nothing: the program's output (standard
-output and error in one stream) passes through the toolkit, which may write it after its own log and
-strip its lines. Forms: sagemaker-training 5.1.4 (logging_config.py, process.py, trainer.py), torch
-1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
+Around them, a node's log has the toolkit's messages, its dump of the environment with the
+launcher's command, torchrun's report of the failure (a traceback and a summary), and the toolkit's
+report, which repeats parts of all these. Order and indentation prove nothing: the program's output
+(standard output and error in one stream) passes through the toolkit, which may write it after its
+own log and strip its lines. The formats are those of sagemaker-training 5.1.4 (logging_config.py,
+process.py, trainer.py) and torch 1.13 to 2.13 (torch/distributed/elastic/multiprocessing).
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _SUMMARY_EXIT = re.compile(r"\s*exitcode\s*: (?P<code>-?\d+)")
 class ProgramLog:
     """The indices of the lines that a program wrote, and the rank that failed first.
 
-    The rank is the launcher's, and `exit_code` is its; a negative one is the signal that ended it.
-    `program` is the file that torchrun started. They are None if there is no launcher, or it does
-    not report them. `launcher_error` is the index and line of an error of torchrun or mpirun
-    itself.
+    `failed_rank` is the one that the launcher reports, and `exit_code` is that rank's; a negative
+    code is the signal that ended it. `program` is the file that torchrun started. These three are
+    None if there is no launcher or it does not report them. `launcher_error` is the index and line
+    of an error of torchrun or mpirun itself.
     """
 
     indices: tuple[int, ...]
@@ -62,14 +62,14 @@ class ProgramLog:
 
 
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
-    """Read one node's log, whose lines come without the node's name.
+    """Find the program's lines in one node's log; the lines lack the node's name.
 
     If the ranks' lines are marked, only those of the rank that failed first are kept.
     """
     ranks = [rank_of(line) for line in lines]
     whole, lines = lines, [plain_lines(line)[-1].unmarked for line in lines]
     frame = _torchrun_frame(lines)
-    if frame and ranks[frame[0]] is not None:  # mpirun started torchrun, which has other ranks
+    if frame and ranks[frame[0]] is not None:  # mpirun started torchrun, which has its own ranks
         ranks = [None] * len(lines)
     said = [lines[index] for index in frame]
     failed_rank, exit_code = _root_cause(said)
@@ -118,7 +118,7 @@ def _torchrun_frame(lines: Sequence[str]) -> range:
     """Return the range of torchrun's traceback and report; empty without a traceback.
 
     It ends at the second double rule, which closes the summary of a program's failure, or at the
-    error of torchrun itself. torchrun's file is named within a few lines: below the runner of
+    error of torchrun itself. torchrun's file is named in the first few lines: below the runner of
     "python -m torch.distributed.run", if that started it.
     """
     for index, line in enumerate(lines):
@@ -148,7 +148,7 @@ def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | Non
 
 
 def _race(lines: Sequence[str]) -> set[int]:
-    """Return the lines of agents that ended apart; `lines` are raw, with their marks."""
+    """Return the indices of lines of the torchrun agents' race; `lines` are raw, with marks."""
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if is_of_race(line, index - 1 in indices):
@@ -157,7 +157,7 @@ def _race(lines: Sequence[str]) -> set[int]:
 
 
 def _environment(lines: Sequence[str]) -> set[int]:
-    """Return the toolkit's dumps of the environment, each up to the launcher's command.
+    """Return the line indices of the toolkit's environment dumps, up to the launcher's command.
 
     The first may begin before the log.
     """
@@ -176,7 +176,7 @@ def _environment(lines: Sequence[str]) -> set[int]:
 
 
 def _report(lines: Sequence[str]) -> set[int]:
-    """Return the toolkit's report of a failure: several lines, ended by the command."""
+    """Return the line indices of the toolkit's failure report, which ends with the command."""
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if _is_toolkit_line(line, _REPORTED):

@@ -1,8 +1,8 @@
 """Project the time of a whole run from a job that ended itself early (sweep.design: probe).
 
-The whole run's time is that of the probe plus that of what it left out: steps, at the mean of its
-steady ones, and checkpoints and validations, at the mean of those that it made. The parts are
-measured independently, so that their squared errors add up (docs/probe.md).
+The whole run's time is the probe's time plus that of the parts it left out: steps, at the mean time
+of its steady steps, and checkpoints and validations, at the mean time of those that it made. The
+parts are measured independently, so their squared errors add up (docs/probe.md).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _reported_steps(
 ) -> tuple[int | None, int | None]:
     """Return (steps made, steps of a whole run) from metrics.json, else from the log.
 
-    If neither has both, each number comes from where it is known.
+    If neither has both, each number comes from a source that has it, metrics.json first.
     """
     in_file = (
         whole_number_or_none(nested_value(metrics, ("steps",))),
@@ -120,7 +120,7 @@ def project(
 ) -> Projection | None:
     """Return the projection from metrics.json, else from the log.
 
-    None for a job that made all its steps, and for one without its train time or step time.
+    None for a job that made all its steps, or whose train time or step time is unknown.
 
     Args:
         metrics: The contents of metrics.json, if any.
@@ -174,7 +174,7 @@ def reports_steps(metrics: Mapping[str, Any] | None) -> bool:
 def unprojected_reason(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float], most_steps: str | None
 ) -> str | None:
-    """Return why a job that was asked to end itself early, without a projection, has no train time.
+    """Return why a job that was asked to end early has neither a projection nor a train time.
 
     None for a job that is known to have made all its steps, whose time is measured. `most_steps` is
     the job's value of MOST_STEPS.
@@ -207,7 +207,7 @@ def unprojected_reason(
         )
     if (
         nested_value(metrics, ("probe", "ended")) is not None
-    ):  # whatever wrote that counts steps itself
+    ):  # the writer of that counts steps itself
         return None
     if made > planned:
         return (
@@ -226,7 +226,7 @@ def unprojected_reason(
 def partial_run_reason(steps: tuple[int, int]) -> str:
     """Return why an unrequested partial run without a projection has no train time.
 
-    `steps` are (steps made, steps of a whole run).
+    `steps` is (steps made, steps of a whole run).
     """
     return (
         f"the program ended after {steps[0]} of {steps[1]} steps, although nothing had asked it "
@@ -239,7 +239,7 @@ def whole_run_metrics(
 ) -> Mapping[str, Any] | None:
     """Return the contents of a probe's metrics.json that apply to a whole run.
 
-    How well the model was trained, and how many samples it saw, do not.
+    The model's quality and the number of samples that it saw do not.
     """
     if metrics is None:
         return None
@@ -251,7 +251,7 @@ def whole_run_metrics(
 def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
     """Return the part for checkpoints or validations.
 
-    `made` in metrics.json counts those within the training, since one may be timed after it.
+    `made` in metrics.json counts those during the training, since one may be timed after its end.
     """
     given = nested_value(metrics, ("probe", name, "seconds"))
     seconds = [
@@ -275,7 +275,7 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 def half_width(seconds: Sequence[float]) -> float:
     """Return the half width of the mean's 95% interval by Student's t.
 
-    For a single time it is a quarter of that.
+    For a single time, it is a quarter of that time.
     """
     n = len(seconds)
     if n == 1:
@@ -284,7 +284,7 @@ def half_width(seconds: Sequence[float]) -> float:
 
 
 def _by_batches(steady_seconds: Sequence[float]) -> float | None:
-    """Return the half width of the mean step from ten batch means, as steps are autocorrelated.
+    """Return the half width for the mean step, from ten batch means: steps are autocorrelated.
 
     None for fewer than two steps per batch.
     """

@@ -3,9 +3,9 @@
     frame, kwargs = comparable(frame, [("expect_column_values_to_be_in_set", {...})])
 
 Great Expectations stores a config's values as JSON, so a decimal arrives as a float and a time in a
-set as text; columns may be decimals, float32, bytes, or times of any unit and zone. Incomparable
-ones are converted: the column into another next to it, the kwargs into its values; what cannot be
-converted stays unequal, or is refused by Great Expectations.
+set as text; columns may be decimals, float32, bytes, or times of any unit and zone. Values that
+cannot be compared are converted: the column into a new one next to it, the kwargs to match it;
+whatever cannot be converted stays unequal, or is rejected by Great Expectations.
 infra/image_spark/nodesweep_judge/comparing.py is a copy of this file, for the executors.
 """
 
@@ -65,7 +65,7 @@ def comparable(
 
 
 def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the kwargs that change: values, and a column's values instead of its name."""
+    """Return the kwargs that change: converted values, and converted columns instead of names."""
     found: dict[str, Any] = {}
     if kind in _BOUNDED:
         sides = [side for side in ("min_value", "max_value") if kwargs.get(side) is not None]
@@ -98,13 +98,13 @@ def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dic
 
 
 def _rounds_up(kwargs: Mapping[str, Any], side: str) -> bool:
-    """Return True if a bound inside a day means the next day: `at least`, and `before`."""
+    """Return True if a bound within a day means the next day, as in `at least` and `before`."""
     is_strict = bool(kwargs.get("strict_min" if side == "min_value" else "strict_max"))
     return is_strict == (side == "max_value")
 
 
 def _column(frame: pd.DataFrame, name: Any) -> pd.Series | None:
-    """Return the column of that name, as plain values; None if there is none or more than one."""
+    """Return the column of this name, with plain values; None if there is none or more than one."""
     column = frame[name] if isinstance(name, str) and name in frame.columns else None
     if not isinstance(column, pd.Series):
         return None
@@ -178,7 +178,7 @@ def as_members(column: pd.Series, members: list[Any]) -> tuple[pd.Series, list[A
 
 
 def _kind(column: pd.Series) -> str:
-    """Return the kind of its values if they need a conversion, else ""."""
+    """Return the kind of the column's values if they need a conversion, else ""."""
     dtype = column.dtype
     if dtype.kind == "M":
         return "time"
@@ -203,13 +203,13 @@ def _is_bytes(value: Any) -> bool:
 
 
 def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
-    """Return the time in the column's zone, which is assumed if it has none.
+    """Return a value as a time in the column's zone, which is assumed if the value has none.
 
-    None for anything else, and for a time with a zone if the column has none.
+    Return None for anything else, and for a time with a zone if the column has none.
     """
     try:
         if isinstance(value, str):
-            datetime.datetime.fromisoformat(value)  # pandas takes "5" for a day of this month
+            datetime.datetime.fromisoformat(value)  # pandas parses "5" as a day of this month
         elif not isinstance(value, datetime.date):
             return None
         moment = pd.Timestamp(value)
@@ -221,7 +221,7 @@ def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
 
 
 def _day(value: Any, round_up: bool | None) -> Any:
-    """Return the date of a text or time; a time inside a day is rounded, or left if None."""
+    """Return the date of a string or time; round a time within a day, or keep it (None)."""
     moment = _moment(value, None)
     if moment is None:
         return value
@@ -234,7 +234,7 @@ def _day(value: Any, round_up: bool | None) -> Any:
 
 
 def _as_times(column: pd.Series, bounds: list[Any]) -> tuple[pd.Series, list[Any]]:
-    """Convert ISO dates or times as text, as in a CSV file, if the bounds are times too."""
+    """Parse a column of ISO dates or times, as in a CSV file, if the bounds are times too."""
     try:
         times = pd.to_datetime(column, format="ISO8601")
     except (ValueError, TypeError):  # TypeError: several zones
@@ -246,7 +246,7 @@ def _as_times(column: pd.Series, bounds: list[Any]) -> tuple[pd.Series, list[Any
 
 
 def _written(value: Any) -> Any:
-    """Return a config's date or time as a text column has it."""
+    """Return a config's date or time in the form used in a text column."""
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 
@@ -287,7 +287,7 @@ def as_decimal(value: Any) -> Decimal | None:
 def _as_floats(column: pd.Series, numbers: list[Any]) -> tuple[pd.Series, list[Any]]:
     """Return decimals as float64.
 
-    One that would round to one of the numbers becomes the next float, so that it compares
+    A decimal that would round to one of the numbers becomes the next float, so that it compares
     correctly.
     """
     floats = column.map(float, na_action="ignore").astype("float64")

@@ -23,7 +23,7 @@ _TYPES = frozenset(
 )
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 CSV_OPTIONS: dict[str, Any] = {"keep_default_na": False, "na_values": [""]}
-"""Options of pandas.read_csv(): its words for null are left to csv_column()."""
+"""Options of pandas.read_csv(); csv_column() handles the words for null."""
 _NULL_WORDS = frozenset(
     {
         *("#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -48,16 +48,16 @@ def holds_by_names(
     rows: int,
     has_types: bool,
 ) -> bool:
-    """Return True if a check holds by the columns' names and the number of rows alone.
+    """Return True if a check holds because of column names and number of rows alone.
 
     A file without rows breaks no check about all values of a column, such as their mean, and none
     about its type if the file has no types.
 
     Args:
         check: (type, kwargs).
-        named: the columns that it names.
-        columns: the names of all columns.
-        rows: the number of rows.
+        named: The columns that the check names.
+        columns: The names of all columns.
+        rows: The number of rows.
         has_types: False for CSV files.
     """
     from great_expectations.expectations.expectation import ColumnAggregateExpectation
@@ -152,8 +152,8 @@ def csv_column(column: pd.Series) -> pd.Series:
     """Return a column read with CSV_OPTIONS, with its nulls.
 
     In a text column only an empty field is null (NA is a country); in a numeric or boolean one
-    pandas' words for null are, as for pyarrow and so the shipped program. A column of nothing but
-    such words has no value.
+    pandas' words for null are too, as for pyarrow and thus the shipped program. A column of only
+    such words has no values.
     """
     import pandas as pd
 

@@ -33,7 +33,7 @@ def plan_batch(
     """Return the complete batch sizes.
 
     Raises:
-        UserError: The global batch size does not divide, or contradicts the others.
+        UserError: The global batch size is not divisible, or contradicts the other sizes.
     """
     replicas = world_size * accumulate
     if per_replica is None:
@@ -87,7 +87,7 @@ def plan_epoch(rows: int, passes: int, global_batch_size: int, incomplete_batch:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """Samples of a run: requested = processed - padded + dropped; `per_epoch` are requested."""
+    """Samples of a run: requested = processed - padded + dropped; `per_epoch` counts requested."""
 
     per_epoch: int
     requested: int

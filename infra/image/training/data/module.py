@@ -88,7 +88,7 @@ class TableData(pl.LightningDataModule):
 
     @property
     def row_count(self) -> int:
-        """Training rows of all ranks: each rank holds every row and takes its share of a batch."""
+        """Number of training rows: each rank holds every row and takes its share of a batch."""
         return len(self._training_rows)
 
     def prepare_data(self) -> None:

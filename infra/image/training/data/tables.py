@@ -137,7 +137,7 @@ def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
     """Return every column except the label, pixel_* columns in numeric order.
 
     Raises:
-        UserError: A column is neither a number nor the only one and an image.
+        UserError: A column is neither numeric nor a table's only column with images in it.
     """
     columns = [name for name in schema.names if name != label_column]
     if len(columns) == 1 and _holds_images(schema.field(columns[0]).type):

@@ -120,9 +120,9 @@ def join_process_group(cluster: Cluster, backend: str, timeout_seconds: float) -
 def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCPStore | None:
     """Bind rank 0's TCPStore, which has no authentication, to the master's address only.
 
-    None if that is not a literal address, since a host name may resolve differently on each node,
-    or if torchrun's agent has its own store; env:// then starts the store on all interfaces.
-    `multi_tenant` is what env:// uses too: stores of one process and port share a server.
+    Return None if that is not a literal address, since a host name may resolve differently on each
+    node, or if torchrun's agent has its own store; env:// then starts the store on all interfaces.
+    As with env://, `multi_tenant` lets stores of one process and port share a server.
     """
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if cluster.rank != 0 or is_agents or not _is_address(cluster.master_address):

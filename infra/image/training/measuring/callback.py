@@ -26,7 +26,7 @@ PROGRESS_EVERY_SECONDS = 5.0
 class Measurement(pl.Callback):
     """Times a run: run_start to run_stop, the training in it, and every step.
 
-    run_start and run_stop are taken after a barrier. The train clock excludes setup and
+    run_start and run_stop are recorded after a barrier. The train clock excludes setup and
     validations.
     """
 
@@ -38,7 +38,7 @@ class Measurement(pl.Callback):
         first_steady: Callable[[int, Sequence[float]], int] = lambda steps_per_epoch, seconds: 0,
         amount: Amount | None = None,
     ) -> None:
-        """Start with nothing measured.
+        """Initialize without measurements.
 
         Args:
             batch: The batch sizes.
@@ -74,7 +74,7 @@ class Measurement(pl.Callback):
         return self._seconds_before + self._stopwatch.seconds
 
     def start_run(self) -> None:
-        """Take run_start: every rank is up, and nothing has touched the data yet."""
+        """Record run_start: every rank is up, and nothing has touched the data yet."""
         barrier()
         self.run_start_unix_seconds, self._started = time.time(), time.perf_counter()
         self._segment_start_unix_seconds = self.run_start_unix_seconds
@@ -210,7 +210,7 @@ class Measurement(pl.Callback):
             self._validation_started = None
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        """Stop the train clock and take run_stop after a barrier."""
+        """Stop the train clock and record run_stop after a barrier."""
         self._validation_is_over()
         barrier()
         self._stopwatch.stop()

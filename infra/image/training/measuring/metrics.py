@@ -32,7 +32,7 @@ class RankSteps:
 
 @dataclass(frozen=True)
 class Validation:
-    """One result of the final metric, with steps and samples over all ranks and train clock."""
+    """One value of the final metric, with the steps, samples over all ranks, and train clock."""
 
     step: int
     samples: int
@@ -52,7 +52,7 @@ class SteadyWindow:
 
 
 def slowest_rank(ranks: Sequence[RankSteps]) -> list[float]:
-    """Return the seconds of every step of all ranks together.
+    """Return the duration in seconds of every step over all ranks.
 
     A step lasts from the last rank's start to the last rank's stop. A step starts where the
     previous one stopped, so these sum to the elapsed time; maxima over ranks would sum to more

@@ -36,7 +36,7 @@ def collect_metrics(
     quota: float | None,
     backend: str,
 ) -> dict[str, Any]:
-    """Return metrics.json as a value; every rank must call it, since it gathers."""
+    """Return the content of metrics.json; every rank must call it, since it is a collective."""
     steps, epoch_plan = measurement.steps, data.epoch_plan
     ranks = _gather_steps(measurement.timer.read())
     step_seconds = slowest_rank(ranks)

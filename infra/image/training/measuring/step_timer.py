@@ -67,7 +67,7 @@ class StepTimer:
         self._start = None
 
     def restart(self, waited_seconds: float) -> None:
-        """Start the next step now; its batch is loaded.
+        """Start the next step now; its batch has already been loaded.
 
         Args:
             waited_seconds: The loader's running total.
@@ -75,7 +75,7 @@ class StepTimer:
         self._start, self._waited_before = self._clock.mark(), waited_seconds
 
     def read(self) -> RankSteps:
-        """Return when each step started and stopped; the accelerator must have been synchronized.
+        """Return each step's start and stop times; the accelerator must have been synchronized.
 
         Times are sums of short intervals: CUDA's are 32-bit floats of milliseconds, which resolve
         hours only to the millisecond.

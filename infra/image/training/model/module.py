@@ -33,7 +33,7 @@ class Classifier(pl.LightningModule):
         self._validation_sums = torch.zeros(3)
 
     def configure_model(self) -> None:
-        """Build the model here: its size follows from the table that the data module reads."""
+        """Build the model, whose size depends on the table that the data module has read."""
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         self.model = build_model(self._arguments, data.sample_shape, data.classes)
         if self.device_mesh is not None:
@@ -62,10 +62,10 @@ class Classifier(pl.LightningModule):
         )
 
     def on_validation_epoch_end(self) -> None:
-        """Sum over all ranks, so that shards of unequal size count by their rows."""
+        """Sum over all ranks, so that shards of unequal size are weighted by their rows."""
         loss, right, rows = sum_over_ranks(self._validation_sums.tolist())
         self.validation_values = {FINAL_METRIC: right / rows, "validation_loss": loss / rows}
-        # ModelCheckpoint selects the best weights by it.
+        # ModelCheckpoint selects the best weights by this value.
         self.log(FINAL_METRIC, right / rows, logger=False)
 
     def configure_optimizers(self) -> Any:
@@ -79,7 +79,7 @@ class Classifier(pl.LightningModule):
 
 
 def build_optimizer(arguments: TrainingArguments, parameters: Any) -> torch.optim.Optimizer:
-    """Return the optimizer, fused into one kernel per step where this PyTorch has it.
+    """Return the optimizer, fused into one kernel per step if this PyTorch supports it.
 
     More nodes don't speed up this part of a step.
     """

@@ -1,7 +1,7 @@
 """podman's or docker's command line, and a probe of whether it can run containers here.
 
 Settings that containers need here (runtime, cgroup manager, limits) are in the platform's own
-files, passed by environment variables, so the user's settings are neither reread nor changed. Files
+files, passed by environment variables, so the user's settings are neither read nor changed. Files
 that the user names (CONTAINERS_CONF, CONTAINERS_REGISTRIES_CONF) take precedence.
 """
 
@@ -126,7 +126,7 @@ class ContainerCli:
     def problem(self, scratch: Path, needs_registry: bool) -> str | None:
         """Return why containers cannot run here, or None.
 
-        Runs one, from this machine's own /usr, mounted read-only.
+        Runs a container from this machine's own /usr, mounted read-only.
         """
         if os.geteuid() != 0:
             return (
@@ -181,9 +181,9 @@ def _docker_answers(cli: ContainerCli) -> bool:
 
 
 def _containers_conf() -> str:
-    """Return podman settings that a container or a small VM allows.
+    """Return podman settings that work inside a container or a small VM.
 
-    podman's defaults ask for more: limits above its own, systemd's cgroup manager, crun.
+    podman's defaults require more: limits above this machine's, systemd's cgroup manager, crun.
     """
     limits = (("nofile", resource.RLIMIT_NOFILE, 65_536), ("nproc", resource.RLIMIT_NPROC, 8_192))
     ulimits = ", ".join(
@@ -192,7 +192,7 @@ def _containers_conf() -> str:
     has_systemd = Path("/run/systemd/system").is_dir()
     runtime = next((name for name in ("crun", "runc") if shutil.which(name)), None)
     lines = ["[containers]", f"default_ulimits = [{ulimits}]", "[engine]", 'events_logger = "file"']
-    # Pushed layers: for a base image of 1.5 GB, zstd takes half of gzip's time.
+    # For pushed layers: zstd takes half of gzip's time for a base image of 1.5 GB.
     lines += ['compression_format = "zstd"']
     lines += [f'cgroup_manager = "{"systemd" if has_systemd else "cgroupfs"}"']
     lines += [f'runtime = "{runtime}"'] if runtime else []
@@ -205,6 +205,6 @@ def _limit(kind: int, most: int) -> int:
 
 
 def _registries(insecure: Sequence[str]) -> str:
-    """Search no registry for short names, and use plain HTTP for these."""
+    """Return settings that search no registry for short names, with plain HTTP for `insecure`."""
     entries = [f'[[registry]]\nlocation = "{location}"\ninsecure = true' for location in insecure]
     return "\n".join(["unqualified-search-registries = []", *entries]) + "\n"

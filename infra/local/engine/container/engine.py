@@ -57,7 +57,7 @@ _LAUNCHED_OVER_SSH = (
     "mp_parameters",
 )
 _SSHD_CAPABILITIES = ("SETUID", "SETGID", "SYS_CHROOT", "NET_BIND_SERVICE", "AUDIT_WRITE")
-"""Needed by sshd to listen on port 22 and to log in root with privilege separation."""
+"""Needed by sshd to listen on port 22 and to log root in with privilege separation."""
 
 
 class ContainerEngine(ExclusiveEngine):
@@ -76,7 +76,7 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder (one live engine each) and remove what a killed one left."""
+        """Lock the state folder (one live engine each) and remove a killed one's leftovers."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()
@@ -87,14 +87,14 @@ class ContainerEngine(ExclusiveEngine):
         self._reaper = self._start_reaper()
 
     def close(self) -> None:
-        """Remove what is left and release the state folder; so does the end of the process."""
+        """Remove what is left and release the state folder, as the end of the process does too."""
         assert self._reaper.stdin is not None
         self._reaper.stdin.close()
         self._reaper.wait()
         super().close()
 
     def isolation(self, instance_type: str) -> str:
-        """Return, for instance, "0.2 vCPU and 2 GiB per node by podman containers"."""
+        """Return a description such as "0.2 vCPU and 2 GiB per node by podman containers"."""
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
             return f"not isolated (unknown instance type {instance_type})"
@@ -124,7 +124,7 @@ class ContainerEngine(ExclusiveEngine):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> Iterator[bool]:
-        """Wait for capacity on this machine.
+        """Wait for capacity on this machine and hold it for the job.
 
         Jobs of this engine run in parallel if they fit, but never alongside another engine's.
         """
@@ -220,7 +220,7 @@ class ContainerEngine(ExclusiveEngine):
         )
         options += [f"--volume={folder}:/opt/ml/{folder.name}" for folder in folders]
         for channel, folder in node.file_systems:
-            (node.opt_ml / "input" / "data" / channel).unlink()  # dangling in there
+            (node.opt_ml / "input" / "data" / channel).unlink()  # would dangle in the container
             (node.opt_ml / "input" / "data" / channel).mkdir()
             options += [f"--volume={folder}:/opt/ml/input/data/{channel}"]
         options += [f"--volume={barrier_folder(node)}:{NODE_FOLDER}"]
@@ -276,7 +276,7 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
     """Return the nodes' addresses in a network as podman or docker describes it.
 
     Raises:
-        EngineError: If it has too few.
+        EngineError: If the network has too few.
     """
     import ipaddress
 

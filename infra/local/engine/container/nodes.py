@@ -39,7 +39,7 @@ _PROGRAM_FAILED = 125  # exit code of podman and docker if no container ran
 # platform. At end of file (the server is gone), it exits. The environment comes in a file, so that
 # it is on no command line and may contain newlines.
 _START = f'read -r _ || exit 1; . {NODE_FOLDER}/{ENVIRONMENT_FILE}; exec "$@" </dev/null'
-# SIGTERM to all but process 1 and those that had it already. The kernel spares process 1, too: the
+# SIGTERM to all but process 1 and those that already got it. The kernel spares process 1, too: the
 # toolkit's `train` has no handler and would not forward the signal.
 _TERMINATE = (
     'had=" 1 $$ $1 "; for folder in /proc/[0-9]*; do pid=${folder#/proc/}; '
@@ -49,7 +49,7 @@ _TERMINATE = (
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """Parameters of one node's container; `folder` is the node's on this machine."""
+    """Parameters of one node's container; `folder` is the node's folder on this machine."""
 
     host: str
     name: str
@@ -60,7 +60,7 @@ class ContainerPlan:
 
 
 def environment_script(environment: Mapping[str, str]) -> str:
-    """Return the file that the start command sources."""
+    """Return the content of the file that the start command sources."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
 
 
@@ -139,7 +139,7 @@ class ContainerNodes:
     def terminate(self, host: str, already: set[int]) -> set[int]:
         """Send SIGTERM to all of the node's processes but the first.
 
-        Process ids are the container's own, so the node records them itself and returns none.
+        Process ids are the container's own, so this object records them and returns none.
         """
         had = " ".join(sorted(self._terminated[host]))
         with contextlib.suppress(ContainerCommandError):  # has ended
@@ -150,7 +150,7 @@ class ContainerNodes:
         return set()
 
     def quota_groups(self) -> dict[str, tuple[int, Path]]:
-        """Return host -> (cgroup version, cpu cgroup) of containers whose cgroup is visible."""
+        """Return (cgroup version, cpu cgroup) by host, for containers whose cgroup is visible."""
         found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
         return {host: group for host, group in found.items() if group is not None}
 
@@ -192,7 +192,7 @@ class ContainerNodes:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C goes to the server, which shuts the job down in order
+            start_new_session=True,  # Ctrl-C goes to the server, which shuts the job down cleanly
         )
         self._clients[plan.host] = client
         thread = threading.Thread(

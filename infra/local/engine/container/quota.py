@@ -16,8 +16,8 @@ _LEAST = {1: LEAST_SHARES, 2: 1}
 class YieldingQuotas(CpuQuotas):
     """Quotas of nodes that yield to other jobs' nodes while their own quota is not applied.
 
-    That is while they boot or shut down: other jobs are being measured, and such a node would take
-    their CPU. Alone it still gets it all.
+    These nodes are booting or shutting down, and would take CPU from jobs that are being measured.
+    A node that is alone on a CPU still gets all of it.
     """
 
     def apply(self, group: Path, vcpus: float) -> None:

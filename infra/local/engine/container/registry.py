@@ -108,7 +108,7 @@ class Registry:
         return _SocketConnection(self._socket)
 
     def digest(self, repository: str, reference: str) -> str | None:
-        """Return the digest of a tag or digest; None if the registry does not have it."""
+        """Return the digest of the image with a tag or digest; None if the registry lacks it."""
         answer = self._get(f"/v2/{repository}/manifests/{reference}", "HEAD")
         return answer.headers["Docker-Content-Digest"] if answer.status == 200 else None
 
@@ -266,7 +266,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
             if name.lower() not in _HOP_HEADERS | {"transfer-encoding"}:
                 self.send_header(name, value)
         if answer.getheader("Content-Length") is None and self.command != "HEAD":
-            self.send_header("Connection", "close")  # end of connection ends the body
+            self.send_header("Connection", "close")  # the end of the connection ends the body
             self.close_connection = True
         self.end_headers()
         if self.command != "HEAD":

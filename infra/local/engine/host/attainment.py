@@ -1,6 +1,6 @@
 """The share of its requested CPU time that a node got, from kernel counters between two readings.
 
-docs/method.md, "Attainment", has the counters, the interpretation and the limitations.
+docs/method.md, "Attainment", describes the counters, their interpretation and the limitations.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def demanded_cpu_seconds(
         seconds: Wall time.
 
     Returns:
-        None if the wait is unknown.
+        The CPU time in seconds; None if the wait is unknown.
     """
     if delay_seconds is None:
         return None
@@ -215,7 +215,7 @@ class AttainmentMeter:
         self._readings = [self._read()]
 
     def take_reading(self) -> None:
-        """Take a reading, unless a process has ended since and its CPU time is lost."""
+        """Take a reading, unless a process has ended since the last and its CPU time is lost."""
         now = self._read()
         known = self._readings[-1].nodes if self._readings else {}
         if all(
@@ -281,9 +281,9 @@ class AttainmentMeter:
 
 
 class ThreadWaits:
-    """Time that threads waited for a CPU (/proc/TID/schedstat), throttling by a quota excluded.
+    """Time that threads waited for a CPU (/proc/TID/schedstat), excluding throttling by a quota.
 
-    Threads that have ended count. /proc/PID/schedstat covers only a process's first thread, so
+    Threads that have ended count too. /proc/PID/schedstat covers only a process's first thread, so
     every thread is read. The kernel adds throttled time to the wait of each runnable thread, so it
     is subtracted from each thread's wait, call by call.
     """
@@ -339,7 +339,7 @@ def cpu_statistics(group: Path) -> dict[str, float]:
 
 
 def idle_seconds(stat: str) -> dict[int, float]:
-    """Return the time by CPU that it was idle or waiting for a disk, from the text of /proc/stat.
+    """Return each CPU's time idle or waiting for a disk, in seconds, from the text of /proc/stat.
 
     The busy times in that file are unusable: tickless kernels attribute a whole tick to what runs
     at the tick, and a quota is refilled at ticks, so a node at 20% was counted as 40%. Idle time is

@@ -114,7 +114,7 @@ class Ballast:
 
 
 def ballast_ran() -> dict[int, Ran]:
-    """Return the ballast by CPU, summed over all jobs of this process.
+    """Return the ballast's CPU time and work by CPU, summed over all jobs of this process.
 
     Concurrent jobs have separate ballast.
     """

@@ -34,7 +34,7 @@ _TYPES = {
 }
 VCPUS_BY_INSTANCE_TYPE = {name: emulated.vcpus for name, emulated in _TYPES.items()}
 MEMORY_BYTES_BY_INSTANCE_TYPE = {name: emulated.memory_bytes for name, emulated in _TYPES.items()}
-"""A container's memory limit. Not reserved: capacity is computed from vCPUs."""
+"""Memory limits of containers; `capacity_problem` considers only vCPUs."""
 LINK_BY_INSTANCE_TYPE = {name: emulated.link for name, emulated in _TYPES.items()}
 """Links of process nodes that have their own networks."""
 
@@ -61,7 +61,7 @@ def assign_cpus(instance_count: int) -> list[int]:
 
 
 def omp_threads(vcpus: float) -> int:
-    """Return the OpenMP threads for a node, at least one.
+    """Return the number of OpenMP threads for a node, at least one.
 
     Two threads under a quota of less than two CPUs only throttle each other.
     """

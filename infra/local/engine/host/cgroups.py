@@ -47,7 +47,7 @@ class CpuQuotas:
     def find(
         cls, name: str, candidates: Iterator[tuple[int, Path]] | None = None
     ) -> tuple[CpuQuotas | None, str]:
-        """Return quotas that were tested to work, or None, and the reason, for people."""
+        """Return quotas that passed a test, or None, and a short description of the result."""
         refusals: list[str] = []
         for version, parent in candidates if candidates is not None else _candidate_parents():
             quotas = cls(version, parent / name)
@@ -88,7 +88,7 @@ class CpuQuotas:
         self._weigh(1)
 
     def groups(self) -> list[Path]:
-        """Return the existing groups, an earlier engine's leftovers included."""
+        """Return the existing groups, including an earlier engine's leftovers."""
         return (
             sorted(path for path in self.folder.glob("*") if path.is_dir())
             if self.folder.is_dir()
@@ -138,7 +138,7 @@ class CpuQuotas:
 def look_for_quotas(
     candidates: Iterator[tuple[int, Path]] | None = None,
 ) -> tuple[bool, str]:
-    """Return (True, where) if quotas look writable here, else (False, why not).
+    """Return (True, place) if quotas look writable here, else (False, reason).
 
     This changes nothing, so only CpuQuotas.find can tell for certain.
     """
@@ -150,7 +150,7 @@ def look_for_quotas(
 
 
 def v1_quotas_look_writable() -> bool:
-    """Return True if quotas look writable without systemd, whose groups are cgroup v2's."""
+    """Return True if cgroup v1 quotas look writable, so that systemd (cgroup v2) is not needed."""
     return look_for_quotas(found for found in _candidate_parents() if found[0] == 1)[0]
 
 
@@ -207,7 +207,7 @@ def _delegate_cpu(folder: Path) -> None:
 def _step_down(folder: Path) -> None:
     """Move this process out of a cgroup that it has to itself, so that cpu can be delegated.
 
-    It moves into a child; such a cgroup is, for instance, its own scope
+    It moves into a child of that cgroup, which may be, for instance, its own scope
     (infra/local/engine/host/scope.py).
     """
     available = _first_line(folder / "cgroup.controllers").split()
@@ -220,7 +220,7 @@ def _step_down(folder: Path) -> None:
 def groups_of(
     pid: int, controllers: Sequence[str] = ("cpu", "cpuacct")
 ) -> dict[str, tuple[int, Path]]:
-    """Return controller -> (version, cgroup) of another process, for mounted cgroups.
+    """Return (version, cgroup) of another process by controller, for mounted cgroups.
 
     A v2 cgroup serves all controllers.
     """
@@ -262,7 +262,7 @@ def _candidate_parents() -> Iterator[tuple[int, Path]]:
 
 
 def _own_groups() -> dict[str, str]:
-    """Return controller -> path of our group; "" is the v2 tree."""
+    """Return the path of our own group by controller; "" stands for the v2 tree."""
     return _groups(Path("/proc/self/cgroup"))
 
 
@@ -285,7 +285,7 @@ def _cpu_mounts() -> Iterator[tuple[int, str, Path]]:
 def _mounts() -> list[tuple[int, str, Path, frozenset[str]]]:
     """Return all cgroup mounts, v1 first.
 
-    (version, root of the mount in its tree, mount point, v1 controllers) of each.
+    Each is (version, root of the mount in its tree, mount point, v1 controllers).
     """
     mounts = []
     for line in _read_lines(Path("/proc/self/mountinfo")):
@@ -310,7 +310,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def main() -> int:
-    """Return the exit code: 0 if quotas look writable."""
+    """Report whether quotas look writable, and return the exit code: 0 if they do."""
     found, reason = look_for_quotas()
     print(reason)
     return 0 if found else 1

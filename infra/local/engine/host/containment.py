@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_PROBE_TIMEOUT_SECONDS = 20.0  # at most twice, within the minute that a server has to start
+_PROBE_TIMEOUT_SECONDS = 20.0  # used at most twice, within the minute that a server has to start
 _WITHOUT_NAMESPACES = "nodes run without namespaces"
 # util-linux only; the node's command becomes process 1 of its namespace, as in a container.
-# `hostname` is in every Debian and Red Hat base, and sh writes no file for it (a user namespace may
-# not write /proc/sys/kernel/hostname).
+# `hostname` is in every Debian and Red Hat base image. sh cannot set the name by writing a file: a
+# user namespace may not write /proc/sys/kernel/hostname.
 _UNSHARE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _SET_NAMES = """set -e
 mount --bind "$1" /etc/hosts
@@ -84,7 +84,7 @@ class Containment:
         return bool(self.unshare)
 
     def wrap(self, argv: Sequence[str], host: str, hosts_file: Path, opt_ml: Path) -> list[str]:
-        """Return the command that runs `argv` contained.
+        """Return the command that runs `argv` inside the containment.
 
         The node gets the resolv.conf next to `hosts_file`, if there is one.
         """
@@ -127,7 +127,7 @@ class Containment:
 
 
 def hosts_text(address_by_host: dict[str, str]) -> str:
-    """Return an /etc/hosts by which the nodes find each other."""
+    """Return the text of an /etc/hosts with which the nodes find each other."""
     lines = [
         "127.0.0.1 localhost",
         *(f"{address} {host}" for host, address in address_by_host.items()),

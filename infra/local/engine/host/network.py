@@ -1,7 +1,7 @@
 """Networks that connect a job's nodes.
 
-Either a network of their own, with the rate and latency of the instance type, if this machine
-allows it, or loopback.
+Nodes use a network of their own, with the rate and latency of the instance type, if this machine
+allows it, else loopback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TRIAL = (
     "from nodesweep.infra.local.engine.host.switch import main; main()"
 )
 _TRIAL_SECONDS = 40.0
-"""Takes 0.2 s on a quiet machine; must fit into the minute that a server has to start."""
+"""Limit of a trial, which takes 0.2 s on a quiet machine; a server has a minute to start."""
 _LOOPBACK_URL = re.compile(
     r"https?://(?:[^\s/@]*@)?(?:127\.0\.0\.1|localhost|0\.0\.0\.0):(\d{1,5})\b"
 )
@@ -50,7 +50,7 @@ class Network(Protocol):
         """Return the address of a job's node `number`, from 1."""
 
     def describe(self, instance_type: str) -> str:
-        """Return a phrase for people and reports."""
+        """Return a short description of the network, for messages and reports."""
 
     def plan(
         self,
@@ -59,7 +59,7 @@ class Network(Protocol):
         environments: Iterable[Mapping[str, str]],
         mark: Mapping[str, str],
     ) -> SwitchPlan | None:
-        """Return the network that the supervisor creates for a job, None for none.
+        """Return the network that the supervisor creates for a job, or None if it creates none.
 
         Args:
             instance_type: Determines rate and latency.
@@ -85,7 +85,7 @@ class Loopback:
         return f"127.0.{self.block}.{number}"
 
     def describe(self, instance_type: str) -> str:
-        """Return why nodes have no network of their own."""
+        """Return a description with the reason why nodes have no network of their own."""
         return f"over loopback ({self.reason})"
 
     def plan(
@@ -116,7 +116,7 @@ class OwnNetworks:
         return switch.node_address(number)
 
     def describe(self, instance_type: str) -> str:
-        """Return, for instance, "1 Gbit/s and 0.05 ms between nodes in networks of their own"."""
+        """Return text such as "1 Gbit/s and 0.05 ms between nodes in networks of their own"."""
         link = LINK_BY_INSTANCE_TYPE[instance_type]
         if self.delay_problem is None:
             delay = f" and {link.latency_milliseconds:g} ms"
@@ -151,7 +151,7 @@ def find_network(block: int, containment_problem: str | None) -> Network:
     """Return the best network that works here, tested by creating one.
 
     Args:
-        block: The block of Loopback.
+        block: The address block for Loopback.
         containment_problem: Why nodes have no namespaces at all, or None.
     """
     missing = [program for program in switch.PROGRAMS if shutil.which(program) is None]
@@ -189,6 +189,6 @@ def loopback_ports(environments: Iterable[Mapping[str, str]]) -> list[int]:
 
 
 def resolver_text(name_server: str, text: str) -> str:
-    """Return this machine's resolv.conf `text` with another name server."""
+    """Return this machine's resolv.conf `text` with `name_server` as its only name server."""
     others = [line for line in text.splitlines() if line.split()[:1] != ["nameserver"]]
     return "\n".join([f"nameserver {name_server}", *others]) + "\n"

@@ -1,4 +1,4 @@
-"""Resource usage of a node's processes, from their cgroup if it counts, else from /proc."""
+"""Resource usage of a node's processes, from their cgroup's counters if any, else from /proc."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def usage_by_host(
 
 
 def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
-    """Return CPU seconds (ended and awaited children included) and resident bytes."""
+    """Return CPU seconds (including ended and awaited children) and resident bytes."""
     ticks = pages = 0
     for pid in pids:
         try:

@@ -115,7 +115,7 @@ def cgroup_pids(cgroup: Path) -> set[int]:
 
 
 def process_threads(pids: Iterable[int]) -> list[int]:
-    """Return the threads of processes, ended ones omitted."""
+    """Return the threads of processes, omitting processes that have ended."""
     found: list[int] = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -167,7 +167,7 @@ def kill_all(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> set[int]:
-    """SIGKILL members until none is left, and return those still alive at the deadline.
+    """Send SIGKILL to members until none is left, and return those alive at the deadline.
 
     Members may fork in the meantime; only processes in uninterruptible sleep (D state) survive.
     """

@@ -1,7 +1,7 @@
 """Exposes a loopback port of this machine on the loopback of another network namespace.
 
 The platform listens on loopback only, and a node has its own network. A socket created in that
-network and served from here gives the node the same URL as everyone and opens no other way in.
+network and served from here gives a node the same URL as everyone else and opens no other way in.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Relay:
 
         Args:
             network: The namespace's file, such as /proc/PID/ns/net.
-            port: The port, there and here.
+            port: The port, in that network and on this machine.
 
         Raises:
             OSError: If the network cannot be entered, or if the port is taken there.
@@ -87,7 +87,7 @@ def enter(descriptor: int) -> None:
     """Move this thread into an open network namespace.
 
     Raises:
-        OSError: If that is refused.
+        OSError: If the kernel refuses.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.setns(descriptor, CLONE_NEWNET) != 0:
@@ -96,7 +96,7 @@ def enter(descriptor: int) -> None:
 
 
 def in_thread(make: Callable[[], T]) -> T:
-    """Return or raise (OSError) what `make` does, run in a separate thread."""
+    """Run `make` in a separate thread and return its result, or raise its OSError."""
     made: list[T] = []
     problems: list[OSError] = []
 

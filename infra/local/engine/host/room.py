@@ -58,7 +58,7 @@ class Room:
     def fits(self, instance_type: str, instance_count: int) -> bool:
         """Return True if such a job may run next to the running ones.
 
-        A lone job always may: capacity_problem() has accepted it.
+        A lone job always may, since capacity_problem() has accepted it.
         """
         with self._lock:
             return self._share(instance_type, instance_count) is not None
@@ -67,7 +67,7 @@ class Room:
         """Reserve capacity for a job.
 
         Returns:
-            False if it does not fit or if a job of this name has a reservation.
+            True, or False if it does not fit or if a job of this name has a reservation.
         """
         with self._lock:
             share = self._share(instance_type, instance_count)

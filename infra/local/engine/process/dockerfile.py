@@ -81,9 +81,8 @@ def parse(
     Args:
         text: The Dockerfile.
         build_args: Values for its ARGs.
-        inherit: Returns what an image was built with (environment, labels, folder), by its name;
-            None
-        if it is not in this store.
+        inherit: Returns the environment, labels and folder that the image of this name was built
+            with; None if it is not in this store.
 
     Raises:
         ImageBuildError: If something is not supported (phase READ Dockerfile).

@@ -72,5 +72,5 @@ def _name_in(what: str) -> str:
 
 
 def megabytes(size: float) -> str:
-    """Format a size in bytes for people: 191.8 MB, 2.9 GB."""
+    """Format a size in bytes, for instance as 191.8 MB or 2.9 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -37,13 +37,13 @@ def process_cpu_seconds(pid: int) -> float:
 
 @dataclass
 class NodeBudget:
-    """The seconds that a node may still use in this period. Pure."""
+    """The CPU seconds that a node may still use in this period."""
 
     left_seconds: float = 0.0
     is_stopped: bool = False
 
     def begin_period(self, share_seconds: float) -> bool:
-        """Return True if the node may run in this period, False if earlier ones have used it up."""
+        """Begin a period; return True if the node may run, False if earlier ones used it up."""
         self.left_seconds = min(self.left_seconds, 0.0) + share_seconds
         return self.left_seconds > 0
 
@@ -65,7 +65,7 @@ class _Node:
 
 
 class DutyCycle:
-    """Limits each node to a share of a CPU, from `limit` on until `limit(None)`."""
+    """Limits each node to a share of a CPU, from `limit(vcpus)` until `limit(None)`."""
 
     def __init__(
         self, host_by_pid: Callable[[], Mapping[int, str]], report: Callable[[str, int, int], None]

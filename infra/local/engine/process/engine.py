@@ -63,7 +63,7 @@ class ProcessEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder (one live engine each) and end what a killed predecessor left."""
+        """Lock the state folder (one live engine each) and end a killed one's leftovers."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
@@ -77,7 +77,7 @@ class ProcessEngine(ExclusiveEngine):
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
         """Return why a request's own entry point and arguments cannot be used, or None.
 
-        What an entry point starts expects its files at /opt/ml, so each node must have its own.
+        An entry point's program expects its files at /opt/ml, so each node must have its own.
         """
         problem = self._containment.opt_ml_problem
         if entrypoint and problem:

@@ -86,7 +86,7 @@ def read_content(
 def _place(context: Path, copies: Iterable[Copy]) -> dict[str, Path]:
     """Map absolute paths in the image to files of the context.
 
-    As COPY defines it: a folder's contents, not the folder.
+    As COPY defines it, a source folder stands for its contents, not for itself.
     """
     included = _included_files(context)
     placed: dict[str, Path] = {}
@@ -208,7 +208,7 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 
 def python_name() -> str:
-    """Return the Python that environments are created with; compiled packages fit no other."""
+    """Name the Python that environments are created with; compiled packages fit no other."""
     return (
         f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
     )
@@ -271,7 +271,7 @@ def _image_digest(
 
 
 def is_executable(path: Path) -> bool:
-    """Return True if the owner may execute it, the one mode bit that every checkout shares."""
+    """Return True if the owner may execute a file, the only mode bit that all checkouts share."""
     return bool(path.stat().st_mode & 0o100)
 
 

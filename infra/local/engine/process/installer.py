@@ -98,7 +98,7 @@ def _install(install: PlacedInstall, target: Target) -> None:
     if not install.with_dependencies:
         wanted.append("--no-deps")
     if install.pins is not None:
-        # packages that fit the installed torch are where pip's configuration says
+        # pip's configuration says where to find packages that fit the installed torch
         pins = _write_pins(target.venv, install.pins)
         beside = ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
         target.command(
@@ -155,7 +155,7 @@ def _uv() -> list[str]:
 def installer_environment(installer_arguments: Mapping[str, str], venvs: Path) -> dict[str, str]:
     """Return the environment of installers for virtual environments in this folder.
 
-    It has the mark of this process as their builder.
+    It marks this process as their builder.
     """
     environment = {
         name: value

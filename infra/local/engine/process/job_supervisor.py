@@ -63,7 +63,7 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Whoever wants the job to end closes the pipe or stops the job; a SIGTERM meant for the server
-    # must not be faster.
+    # must not end it first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan: Plan = json.loads(sys.stdin.buffer.readline())
@@ -124,7 +124,7 @@ def _start(
 
 
 def _reap(host_by_pid: dict[int, str]) -> None:
-    """Reap every child, adopted orphans included, and report the nodes'."""
+    """Reap every child, including adopted orphans, and report the ends of nodes."""
     while True:
         try:
             pid, status = os.waitpid(-1, 0)

@@ -93,7 +93,7 @@ class SupervisedNodes:
         return self._supervisor.poll() if self._supervisor else None
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Return each host's current resource usage, nodes that have not started omitted."""
+        """Return each host's current resource usage, omitting nodes that have not started."""
         cgroups = {
             plan["host"]: Path(plan["cgroup"]) if plan["cgroup"] else None for plan in self._plans
         }
@@ -158,7 +158,7 @@ class SupervisedNodes:
                 stdout=subprocess.PIPE,
                 env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"},
                 pass_fds=[write_end for _, write_end in ends],
-                # Ctrl-C goes to the server, which shuts the job down in order
+                # Ctrl-C goes to the server, which shuts the job down cleanly
                 start_new_session=True,
             )
         finally:

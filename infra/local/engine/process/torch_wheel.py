@@ -57,7 +57,7 @@ class Target:
         (run or self.run).command(phase, argv, self.environment, self.folder, self.lock_fd)
 
     def is_installed_by_uv(self, phase: str, wanted: Sequence[str]) -> bool:
-        """Install with uv, compiled to bytecode; False where there is no uv, or it can't."""
+        """Install with uv, compiled to bytecode; return False if uv is missing or fails."""
         if not self.uv:
             return False
         python = str(self.venv / "bin" / "python")
@@ -195,9 +195,9 @@ def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> 
 
 
 def _default_wheel_sizes(target: Target, lines: Sequence[str]) -> dict[str, int] | None:
-    """Return bytes by package of the default wheel and its CUDA dependencies; None if unknown.
+    """Return the bytes of the default wheel and its CUDA packages by name; None if unknown.
 
-    uv reads them from the index without downloading any.
+    uv reads them from the index without downloading any package.
     """
     if not target.uv:
         return None

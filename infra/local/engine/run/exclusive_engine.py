@@ -29,7 +29,7 @@ from nodesweep.infra.local.interfaces import (
 )
 
 _FREED_SECONDS = 1.0
-_ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks none
+_ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks no keys
 
 
 class ExclusiveEngine(ABC):
@@ -95,7 +95,7 @@ class ExclusiveEngine(ABC):
     ) -> Iterator[bool]:
         """Hold the machine for the job, from creating its nodes to the end of its uploads.
 
-        Yields False if stopped or past the deadline (monotonic) before that. `on_wait` is called
+        Yields False if stopped or past the deadline (monotonic) first. `on_wait` is called
         once if another platform's job holds the machine.
         """
         with self._turn(job, stop, deadline, on_wait) as is_held:
@@ -111,7 +111,7 @@ class ExclusiveEngine(ABC):
     ) -> AbstractContextManager[bool]:
         """Hold the machine for this job alone.
 
-        Yields False if stopped or past the deadline (monotonic) before that.
+        Yields False if stopped or past the deadline (monotonic) first.
         """
         return training_slot(stop, deadline, on_wait)
 
@@ -127,7 +127,7 @@ class ExclusiveEngine(ABC):
         """Run the job during its turn."""
 
     def kill_node(self, job: JobSpec, host: str) -> None:
-        """Kill every process of a node, if it runs, as a hardware failure would."""
+        """Kill every process of a node, if it is running, as a hardware failure would."""
         if running := self._live.get(job.job_name):
             running.kill(host)
 

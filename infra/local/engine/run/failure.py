@@ -1,6 +1,6 @@
 """Finds the node that caused a job's failure, and words the reason.
 
-The first to exit often is not the cause: a peer sees "Connection closed by peer" and exits at once,
+The first to exit is often not the cause: a peer sees "Connection closed by peer" and exits at once,
 while the node that raised is still writing its traceback under its CPU quota.
 """
 
@@ -29,19 +29,19 @@ _ENDED_BY_SIGNAL = re.compile(r"ExitCode (-4|-7|-8|-9|-11|137|139)\b")
 
 
 def is_failed(node_exit: NodeExit) -> bool:
-    """Return True if the node failed by itself."""
+    """Return True if the node failed on its own."""
     return node_exit.exit_code != 0 and not node_exit.stopped_by_platform
 
 
 def is_connection_loss(node_exit: NodeExit) -> bool:
-    """Return True if the node complains only about a lost peer."""
+    """Return True if the node reports only a lost peer."""
     if node_exit.exit_code < 0 or _ENDED_BY_SIGNAL.search(node_exit.failure or ""):
         return False
     return bool(_CONNECTION_LOSS.search(node_exit.failure or ""))
 
 
 def root_cause(exits: Sequence[NodeExit]) -> NodeExit | None:
-    """Return the failed node that made the others fail; None if none has failed."""
+    """Return the failed node that made the others fail; None if no node has failed."""
     failed = [node_exit for node_exit in exits if is_failed(node_exit)]
     return min(
         failed,

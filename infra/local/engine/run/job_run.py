@@ -1,7 +1,7 @@
 """One run of a job: its nodes from start to end, with failures, stops, deadline and boot barrier.
 
 Delays are in `RunTimes`. When a node fails, the others get a grace period (most exit by themselves,
-and theirs may be the root cause), then SIGTERM, then SIGKILL. A stop and the deadline start at
+and one may be the root cause), then SIGTERM, then SIGKILL. A stop and the deadline start at
 SIGTERM, with AWS's 120 s to SIGKILL.
 """
 
@@ -58,7 +58,7 @@ class RunTimes:
 
 @dataclass
 class _Ending:
-    """The run is being ended."""
+    """The state of a run that is being ended."""
 
     cause: Literal["failure", "stop", "timeout"]
     since: float
@@ -168,7 +168,7 @@ class JobRun:
     # -- the boot barrier
 
     def _pass_barriers(self, now: float) -> None:
-        """Enforce the quota from all ready to all done.
+        """Enforce the quota from when all nodes are ready until all are done.
 
         At 0.2 vCPU, torch takes a minute to import and seconds to exit.
         """
@@ -222,7 +222,7 @@ class JobRun:
     # -- CPU attainment: errors must not fail the job, which is about to be or has been measured
 
     def _measure(self, now: float) -> None:
-        """Take readings; without the barrier, nodes measure from their start to the first end."""
+        """Take readings; without the barrier, nodes measure from their start until one ends."""
         if self._meter is None:
             if (
                 self.boot_folders is None
@@ -339,7 +339,7 @@ class JobRun:
                     self.supervised.kill(host)
             elif now - ending.term_repeated_at >= _TERM_REPEAT_SECONDS:
                 ending.term_repeated_at = now
-                # processes started since the first SIGTERM
+                # reaches processes started since the first SIGTERM
                 self._terminate_remaining()
         elif now - ending.kill_sent_at >= self.times.after_kill_seconds:
             remaining = ", ".join(self._remaining_hosts())

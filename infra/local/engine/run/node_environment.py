@@ -32,7 +32,7 @@ def brings_own_code(job: JobSpec) -> bool:
     value = job.hyperparameters.get("sagemaker_submit_directory")
     if not value:
         return False
-    with contextlib.suppress(ValueError):  # some send it without the toolkit's JSON quotes
+    with contextlib.suppress(ValueError):  # some clients send it without the toolkit's JSON quotes
         value = json.loads(value)
     return isinstance(value, str) and value.startswith("s3://")
 
@@ -45,7 +45,7 @@ def has_own_python(job: JobSpec) -> bool:
 def uses_boot_barrier(job: JobSpec, image_environment: Mapping[str, str]) -> bool:
     """Return True if the nodes wait at the boot barrier.
 
-    Only the image's own program is known to; any other would keep running without a quota.
+    Only the image's own program is known to wait; any other would keep running without a quota.
     """
     own_program = image_environment.get("SAGEMAKER_PROGRAM")
     # The toolkit's order: the environment, in which the job's ENV overrides the image's, before the
@@ -97,9 +97,9 @@ def node_environment(
 def container_environment(
     job: JobSpec, vcpus: float, endpoint_url: str, access_key: AccessKey, boot_folder: str | None
 ) -> dict[str, str]:
-    """Return what a container gets in addition to its image's ENV.
+    """Return the variables that a container gets in addition to its image's ENV.
 
-    The request's Environment, and the platform's own variables, which take precedence.
+    These are the request's Environment and the platform's own variables, which take precedence.
     """
     environment = {
         **_PYTHON,
@@ -175,7 +175,7 @@ def container_command(
 ) -> list[str]:
     """Return the command that SageMaker starts a container with.
 
-    `docker run [--entrypoint …] image train`, or for a Processing job the image's own command
+    It is `docker run [--entrypoint …] image train`, or for a Processing job the image's own command
     instead of `train`. The request's arguments replace `train`; as with docker, an entry point from
     the request gets only the request's arguments.
     """

@@ -218,7 +218,7 @@ def _channel_config(channel: Mapping[str, Any]) -> dict[str, str]:
 
 
 def failure_text(node: Node) -> str | None:
-    """Return what the node wrote to output/failure, or None."""
+    """Return the text that the node wrote to output/failure, or None."""
     try:
         with open_file(node.opt_ml, "output/failure") as file:
             text = file.read(_MAX_FAILURE_BYTES).decode(errors="replace")

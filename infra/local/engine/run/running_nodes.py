@@ -30,7 +30,7 @@ class RunningNodes(Protocol):
     def terminate(self, host: str, already: set[int]) -> set[int]:
         """Send SIGTERM to a node's processes that have not had one, and return those it reached.
 
-        `already` are the processes that have.
+        `already` contains those that have had one.
         """
 
     def thread_ids(self, host: str) -> Sequence[int]:
@@ -40,4 +40,4 @@ class RunningNodes(Protocol):
         """Return (periods, periods in which it was stopped) of a node's duty cycle, if any."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
-        """Return each started host's current resource usage; nodes have that many vCPUs."""
+        """Return each started host's current resource usage; each node has `vcpus` vCPUs."""
