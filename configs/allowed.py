@@ -2,13 +2,13 @@
 
 Whoever may start a run chooses its config, and a config can name any folder to upload, any endpoint
 to call, and any variable of the worker to pass to a job. If one of these variables is set in the
-worker's environment, such a run may name only what it lists, and nodesweep's own:
+worker's environment, a run may name only what the variable lists and nodesweep's own values:
 
     NODESWEEP_ALLOWED_PATHS         folders, separated by colons, including everything below them
     NODESWEEP_ALLOWED_ENDPOINTS     http(s)://HOST[:PORT], separated by commas
     NODESWEEP_ALLOWED_ENVIRONMENT   names of variables, separated by commas
 
-An empty value allows only nodesweep's own; an unset variable allows everything.
+An empty variable allows only nodesweep's own values; an unset one allows everything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCAL_PLATFORM = {
     "platform.endpoint_url": "NODESWEEP_LOCAL_ENDPOINT_URL",
     "platform.state_directory": "NODESWEEP_LOCAL_STATE_DIRECTORY",
 }
-"""Field of a config -> worker variable that overrides it (`make up` sets both)."""
+"""Config fields and the worker variables that override them (`make up` sets both)."""
 _HERE = Path(__file__).resolve().parent
 _SHIPPED_FOLDERS = (str(_HERE), str(_HERE.parent / "infra" / "image"))
 """Folders of the presets and of the build context that they name."""
@@ -42,7 +42,7 @@ _PORTS = {"http": 80, "https": 443}
 def check_allowlists(config: BenchmarkConfig, worker: Mapping[str, str]) -> None:
     """Reject a config that names resources which the worker's environment does not allow.
 
-    Nothing is read or called before. Links are resolved before paths are compared.
+    This happens before anything is read or called. Links are resolved before paths are compared.
 
     Raises:
         ConfigError: The config names such a resource; the message lists all of them.

@@ -1,6 +1,6 @@
 """The designs of a sweep by name, as far as the config alone determines them.
 
-A config is read before anything else is known, so the layer of configs holds this table. The rest
+A config is read before anything else is known, so the configs package holds this table. The rest
 of a design, such as which jobs come next, is in its file in nodesweep/scaling/design/.
 """
 
@@ -19,19 +19,19 @@ DEFAULT_MAX_REPEATS = 5
 
 
 class DesignRules:
-    """What a config must have for a design, and which jobs the design makes at most.
+    """A design's requirements on a config, and the maximum number of jobs that it runs.
 
     The defaults are those of a design that runs each node count `repeats` times.
     """
 
     text = ""
-    """The design in the description of sweep.design."""
+    """Text about the design in the description of sweep.design."""
     decides_as_it_goes = False
-    """Earlier results decide on the next jobs, and on how many there are."""
+    """True if earlier results determine the next jobs and their number."""
     repeats_as_needed = False
-    """Each node count is repeated on its own, so that repeats are no passes over all of them."""
+    """True if each node count is repeated independently, not in passes over all counts."""
     ends_jobs_early = False
-    """Its jobs end themselves early, except for validation runs."""
+    """True if its jobs end themselves early, except for validation runs."""
     checks = 0
     """Number of validation runs: whole jobs after all others, at one node count."""
 
@@ -40,23 +40,23 @@ class DesignRules:
         return sweep.repeats
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
-        """Return why a sweep of another design must not have this design's fields, or None."""
+        """Return the reason a sweep of a different design must not set these fields, or None."""
         return None
 
     def sweep_problem(self, sweep: SweepConfig) -> str | None:
-        """Return the conflict of the section with its design, or None."""
+        """Return the conflict between the section and its design, or None."""
         return None
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
-        """Return why a benchmark of any design cannot use this one, or None."""
+        """Return the reason a benchmark of any design could not use this one, or None."""
         return None
 
     def problem(self, config: BenchmarkConfig) -> str | None:
-        """Return the conflict of a benchmark of this design with the design, or None."""
+        """Return the conflict between a benchmark of this design and the design, or None."""
         return self.unsuited(config)
 
     def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
-        """Change `asked`, the fields of the section that a sweep's id is made of, in place."""
+        """Change `asked`, the fields of the section that determine a sweep's id, in place."""
 
 
 class _Full(DesignRules):

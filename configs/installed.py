@@ -41,7 +41,7 @@ def region_problem(region: str) -> str | None:
 
 
 def expectation_problem(kind: str) -> str | None:
-    """Return the reason Great Expectations has no such expectation; None if it has."""
+    """Return a message if Great Expectations has no such expectation, otherwise None."""
     known = _expectations()
     return (
         None
@@ -53,7 +53,7 @@ def expectation_problem(kind: str) -> str | None:
 def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
     """Return the missing and unknown arguments of an expectation; None if there are none.
 
-    None also if Great Expectations ships no schema for it.
+    The result is also None if Great Expectations ships no schema for it.
     """
     schema = _schema(kind)
     if schema is None:
@@ -71,12 +71,12 @@ def arguments_problem(kind: str, arguments: Collection[str]) -> str | None:
 def values_problem(kind: str, arguments: Mapping[str, Any], is_java: bool = False) -> str | None:
     """Return the arguments whose values the expectation cannot use; None if there are none.
 
-    They are judged by their names and by the expectation's schema.
+    Values are checked by argument name and against the expectation's schema.
 
     Args:
         kind: Type of the expectation.
         arguments: Its arguments.
-        is_java: Regular expressions are Java's, which only Spark can judge.
+        is_java: True if regular expressions are Java's, which only Spark can check.
     """
     required, properties = _schema(kind) or (frozenset(), {})
     problems = []
@@ -178,7 +178,7 @@ def _order(value: Any) -> Any:
 def _schema_problem(value: Any, schema: Mapping[str, Any]) -> str | None:
     """Return the reason an argument's value does not match its schema; None if it does.
 
-    Types, bounds and choices count; an object is accepted anywhere except for a name.
+    Types, bounds and choices are checked; an object is accepted wherever the schema allows one.
     """
     alternatives = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "object"]
     wanted = [_wanted(one) for one in alternatives]
@@ -193,7 +193,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str, date), "number": (int, float, Decimal), "integer": (int,), "boolean": (bool,),
     "array": (list, tuple, set),
 }  # fmt: skip
-"""Python types of JSON types; YAML parses 2025-01-01 as a date, which stands for its text."""
+"""Python types per JSON type; a date is a string, because YAML parses 2025-01-01 as a date."""
 
 
 def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -262,7 +262,7 @@ def _expectations() -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _schema(kind: str) -> tuple[frozenset[str], Mapping[str, Any]] | None:
-    """Return an expectation's required arguments, and all with their schemas; None if unknown."""
+    """Return an expectation's required arguments, and all arguments' schemas; None if unknown."""
     name = kind.replace("_", "").lower() + ".json"
     for path in (_core_expectations() / "schemas").iterdir():
         if path.name.lower() == name:

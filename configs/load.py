@@ -30,7 +30,7 @@ _USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@
 
 
 _MAX_SHOWN_FROM = 10_000
-"""Number of characters searched for a password; the search takes time quadratic in it."""
+"""Maximum characters searched for a password; the search takes quadratic time."""
 _HIDDEN_FIELDS = (
     "training.hyperparameters",
     *marked_fields(BenchmarkConfig, MAY_BE_SECRET),
@@ -41,7 +41,7 @@ _KINDS_OF_VALUES = {
     tuple: "a list", dict: "a mapping",
 }  # fmt: skip
 _MAX_PROBLEMS = 20
-"""Maximum lines of one message; a file of another kind breaks the rules in every line."""
+"""Maximum lines per message; a file that is not a config breaks the rules in every line."""
 
 
 class ConfigError(ValueError):
@@ -235,7 +235,7 @@ def _parse_mapping(text: str, origin: str) -> dict[str, Any]:
 def _read_text(path: Path) -> str:
     """Return the text of a regular file, up to the size limit.
 
-    Opening a pipe without a writer would block, and /dev/zero would never end.
+    Opening a pipe without a writer would block, and reading /dev/zero would never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
@@ -345,7 +345,7 @@ def _kind_of_value(annotation: Any) -> str:
 def _locate(
     loc: tuple[int | str, ...],
 ) -> tuple[list[str], list[str], list[str], FieldInfo | None]:
-    """Return how an error's location reads in the YAML, and the config's definition of it.
+    """Return an error's location as named in the YAML, and the config's definition of it.
 
     pydantic puts the kind of a tagged union into the path; the YAML has no such level.
 
@@ -391,9 +391,9 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """Return the value on one line as given; of a mapping only the names.
+    """Return the value on one line; for a mapping, return only its names.
 
-    Text before the @ of a URL may be a password, and any value of a mapping a secret.
+    Text before the @ of a URL may be a password, and any value of a mapping may be a secret.
     """
     if isinstance(value, dict):
         return truncate(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")

@@ -64,7 +64,7 @@ def instance_types(date: datetime.date) -> dict[str, Any]:
 
 
 def as_text(table: Mapping[str, Any]) -> str:
-    """Return JSON with one row per line, so that a change of one type is a one-line diff."""
+    """Return JSON with one row per line, so that a change to one type is a one-line diff."""
     sources = json.dumps(table["sources"], indent=1)
     rows = ",\n".join(json.dumps(row) for row in table["instances"])
     return f'{{"sources": {sources},\n"instances": [\n{rows}\n]}}\n'

@@ -30,10 +30,10 @@ def preset_names() -> list[str]:
 
 
 def presets_as_written() -> dict[str, Mapping[str, Any]]:
-    """Return every preset by name as its file has it: unvalidated, and without defaults.
+    """Return every preset by name as written in its file, unvalidated and without defaults.
 
     A file that is not valid YAML is an empty mapping. This takes a hundredth of the time of loading
-    the configs, and everyone who imports a flow waits for it.
+    the configs, and every import of a flow waits for it.
     """
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     found = {}
@@ -72,13 +72,15 @@ def config_from_preset(preset: str, changes: Mapping[str, Any]) -> BenchmarkConf
 def config_from_value(value: Any, origin: str, changes: Mapping[str, Any]) -> BenchmarkConfig:
     """Return a config that is not in a file, with `changes` applied.
 
+    Relative paths are resolved against the presets' folder.
+
     Args:
         value: YAML or JSON text, or the mapping itself.
         origin: Name of the config in error messages.
         changes: As in config_from_preset().
 
     Raises:
-        ConfigError: The config is invalid. Relative paths start at the presets' folder.
+        ConfigError: The config is invalid.
     """
     text = value if isinstance(value, str) else json.dumps(value)
     return config_from_text(text, origin, PRESETS_DIRECTORY, _overrides(changes))

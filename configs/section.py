@@ -34,7 +34,7 @@ Their values are not secret, and two sweeps are comparable only if they are equa
 
 
 def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str, str]:
-    """Serialize a mapping whose values may be secret, with hidden values unless the context asks.
+    """Serialize a mapping whose values may be secret, hiding them unless the context allows it.
 
     Prefect, records and reports keep the JSON of a config.
     """
@@ -131,7 +131,7 @@ class Section(BaseModel):
     @field_validator("*")
     @classmethod
     def _reject_control_characters(cls, value: Any) -> Any:
-        """Check strings and lists of strings; values of mappings are mostly the program's own."""
+        """Check strings and lists of strings; values of mappings mostly belong to the program."""
         for text in (
             [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         ):
@@ -167,7 +167,7 @@ def _has_mark(field: FieldInfo, mark: Mark) -> bool:
 
 
 def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) of a config's fields that carry the mark, except None."""
+    """Yield (dotted name, value) of fields that carry the mark, unless the value is None."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if _has_mark(field, mark):

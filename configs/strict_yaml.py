@@ -19,8 +19,8 @@ MAX_CHARACTERS = 1 << 18
 MAX_NODES = 20_000
 """Maximum values and keys of a document with all aliases expanded.
 
-The largest shipped file has some 2,000, and 10,000 characters; PyYAML reads 20,000 values in a
-second.
+The largest shipped file has some 2,000 values and 10,000 characters; PyYAML reads 20,000 values in
+a second.
 """
 MAX_NUMBER_CHARACTERS = 40
 """Enough for 128 bits. Python evaluates base-60 numbers, which takes minutes for long ones."""
@@ -42,7 +42,7 @@ def parse_yaml(text: str, name: str = "the text") -> Any:
         name: Name of the document in error messages.
 
     Raises:
-        yaml.YAMLError: The document is invalid or too large; mostly with line and column.
+        yaml.YAMLError: The document is invalid or too large; most messages have line and column.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
@@ -112,7 +112,7 @@ class _StrictLoader(yaml.SafeLoader):
         try:
             return super().construct_object(node, deep)
         except (ValueError, OverflowError) as error:
-            # raised by Python's int, float or date: 2026-13-01
+            # raised by Python's int, float or date, e.g. for 2026-13-01
             problem = f"this is not a valid {_short(node.tag)}: {error}"
             raise _error(problem, node.start_mark) from None
         except (LookupError, AttributeError):
@@ -197,7 +197,7 @@ def _measure(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, i
 
 
 def _unshared(value: Any) -> Any:
-    """Return the value with every alias copied, so that changing one does not change its twin."""
+    """Return the value with every alias copied, so that changing one does not change others."""
     if isinstance(value, dict):
         return {key: _unshared(entry) for key, entry in value.items()}
     return [_unshared(entry) for entry in value] if isinstance(value, list) else value

@@ -238,7 +238,7 @@ class SweepConfig(Section):
 
     @property
     def rules(self) -> DesignRules:
-        """What the design asks of the config, and which jobs it makes at most."""
+        """The design's requirements on the config, and the maximum number of jobs that it runs."""
         return RULES[self.design]
 
     @property

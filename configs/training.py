@@ -294,7 +294,7 @@ class TrainingConfig(JobFeatures):
 
 
 def variables_of(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return name -> VARIABLE for every value that is a ${VARIABLE} reference."""
+    """Return the names whose value is a ${VARIABLE} reference, each with its VARIABLE."""
     found = {name: _REFERENCE.fullmatch(value) for name, value in environment.items()}
     return {name: reference[1] for name, reference in found.items() if reference}
 

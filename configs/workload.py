@@ -27,10 +27,10 @@ def spelled(hyperparameter: str) -> str:
 def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) -> None:
     """Remove from `raw`, in place, an amount of work that an override has replaced.
 
-    A config's `training.baseline_seconds` is removed if an override sets another amount, or a
+    A config's `training.baseline_seconds` is removed if an override sets a different amount, or a
     feature that counted runs do not support. `epochs` and `max-steps` of the shipped program are
-    removed if seconds are set. Contradictions within the config, or within the overrides, stay and
-    are rejected later.
+    removed if an override sets seconds. Contradictions within the config, or within the overrides,
+    remain and are rejected later.
 
     Args:
         raw: The config as written, with the overrides already applied.

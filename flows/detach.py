@@ -48,8 +48,8 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     """Start all jobs of a sweep and return once they are accepted. Failed points are not retried.
 
     If the code is new (sweep.smoke), the smallest job runs first and the others start once it has
-    reached its first step. If it determines the step count of all (training.baseline_seconds), they
-    start once it has completed.
+    reached its first step. If the first job determines the step count of all jobs
+    (training.baseline_seconds), the others start once it has completed.
 
     Args:
         config: The benchmark; its sweep.max_parallel_jobs must cover all its points.
@@ -62,7 +62,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     sweep = inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(config.platform, sweep)
-    owner.leave()  # first, so that a reaper never sees a job without it
+    owner.leave()  # before any job starts, so that a reaper never sees a job without this mark
     accepted: list[str] = []
     refused: list[str] = []
     points, failed = list(plan.points), None
@@ -144,14 +144,14 @@ def _wait_for_sizing_job(
     """Wait until the job that determines the step count has ended.
 
     Returns:
-        The reason it did not complete, or None; and the number of steps for every other job.
+        The reason it did not complete, or None, and the number of steps for every other job.
     """
     logger.info(
         "the other jobs train for as many steps as %s and start once it has completed", name
     )
     seconds, limits = config.sweep.poll_interval_seconds, job_limits(config)
     [ended] = watch_training_jobs(config.platform, sweep, [name], seconds, limits, utc_now())
-    if ended["TrainingJobStatus"] not in TERMINAL:  # the watch gave it up
+    if ended["TrainingJobStatus"] not in TERMINAL:  # the watch gave up on it
         return ended["FailureReason"], None
     outcome = collect_outcome(config, sweep, point, 1, ended)
     if outcome.completed:

@@ -1,4 +1,4 @@
-"""Stops the jobs of orphaned sweeps, so that a killed orchestrator does not cost a night."""
+"""Stops orphaned sweeps' jobs, so that a killed orchestrator does not waste a night's compute."""
 
 from __future__ import annotations
 

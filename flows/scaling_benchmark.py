@@ -93,7 +93,7 @@ _RECORDED: tuple[Stage, ...] = ("dataset", "image")
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The report's location, and the number of planned points without a completed run."""
+    """The sweep's report, its folder, and the number of planned points without a completed run."""
 
     sweep_id: str
     report: ScalingReport
@@ -101,13 +101,13 @@ class SweepResult:
     planned_points: int
     missing_points: int
     given_up: str | None = None
-    """Reason that the remaining points were not started; None if all were."""
+    """Reason the remaining points were not started; None if all points were."""
 
 
 def _run_name() -> str:
-    """Return scaling-NAME, after the form's preset or the command's config.
+    """Return scaling-NAME, where NAME is the form's variable or preset, or the config's name.
 
-    It is the run's name until the sweep has an id.
+    This is the run's name until the sweep has an id.
     """
     preset = flow_run.parameters["preset"]
     name = flow_run.parameters.get("config_variable") or preset
@@ -204,7 +204,7 @@ def run_benchmark(
         config: The benchmark; see configs/models.py.
         sweep_id: The sweep to continue with `resume`; otherwise the id of the new sweep (default:
             derived from the time).
-        resume: Continue a sweep (without an id the latest of this config) instead of starting one.
+        resume: Continue a sweep (without an id, the latest of this config) instead of starting one.
         as_started: With `resume`, use the recorded inputs even if they have changed here since.
     """
     remember_secrets(secrets_of(config))
@@ -241,7 +241,7 @@ def run_benchmark(
         raise
     log_plan(config, plan, inputs.sweep_id)
     if recorded and begun_with is None:
-        # the platform did not respond then, so its present mark is an earlier stop's
+        # the platform did not respond before, so the present mark is from an earlier stop
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
@@ -326,10 +326,10 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
 def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bool:
     """Return True if the sweep was cut off while a Processing job validated its dataset.
 
-    It has no record yet, and starts over with that job.
+    Such a sweep has no record yet, and starts over with that job.
 
     Raises:
-        PreflightRefused: It was started with a different config.
+        PreflightRefused: The sweep was started with a different config.
         ConfigError: A directory is missing.
     """
     if sweep is None or not begins_with_validation(config.platform, sweep):
@@ -343,7 +343,7 @@ def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bo
 def missing_points(
     config: BenchmarkConfig, asked: Sequence[Key], outcomes: Sequence[JobOutcome]
 ) -> int:
-    """Return the number of points requested by the sweep's design without a completed run."""
+    """Return the number of points in `asked` that have no completed run."""
     done = keys_done(config, outcomes)
     return sum(key not in done for key in asked)
 
@@ -352,7 +352,7 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     """Check that enough points have a completed run for the sweep to count as done.
 
     Raises:
-        PointsMissing: Too few have, or the sweep was given up.
+        PointsMissing: Too few points have a completed run, or the sweep was abandoned.
     """
     done = result.planned_points - result.missing_points
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
@@ -411,7 +411,7 @@ def start_sweep(
 
 
 def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
-    """Log an unfinished sweep of this config, since a new one is started instead."""
+    """Warn about an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
         s3 = aws_client("s3", config.platform, quick=True)
         earlier = unfinished_sweep(s3, config, excluding=sweep)

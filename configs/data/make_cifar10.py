@@ -36,9 +36,9 @@ CLASSES = 10
 SHARDS = 8
 DEFAULT_DIRECTORY = Path("cifar10")
 MAX_BATCH_BYTES = 64 << 20
-"""The published batches have 31 MB each."""
+"""Limit per batch; the published batches are 31 MB each."""
 MAX_ARCHIVE_BYTES = 512 << 20
-"""Uncompressed size; the published archive has 186 MB."""
+"""Limit on the uncompressed size; the published archive has 186 MB."""
 
 _OTHER_ARCHIVES = {
     "cifar-100-python": "that of CIFAR-100",
@@ -50,14 +50,14 @@ _OTHER_ARCHIVES = {
 
 
 class BadArchive(Exception):
-    """A file that is not a CIFAR-10 archive of the Python version, or a damaged one."""
+    """The file is not the Python version of the CIFAR-10 archive, or it is damaged."""
 
 
 def read_archive(path: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return the training images (3,072 bytes each) and their labels, in batch order.
 
     Raises:
-        BadArchive: The file is another archive, or damaged.
+        BadArchive: The file is a different archive, or damaged.
     """
     members = _read_members(path)
     batches = [_read_batch(name, members[name]) for name in BATCHES]
@@ -161,12 +161,12 @@ class _PickledArray:
 
 
 def _reconstruct(*_: object) -> _PickledArray:
-    """Replacement for NumPy's function that creates an array before its state is set."""
+    """Create an array whose state is set later, in place of NumPy's function of this name."""
     return _PickledArray()
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Replacement for _codecs.encode, with which Python 3 pickles bytes for Python 2."""
+    """Encode text in place of _codecs.encode, which Python 3 uses to pickle bytes for Python 2."""
     if encoding != "latin1":
         raise BadArchive(f"encodes text as {encoding!r}; pickled bytes are encoded as latin1")
     return text.encode("latin1")

@@ -51,7 +51,7 @@ def fill_script(
         template: Text of the template.
         name: The benchmark's name.
         script: The training script.
-        top: Folder of its code: its own or one above.
+        top: Folder of its code: the script's own folder or one above it.
         template_folder: Folder that the template's relative paths start at.
         folder: Folder of the new file.
     """

@@ -37,7 +37,7 @@ def start_build(
 
 @contextmanager
 def stopping_build_on_error(building: PrefectFuture[Image] | None) -> Iterator[None]:
-    """End the build too if the code inside raises, and re-raise once the build has stopped."""
+    """Stop the build if the code inside raises, and re-raise once the build has stopped."""
     try:
         yield
     except BaseException:

@@ -28,7 +28,7 @@ from nodesweep.tasks.polling import STOP, Clock
 
 logger = logging.getLogger("nodesweep.flow")
 _SERVER_SECONDS = 900.0
-"""Wait for an unreachable server; shorter than a reaper's minimum grace, which spares the jobs."""
+"""Maximum wait for an unreachable server; shorter than any reaper's grace, to spare the jobs."""
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -37,8 +37,8 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Decorate a flow's function to end as Cancelled or Suspended when Prefect asks for it.
 
     The request comes from Prefect's worker or server, or as a signal to a command. Prefect would
-    record any other exception of a run being cancelled as a crash or a failure, e.g. the Cancelled
-    of a wait, or jobs that could not be stopped; STOP.cause keeps it for the command.
+    record any other exception in a run being cancelled as a crash or a failure, e.g. Cancelled from
+    a wait, or an error because jobs could not be stopped; STOP.cause keeps it for the command.
     """
 
     @wraps(function)
@@ -84,12 +84,12 @@ def _end_state(ending: Ending, error: BaseException) -> Any:
         return CancelledState(message=f"Cancelled. {error}".strip())
     if isinstance(error, TerminationSignal):
         raise error
-    # the worker waits for it, and sets the run Cancelled
+    # the worker waits for this, and sets the run to Cancelled
     raise TerminationSignal(signal.SIGTERM) from error
 
 
 def _retry_after_lost_lease(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Call a flow's function, and once more if Prefect ends it because of a lost lease.
+    """Call a flow's function, and call it again if Prefect ends it because of a lost lease.
 
     A lease cannot be renewed while the server is away. The second call continues what the first
     began, as a retried run does; the slot in the deployment's concurrency limit is lost, but ending
@@ -114,8 +114,8 @@ def named(name: str | Callable[[], str]) -> Callable[[], str]:
     """Return a `flow_run_name` for a flow, which ends runs that were cancelled before they began.
 
     A process started for a run that is cancelled at that moment is not notified, and Prefect
-    refuses to set the run Running. Its process then fails, and the run stays Cancelling for the
-    server's 300 s. Prefect asks for the name before that.
+    refuses to set the run to Running. The process then fails, and the run stays Cancelling for the
+    server's 300 s. Prefect asks for the name before that happens.
     """
 
     def of_run() -> str:

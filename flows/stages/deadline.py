@@ -16,7 +16,7 @@ from nodesweep.tasks.polling import STOP, Cancelled
 
 @contextmanager
 def deadline(hours: float | None) -> Iterator[None]:
-    """End every wait inside after this many hours; None is no limit.
+    """End every wait inside after this many hours; None means no limit.
 
     Raises:
         RunTimedOut: The time has passed.

@@ -32,7 +32,7 @@ def end_sweep(
     error: BaseException,
     owner: SweepOwner,
 ) -> None:
-    """Stop all running jobs of a cancelled sweep, or leave them by policy or after a crash.
+    """Stop a cancelled sweep's jobs, or leave them running by policy or after a crash.
 
     Args:
         config: The benchmark.
@@ -56,7 +56,7 @@ def end_sweep(
 def _log_jobs_left_running(
     config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException
 ) -> None:
-    """Log the jobs that keep running, counted by the platform if there is time to ask.
+    """Log the number of jobs that keep running, as counted by the platform if it can be asked.
 
     Jobs may have ended, or never begun, since the last poll. The platform is not asked if it is
     unreachable or after a signal.
@@ -83,9 +83,9 @@ def _log_jobs_left_running(
 
 
 def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
-    """on_cancellation hook: stop jobs that the run's process could not stop.
+    """Stop jobs that the run's process could not stop; the flow's on_cancellation hook.
 
-    It runs in another process and knows only the run's parameters.
+    It runs in a different process and knows only the run's parameters.
     """
     config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
@@ -94,5 +94,5 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
             s3, config, started, str(flow_run.id)
         )
         if sweep is not None and names.sweep_matches(sweep, config):
-            # the form's id may belong to another config
+            # the form's id may belong to a different config
             stop_sweep_jobs_now(config.platform, sweep)

@@ -1,8 +1,8 @@
 """Parameters of the flows: the form of a deployment, or the config of a command.
 
-Each flow has one parameter for both, `preset`: in the form the name of a shipped config, next to
-the few fields that change between runs; from the command line a whole config, of which Prefect
-stores no values that may be secret.
+Each flow has one parameter for both, `preset`. In the form it is the name of a shipped config, next
+to the few fields that change between runs; from the command line it is a whole config, from which
+Prefect stores no values that may be secret.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ _REFERENCE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"}
 def _no_secrets() -> dict[str, Any]:
     """Return schema patterns that reject values which may be secret.
 
-    Prefect stores a run's parameters, so its server must reject them before: environments accept
-    only references, build arguments nothing.
+    Prefect stores a run's parameters, so its server must reject such values first: environments
+    accept only references, and build arguments accept no values.
     """
     patterns: dict[str, Any] = {}
     for name in marked_fields(BenchmarkConfig, MAY_BE_SECRET):
@@ -130,7 +130,7 @@ Settings = Annotated[_Settings | None, MayBeEmpty(_Settings)]
 
 
 def preset_values() -> dict[str, dict[str, str]]:
-    """Return form field -> preset -> the preset's value, `none` if it has none."""
+    """Return each preset's value by form field and preset; `none` if the preset has no value."""
     found: dict[str, dict[str, str]] = {field: {} for field in _KEYS}
     for preset, raw in presets_as_written().items():
         for field, keys in _KEYS.items():
@@ -151,7 +151,7 @@ _KEYS = {
     "dataset": ("dataset.source",),
     "budget_usd": ("sweep.budget_usd",),
 }
-"""Form field -> config fields that hold its value, the first one present."""
+"""Config fields of each form field; the first one present holds its value."""
 
 
 def _nested_value(raw: Any, names: list[str]) -> Any:
@@ -161,7 +161,7 @@ def _nested_value(raw: Any, names: list[str]) -> Any:
 
 
 def document_presets(function: _Function) -> _Function:
-    """Replace `{presets:FIELD}` in the docstring by the values that a blank field stands for.
+    """Replace `{presets:FIELD}` in the docstring with the values that a blank field stands for.
 
     Prefect shows the docstring as the form's help; the values read e.g. `3` (local), else `1`.
     """
@@ -248,7 +248,7 @@ def _read_variable(name: str) -> Any:
 def _platform_of_this_machine(with_changes: _Changed) -> dict[str, str]:
     """Return the location of the worker's local platform, for configs that use one.
 
-    Empty if the worker's environment does not set it.
+    The result is empty if the worker's environment does not set it.
     """
     found = {name: os.environ.get(variable) for name, variable in LOCAL_PLATFORM.items()}
     if not any(found.values()) or with_changes({}).platform.credentials != "platform":

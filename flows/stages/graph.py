@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 def in_stage(name: Stage, call: Callable[[], _T]) -> _T:
-    """Run a stage in a task run of its name, and announce its begin and end to the views.
+    """Run a stage in a task run of the same name, and announce its start and end to the views.
 
     The task has no retries and stores no result, because a retried flow run repeats all stages and
     the sweep's record knows what is done. It has no parameters, because Prefect would search the

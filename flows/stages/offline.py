@@ -1,6 +1,6 @@
-"""The part of the preflight that needs no account: for `nodesweep plan`, and first in every run.
+"""The part of preflight that needs no account, used by `nodesweep plan` and first in every run.
 
-Imports neither Prefect nor boto3.
+This module imports neither Prefect nor boto3.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CheckedSweep:
 def check_offline(
     config: BenchmarkConfig, variables: Mapping[str, str] | None = None, is_resume: bool = False
 ) -> CheckedSweep:
-    """Check the config and the files of image and code.
+    """Check the config and the files of the image and the code.
 
     Args:
         config: The benchmark.

@@ -44,8 +44,8 @@ def collect_outcome(
     """Return the outcome of an ended job.
 
     The log is searched for values if metrics.json is missing or lacks train time or world size, or
-    if the platform has no value for a metric definition. The log is kept next to the report; failed
-    jobs include its last lines.
+    if the platform has no value for a metric definition. The log is kept next to the report; the
+    outcome of a failed job includes its last lines.
     """
     name = description["TrainingJobName"]
     completed = description["TrainingJobStatus"] == "Completed"
@@ -110,7 +110,7 @@ def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
 def refused_outcome(
     config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
-    """Return a failed attempt, kept from starting by SageMaker, the budget or sweep.max_retries."""
+    """Return the outcome of an attempt refused by SageMaker, the budget or sweep.max_retries."""
     return JobOutcome(
         job_name=job_name,
         status="Failed",
@@ -155,7 +155,7 @@ def _train_time_text(outcome: JobOutcome) -> str:
 
 
 def outcome_event(outcome: JobOutcome) -> dict[str, Any]:
-    """Return the facts a view needs of an ended point, with log lines if it failed."""
+    """Return the facts a view needs about an ended point, with log lines if it failed."""
     clocks, error = outcome.clocks, outcome.program_error
     projected = outcome.projection
     steps = outcome.metric_number("steps") or outcome.logged.get("steps")

@@ -52,7 +52,7 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
     Args:
         config: The benchmark.
         is_resume: The sweep exists. Its requests were checked by sagemaker-core when it began, and
-            none may be left to send, so a second is saved by checking only their shape.
+            there may be none left to send, so only their shape is checked, which saves a second.
 
     Raises:
         PreflightRefused: Rules are broken; the error holds all problems.

@@ -63,12 +63,12 @@ _OF_DATASET, _OF_IMAGE = (
 
 @dataclass(frozen=True)
 class _UploadedDataset:
-    """Location of the dataset for the jobs; all None if there is none.
+    """Location of the dataset for the jobs; `uri` is None if there is no dataset.
 
     Attributes:
         folders: Folders that become channels.
         used_there: Validated objects of a dataset that is used in place in S3.
-        validation: Record of how it was validated; None if the config does not configure it.
+        validation: Record of its validation; None if the config does not configure an engine.
     """
 
     uri: str | None
@@ -138,7 +138,7 @@ def _prepare(
 def changes_since(
     config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
 ) -> list[str]:
-    """Return a text per change of code, local data or image since the sweep was started.
+    """Return a message per change to the code, local data or image since the sweep was started.
 
     The sweep's jobs keep using the recorded inputs: code, data and images are stored in the bucket
     and in ECR under their digests.
@@ -172,7 +172,7 @@ def _code_change(
 
 
 def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str | None:
-    """Return the change of a local dataset; check_same_objects() checks one in S3."""
+    """Return the change to a local dataset, if any; check_same_objects() checks those in S3."""
     section = config.dataset
     if section is None or section.is_remote:
         return None
@@ -190,7 +190,7 @@ def _data_change(config: BenchmarkConfig, provenance: Mapping[str, Any]) -> str 
 def _image_change(
     config: BenchmarkConfig, inputs: ResolvedInputs, provenance: Mapping[str, Any]
 ) -> str | None:
-    """Return the change of the image below the package layer, if there is one, or of the layer."""
+    """Return the change to the image without its package layer, or else to the layer, if any."""
     began_with = provenance.get("image_base_uri") or inputs.image_uri
     existing = _existing_image(config)
     if existing is not None:
@@ -224,7 +224,7 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
 
 
 def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _UploadedDataset]:
-    """Check the dataset and return a call that uploads it; nothing to upload if it is in S3."""
+    """Check the dataset and return a function that uploads it, unless it is already in S3."""
     section = config.dataset
     if section is None:
         return lambda: _UploadedDataset(None, None, ())
@@ -292,7 +292,7 @@ def _store_validation_report(config: BenchmarkConfig, sweep: str, report: Valida
 
 
 def _existing_image(config: BenchmarkConfig) -> str | None:
-    """Return the URI of an existing image: the given one, or the container run unmodified."""
+    """Return the URI of the configured image or the unmodified container; None to build one."""
     if not config.runs_unmodified_container:
         return config.image.uri
     container = str(_with_container(config).uri)
@@ -320,8 +320,8 @@ def _read_context(config: BenchmarkConfig) -> BuildContext:
 def _packages(config: BenchmarkConfig) -> Requirements | None:
     """Return the code's requirements; log the reason if they cannot become an image layer.
 
-    A container that runs unmodified, or a given image, needs no ECR repository of the user's; a
-    layer on it does.
+    An unmodified container or an existing image does not need the ECR repository image.repository;
+    a layer on top of it does.
     """
     packages = read_requirements(config)
     if packages is None:

@@ -1,4 +1,4 @@
-"""Compares a sweep with its benchmark's history; an alarm is an event and a failure."""
+"""Compares a sweep with its benchmark's history; an alarm sends an event and fails the run."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ logger = logging.getLogger("nodesweep.regression")
 def alarm_on_regression(
     config: BenchmarkConfig, report: ScalingReport, tolerance: float, reference: str | None = None
 ) -> TrendVerdict | None:
-    """Judge the sweep by the control chart of its trend, and store the verdict in the bucket.
+    """Check the sweep against its trend's control chart, and store the verdict in the bucket.
 
     Args:
         config: The benchmark.
         report: The sweep's report.
         tolerance: Fraction by which a sweep may be slower.
-        reference: Sweep from which on the level is learned; None for the first of the trend.
+        reference: First sweep that the level is learned from; None for the first of the trend.
 
     Returns:
         The verdict; None if neither this sweep nor an earlier one has a completed run.
 
     Raises:
-        RegressionEstablished: The sweep alarms; the event has been sent.
+        RegressionEstablished: The sweep raises an alarm; the event has been sent.
         HistoryError: The trend has no sweep `reference`.
     """
     trends = _trends(config, report)
@@ -85,7 +85,7 @@ def alarm_on_regression(
 
 
 def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
-    """Return the trends up to this sweep, read from its report because its file may be missing."""
+    """Return the trends up to this sweep, whose own rows come from its report, not the bucket."""
     frames = [history_frame(report)]
     for uri, body in read_history_of(config.platform, config.name).items():
         sweep = uri.rpartition("/")[2].partition(".")[0]

@@ -1,4 +1,4 @@
-"""Detects changes of a dataset that is used in place in S3 since it was validated.
+"""Detects changes, since validation, to a dataset that is used in place in S3.
 
 Jobs read its prefix as it is when they start, and earlier contents cannot be restored. So it is
 listed again before the first job, before a sweep is resumed, and after the last job.
@@ -26,7 +26,7 @@ from nodesweep.tasks.sweeps.records import add_to_provenance
 logger = logging.getLogger("nodesweep.dataset")
 _OF_DATASET = event_extra("message", stage="dataset")
 _CHANGE = "dataset_change"
-"""Key in a sweep's provenance with the change of its dataset as text; absent if unchanged."""
+"""Key in a sweep's provenance for the change to its dataset, as text; absent if unchanged."""
 
 
 def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
@@ -66,7 +66,7 @@ def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str
 def with_changes(
     config: BenchmarkConfig, sweep: str, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the provenance after the last job, with changes of the dataset during the sweep.
+    """Return the provenance with any changes to the dataset during the sweep.
 
     Changes are recorded with the sweep for later reports. If they cannot be determined, a warning
     is logged.

@@ -1,8 +1,8 @@
-"""Handling of SIGTERM and Ctrl-C: the first one ends the run in order, uninterrupted by later ones.
+"""Handling of SIGTERM and Ctrl-C: the first one ends the run cleanly, despite later SIGTERMs.
 
 CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and its
-leader); a second one used to interrupt the stopping of jobs. So another SIGTERM is ignored while
-the run ends, which has deadlines; a second Ctrl-C ends the process at once.
+leader); a second one used to interrupt the stopping of jobs. Later SIGTERMs are therefore ignored
+while the run ends, which has deadlines; a second Ctrl-C ends the process at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENDED_AT_ONCE = (
 )
 
 _CANCEL = signal.SIGUSR1
-"""Signal from the thread that learns of a cancel to the main thread."""
+"""Signal to the main thread from the thread that learns of a cancellation."""
 
 
 class EndSignals:
@@ -40,11 +40,11 @@ class EndSignals:
         self._announce = announce or write_ending
         self._interrupted = False
         self.raised = False
-        """The first signal has come; KeyboardInterrupt is raised, or due once `held` is over."""
+        """True once a signal has come; KeyboardInterrupt is raised, or due once `held` is over."""
         self.held = False
-        """Prefect's own code is running, which would treat an exception as a crash of the run."""
+        """True while Prefect's own code runs, which would treat an exception as the run's crash."""
         self.is_shielded = False
-        """The flow is ending because of a SIGTERM that Prefect received."""
+        """True while the flow is ending because of a SIGTERM or a cancellation in Prefect."""
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         """Raise or announce the first signal; end the process at a second Ctrl-C."""
@@ -60,7 +60,7 @@ class EndSignals:
                 raise KeyboardInterrupt
 
     def release(self) -> None:
-        """Raise KeyboardInterrupt from now on, and at once if a signal came while `held`."""
+        """Let signals raise KeyboardInterrupt again; raise it now if one came while `held`."""
         self.held = False
         if self.raised:
             STOP.interrupted = True
@@ -69,7 +69,7 @@ class EndSignals:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Delay a first Ctrl-C while Prefect starts or ends a flow, until the flow runs or the end."""
+    """Defer a first Ctrl-C while Prefect starts or ends a flow, until it runs or has ended."""
     signals = signal.getsignal(signal.SIGINT)
     if not isinstance(signals, EndSignals):
         yield
@@ -84,11 +84,11 @@ def interrupts_deferred() -> Iterator[None]:
 
 @dataclass
 class Ending:
-    """The state of ending a flow from outside."""
+    """State of a flow that may be ended from outside."""
 
     signals: EndSignals = field(default_factory=EndSignals)
     terminated: bool = False
-    """A SIGTERM has come, from which Prefect derives the run's state."""
+    """True once a SIGTERM has come; Prefect derives the run's state from it."""
     begun: bool = False
 
     def interrupt(self) -> None:
@@ -105,8 +105,8 @@ class Ending:
 def first_sigterm_only() -> Iterator[Ending]:
     """Pass only the first SIGTERM to Prefect's handler while a flow runs.
 
-    None is passed after a Ctrl-C, or after interrupt() of the yielded value. Outside the main
-    thread, which gets no signals, this does nothing.
+    None is passed after a Ctrl-C, or after the yielded value's interrupt() was called. This does
+    nothing in threads other than the main thread, because they receive no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Ending()
@@ -142,7 +142,7 @@ def first_sigterm_only() -> Iterator[Ending]:
 
 
 def _handle_sigterm(handler: Any, instead_of: Any) -> None:
-    """Install a SIGTERM handler, also as Prefect's own if that is replaced.
+    """Install a SIGTERM handler; if it replaces Prefect's, register it as Prefect's, too.
 
     Prefect's runner asks a run's process if it will treat SIGTERM as a cancellation. The process
     confirms only while the handler in force is prefect.utilities.engine's own; otherwise the run
@@ -159,7 +159,7 @@ def _handle_sigterm(handler: Any, instead_of: Any) -> None:
 
 
 def _handler_or_interrupt(previous: Any) -> Callable[[int, FrameType | None], Any]:
-    """Return the previous handler, or one that raises if that is the system's default."""
+    """Return the previous handler, or one that raises KeyboardInterrupt if there was none."""
     if callable(previous):
         return previous
 

@@ -1,4 +1,4 @@
-"""Runs a sweep: one training job per point, in the planned order; failures do not stop others.
+"""Runs a sweep: one training job per point, in the planned order, continuing after failures.
 
 nodesweep/scaling/planning/queue.py makes the decisions; this file carries them out.
 """
@@ -53,13 +53,13 @@ from nodesweep.tasks.sweeps.owner import SweepOwner
 from nodesweep.tasks.sweeps.stopping import release_pools_now, stop_training_jobs
 
 logger = logging.getLogger("nodesweep.sweep")
-_STOP_GRACE_SECONDS = 600  # beyond max runtime: upload of the output, and slack of the platform
+_STOP_GRACE_SECONDS = 600  # beyond max runtime: upload of the output, and slack for the platform
 _LONGEST_QUOTA_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One outcome per attempt, and the reason if the sweep was given up early."""
+    """One outcome per attempt, and the reason if the sweep was abandoned."""
 
     outcomes: list[JobOutcome]
     given_up: str | None
@@ -92,7 +92,7 @@ def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
 def _facts(
     config: BenchmarkConfig, plan: SweepPlan, points: Sequence[PlannedPoint]
 ) -> list[dict[str, Any]]:
-    """Return the facts a view needs of the points; of several types also type and price."""
+    """Return the facts a view needs about points; with several types, also type and price."""
     facts: list[dict[str, Any]] = [
         {
             "nodes": point.nodes,
@@ -118,7 +118,7 @@ def run_sweep(
     owner: SweepOwner,
     earlier_mark: str | None = None,
 ) -> SweepRun:
-    """Run all planned points; its jobs end as described in flows/stages/ending.py.
+    """Run all planned points; on an error, jobs end as described in flows/stages/ending.py.
 
     A sweep that is stopped meanwhile (`nodesweep stop`) submits no more jobs, and its remaining
     points have no outcome.
@@ -258,7 +258,7 @@ class _Sweep:
         )
 
     def _later_facts(self, progress: SweepProgress) -> list[dict[str, Any]]:
-        """Return probes of several types that may follow if no more types are dropped."""
+        """Return the facts of probes that may follow if no more instance types are dropped."""
         keys = set(progress.later)
         points = [point for point in self.plan.points if point.key(self.config) in keys]
         facts = _facts(self.config, self.plan, points)
@@ -292,7 +292,7 @@ class _Sweep:
             )
 
     def _claim_and_submit(self, order: Submit) -> Wait | Refuse | None:
-        """Claim the job, then submit it. Returns None if the queue decides what is next."""
+        """Claim the job, then submit it; return None if the queue decides what is next."""
         name, queue = order.job_name, self.queue
         claim = claim_job(
             self.config.platform, self.inputs.sweep_id, name, self._claimant, order.counts_others
@@ -331,8 +331,8 @@ class _Sweep:
     def _handle_refusal(self, order: Submit, error: JobRefused) -> Wait | Refuse:
         """Report a refusal to the queue, and wait if only time can free quota.
 
-        A refusal for lack of quota may pass. If no job of this sweep can free any, this sleeps as
-        long as between two polls, backing off to a minute.
+        A lack of quota may be temporary. If no job of this sweep can free any, this sleeps for a
+        poll interval, backing off to a minute.
         """
         is_quota = isinstance(error, QuotaReached)
         if is_quota:
@@ -352,9 +352,9 @@ class _Sweep:
         return decision
 
     def _record_refusal(self, order: Refuse) -> None:
-        """Record an attempt that is not made as an outcome, except the repeat of a contended run.
+        """Record the outcome of a refused attempt, except for the repeat of a contended run.
 
-        The first attempt that the budget refuses is also an event.
+        The first attempt that the budget refuses is also announced as an event.
         """
         if order.attempt.is_repeat:
             logger.info("%s was not run: %s", order.job_name, order.reason)
@@ -426,7 +426,7 @@ class _Sweep:
 
 
 def job_limits(config: BenchmarkConfig) -> JobLimits:
-    """Return how long a job may wait and run.
+    """Return the limits on the time a job may wait and run.
 
     A spot job may wait for capacity in between; the platform limits its running and waiting time
     together.

@@ -129,7 +129,7 @@ def _price(config: BenchmarkConfig) -> Price:
 def _run_job(
     config: BenchmarkConfig, sweep: str, image_uri: str, document: bytes, price: Price
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Return the first verdict of an attempt, and the record of its job.
+    """Run attempts until one has a verdict; return the verdict and the record of its job.
 
     Only capacity shortages, internal errors, and failures in an earlier try of this run are
     retried, up to sweep.max_attempts in total; jobs stopped by a user in an earlier try do not
@@ -182,7 +182,7 @@ def _run_job(
 
 
 def _store_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> Iterable[LogLine]:
-    """Return an ended job's log, stored next to its sweep's report; () if it had no instances."""
+    """Store an ended job's log next to its sweep's report and return it; () without instances."""
     if ended.get("ProcessingStartTime") is None:
         return ()
     folder = Path(config.report.directory) / sweep / names.LOGS

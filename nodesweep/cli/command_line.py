@@ -1,4 +1,4 @@
-"""The command line prefix that started this process, for commands in messages."""
+"""The command-line prefix that started this process, used to spell commands in messages."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
 def command_words() -> list[str]:
-    """Return the words that start this command.
+    """Return the words that start this program on a command line.
 
-    `nodesweep` if a shell finds it by that name, otherwise the path it was started by, or the
-    interpreter with `-m nodesweep`.
+    They are `nodesweep` if a shell finds it by that name, otherwise the path it was started by, or
+    the interpreter with `-m nodesweep`.
     """
     return list(_words(sys.argv[0], os.environ.get("PATH")))
 
 
 def as_typed(text: str, run: str | None = None) -> str:
-    """Return the text with its `nodesweep` commands spelled as this one was started.
+    """Return the text with `nodesweep` commands spelled the way this process was started.
 
     Args:
         text: The message.

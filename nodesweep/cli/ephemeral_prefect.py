@@ -2,10 +2,10 @@
 
     python nodesweep/cli/ephemeral_prefect.py PORT
 
-It is the server that Prefect starts if no API is configured, launched before the command has
-imported Prefect. So it checks itself whether it is needed, and exits silently if an API is
-configured, a Prefect setting is invalid or its home is not writable; the command finds and reports
-the same.
+It is the server that Prefect starts if no API is configured, but is launched before the command has
+imported Prefect. It therefore checks whether it is needed, and exits silently if an API is
+configured, a Prefect setting is invalid, or Prefect's home is not writable; the command finds and
+reports the same problems.
 """
 
 from __future__ import annotations

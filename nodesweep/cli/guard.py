@@ -1,7 +1,7 @@
-"""Shared by the commands: exit codes, options, and errors converted to one message.
+"""Exit codes, options and error handling shared by the commands.
 
 Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
-preflight refused. Imports nothing slow.
+preflight refused. This module imports nothing slow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nodesweep.cli.output import is_json_requested, print_event
 
 RUN_FAILED, BAD_INPUT, PREFLIGHT_REFUSED = 1, 2, 3
 
-# configs/load.py checks for a file: a folder here may have a preset's name.
+# configs/load.py checks that the file exists: a folder here may have a preset's name.
 config_argument = click.argument("config", type=click.Path(path_type=Path))
 set_option = click.option(
     "--set",

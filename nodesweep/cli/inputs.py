@@ -83,7 +83,7 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
     """Reject arguments that are not valid UTF-8, since records, reports and keys are text.
 
     Raises:
-        click.UsageError: An argument holds such bytes.
+        click.UsageError: An argument is not valid UTF-8.
     """
     for name, value in arguments.items():
         for part in value if isinstance(value, tuple) else (value,):
@@ -110,7 +110,7 @@ def _without_secrets(override: str) -> str:
 
 
 def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
-    """Return the report's rules with the goals of the command line.
+    """Return the report's rules with the goals given on the command line.
 
     Raises:
         click.UsageError: A goal is out of bounds.
@@ -128,7 +128,7 @@ def with_goals(rules: ReportConfig, goals: dict[str, float]) -> ReportConfig:
 
 
 def with_tolerance(rules: ReportConfig, tolerance: float | None) -> ReportConfig:
-    """Return the report's rules with another tolerance of the final metric.
+    """Return the report's rules with a new tolerance for the final metric, unless it is None.
 
     Raises:
         click.UsageError: The tolerance is negative or not finite.

@@ -1,4 +1,4 @@
-"""The local platform of a config's state folder, started on demand and used only by URL."""
+"""The local platform of a config's state folder, started on demand and used only by its URL."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from nodesweep.tasks.local_status import (
 )
 
 logger = logging.getLogger("nodesweep.platform")
-# `start` gives up 60 s after its last progress. This allows for another start of the folder, a
-# predecessor that is stopping, and the start itself, each at its longest.
+# `start` gives up 60 s after its last progress. The limit allows for another start in this folder,
+# a predecessor that is stopping, and the start itself, each taking its maximum time.
 _START_SECONDS = 2 * 960 + 60
 _NOT_SAVED = 3  # exit code of `leave`; this layer calls infra only as a process
 _DAMAGED = "damaged: "  # prefix of a line that `start` writes to stderr
@@ -34,20 +34,20 @@ _STOP_SECONDS = (
 
 
 class LocalPlatformError(Exception):
-    """The local platform could not be started."""
+    """The local platform did not start or respond, or could not keep all results."""
 
 
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
-    """Keep the platform of the config's state folder up, and yield the config with its endpoint.
+    """Keep the state folder's platform running, and yield the config with its endpoint.
 
     A platform is recognized by its key. If the config's port is taken, a free one is used and
     logged. A platform that a run started stops with the last run that uses it; if it does not stop,
     this is only logged, because the work is done and the platform ends with this process anyway.
 
     Raises:
-        LocalPlatformError: The platform does not start, or on exit its disk was full and some
-            results were not kept.
+        LocalPlatformError: The platform does not start, or its disk is full on exit and some
+            results are lost.
     """
     if not platform.autostart:
         yield platform
@@ -57,7 +57,7 @@ def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
     own = own_platform(platform)
     is_owner = own is not None and _join(own, folder)
     if own is not None and not is_owner:
-        own = own_platform(platform)  # a stopping platform was waited for
+        own = own_platform(platform)  # _join() has waited for a platform that was stopping
     if own is None:
         own, is_owner = _start(platform, folder), True
     try:
@@ -75,7 +75,7 @@ def own_platform(
 ) -> PlatformConfig | None:
     """Return the config with the endpoint of its state folder's running platform, or None.
 
-    A platform that is stopping, or that has another key, does not count. A config without autostart
+    A platform that is stopping, or has a different key, does not count. A config without autostart
     is returned unchanged.
 
     Args:
@@ -129,9 +129,9 @@ def _port_of(platform: PlatformConfig) -> tuple[str, str]:
 
 
 def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
-    """Return a message on results that the platform could not keep; None if it kept all.
+    """Leave the platform, and return a message if it could not keep all results, else None.
 
-    None also if the platform did not stop.
+    The result is also None if the platform did not stop.
     """
     try:
         result = _call("leave", *_port_of(platform), *folder, seconds=_STOP_SECONDS)

@@ -77,7 +77,7 @@ def main() -> None:
     print_in_any_encoding()
     # imported modules hold no garbage, and searching them takes a third of the start-up time
     gc.set_threshold(50_000)
-    # otherwise Python's final collection searches all imported modules, for 2 s
+    # otherwise Python's final collection takes 2 s to search all imported modules
     atexit.register(gc.freeze)
 
 
@@ -159,7 +159,7 @@ def run(
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
             result = run_flow(scaling_benchmark, benchmark, **begun)
-        except PointsMissing as error:  # raised by check_points(), once the report is shown
+        except PointsMissing as error:  # check_points() raises it again once the report is shown
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
@@ -501,7 +501,7 @@ main.add_command(history)
 
 
 def show(made: ScalingReport, folder: Path) -> None:
-    """Print the report's table, and where its files are."""
+    """Print the report's table and the path of its HTML file."""
     from nodesweep.scaling.report.render import render_terminal
 
     print_rendered(render_terminal(made, as_typed))

@@ -16,7 +16,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud
 
 _WIDEST = 1000
 RUN_OF_CONTEXT = "nodesweep.run"
-"""Key in click's context of the current run's command line."""
+"""Key of the current run's command line in click's context."""
 
 
 def escape_control_characters(text: str) -> str:
@@ -45,7 +45,7 @@ def open_closed_streams() -> None:
 def print_text(text: str) -> None:
     """Print text with control characters escaped, since much of it comes from outside.
 
-    A reader that stops early (`| head`) is not an error and leaves the exit code unchanged.
+    If the reader stops early (`| head`), that is not an error, and the exit code is unchanged.
     """
     _print(escape_control_characters(text))
 
@@ -63,9 +63,9 @@ def _print(text: str) -> None:
 
 
 def print_event(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
-    """Print a line of the command's own on stderr, with commands spelled as the user types them.
+    """Print the command's own message on stderr, spelling commands as the user types them.
 
-    With `--log-format json` it is a JSON line, like those of a run.
+    With `--log-format json`, the message is a JSON line, like those of a run.
     """
     context = click.get_current_context(silent=True)
     text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))
@@ -88,7 +88,7 @@ def print_rendered(renderable: Any, whole: bool = False) -> None:
     """Print a rich renderable at the terminal's width.
 
     Args:
-        renderable: Any renderable of rich.
+        renderable: Any object that rich can render.
         whole: Do not limit the width if stdout is not a terminal.
     """
     from rich.console import Console

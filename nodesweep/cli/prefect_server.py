@@ -1,7 +1,7 @@
 """The Prefect API of a command: the configured one, or a server that lives as long as the command.
 
-The server is the one that Prefect would start itself. Prefect imports the whole server for that and
-waits for it; here it starts in parallel with the import of Prefect.
+Prefect would start the same server itself, but would first import all of it and then wait for it.
+Here the server starts while this process imports Prefect.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _check_home() -> None:
     """Check that Prefect's home can hold the server's database.
 
     Raises:
-        RunFailed: It cannot be written.
+        RunFailed: The home is not writable.
     """
     from prefect.settings import get_current_settings
 
@@ -133,8 +133,8 @@ def _start(port: int, password: str) -> subprocess.Popen[bytes]:
 def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> bool:
     """Wait until the server responds; return False if it ended or made no progress.
 
-    Progress is CPU time, because a busy machine takes several times as long as a quiet one; the
-    limit is Prefect's own.
+    Progress is measured in CPU time, because a busy machine takes several times as long as a quiet
+    one; the limit is Prefect's own.
     """
     from prefect.settings import PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS
 

@@ -41,7 +41,7 @@ PREFECT_DEFAULTS = {
 
 @contextmanager
 def command_session(view_options: ViewOptions | None = None) -> Iterator[None]:
-    """Show events on stderr, and make SIGTERM end like Ctrl-C; needs no Prefect."""
+    """Show events on stderr, and handle SIGTERM like Ctrl-C; Prefect is not needed."""
     events = EventStream(view_options or ViewOptions("plain"), sys.stderr)
     events.attach()
     signals = EndSignals(events.announce)
@@ -73,13 +73,14 @@ def flow_session(
 ) -> Iterator[PlatformConfig]:
     """Extend command_session() with a Prefect API and the platform, started in parallel.
 
-    Yields the config with the platform's endpoint.
-
     Args:
         platform: The config.
         autostart: Start the platform if the config allows it.
         modules: Modules that the flow needs, for connect_prefect().
-        view_options: How events are shown.
+        view_options: Options for showing events; None for plain lines.
+
+    Yields:
+        The config with the platform's endpoint.
     """
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -101,7 +102,7 @@ def flow_session(
 
 
 def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:
-    """Run a flow with a loaded config; every other field of its form is empty.
+    """Run a flow with a loaded config; form fields that are not in `fields` stay empty.
 
     An empty field is passed as None, which Prefect records as null; the flow's default is a marker
     that must not be recorded.
@@ -116,8 +117,8 @@ def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -
 def call_flow(flow: Flow[..., _Result], **parameters: Any) -> _Result:
     """Call a flow and raise the actual cause if a signal ended it.
 
-    Prefect reports such a run as Cancelled; this raises KeyboardInterrupt, or the error that jobs
-    could not be stopped.
+    Prefect reports such a run as Cancelled; this raises KeyboardInterrupt, or the error from jobs
+    that could not be stopped.
 
     Raises:
         RunFailed: Someone cancelled the run in Prefect.

@@ -1,4 +1,4 @@
-"""Record a stop in Prefect: a completed run of the flow `stop-sweep`.
+"""Record a stop in Prefect as a completed run of the flow `stop-sweep`.
 
     python -m nodesweep.cli.stop_record SWEEP_ID    # job names on standard input
 
@@ -24,7 +24,7 @@ def record_stop(
     """Record the stop at the configured Prefect server, if any.
 
     Returns:
-        The reason that it was not possible; None on success.
+        The reason it was not possible; None on success.
     """
     command = [sys.executable, "-P", "-m", "nodesweep.cli.stop_record", sweep]
     try:

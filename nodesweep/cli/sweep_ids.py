@@ -1,6 +1,6 @@
 """Resolve what the user typed to a sweep id: an id, the beginning of one, or `latest`.
 
-Imports nothing slow, because shell completion runs it on every key press.
+This module imports nothing slow, because shell completion runs it on every key press.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXAMPLE = "local-20261120191500-1a2b3c4d"
 def known_sweeps(directory: Path) -> list[str]:
     """Return the sweeps with a record or report in a reports directory, newest first.
 
-    Age is the start time in the id; a missing directory has no sweeps.
+    Sweeps are sorted by the start time in their ids; a missing directory has none.
 
     Raises:
         OSError: The directory cannot be read.
@@ -46,15 +46,15 @@ def _may_be_sweep(folder: Path) -> bool:
 
 
 def match_sweep(typed: str, sweeps: Sequence[str], where: str) -> str:
-    """Return the sweep id that `typed` refers to; a whole id need not be known.
+    """Return the sweep id that `typed` refers to; a complete id need not be a candidate.
 
     Args:
         typed: An id, `latest`, or the unambiguous beginning of an id.
         sweeps: Candidates, newest first.
-        where: Where the candidates are, as the message names it.
+        where: Location of the candidates, as worded in the message.
 
     Raises:
-        click.BadParameter: No candidate or several match; the message lists them.
+        click.BadParameter: No candidate or several candidates match; the message lists them.
     """
     if names.is_sweep_id(typed):
         return typed
@@ -88,7 +88,7 @@ def resolve_sweep_id(typed: str, config: Path | None, output: Path | None) -> st
     Candidates come from the reports directory of --output, of --config, or ./reports.
 
     Raises:
-        click.BadParameter: As match_sweep().
+        click.BadParameter: The text does not match exactly one sweep.
         ConfigError: The config cannot be loaded.
     """
     if names.is_sweep_id(typed):
@@ -101,9 +101,9 @@ def resolve_resume_id(typed: str, directory: Path, is_mine: Callable[[str], bool
     """Return the sweep id given to --resume; an abbreviation must match a sweep of the config.
 
     Args:
-        typed: Text given by the user.
+        typed: Text that the user typed.
         directory: Reports directory.
-        is_mine: Returns True for sweeps of the config that is run.
+        is_mine: Returns True for sweeps of the config being run.
     """
     mine = [sweep for sweep in known_sweeps(directory) if is_mine(sweep)]
     return announce_match(typed, match_sweep(typed, mine, f"of this config in {directory}"))

@@ -12,9 +12,9 @@ from nodesweep.configs.written.from_script import is_python
 def code_folder(script: Path, highest: Path) -> Path:
     """Return the folder to upload so that a Python script's project imports resolve.
 
-    That is the script's own folder, or the nearest one above that has a module which the script
-    imports and its own folder lacks (`from app.model import …` in app/train.py). Imports of modules
-    in its own folder are followed.
+    This is the script's own folder, or the nearest folder above it with a module that the script
+    imports and its own folder lacks (`from app.model import …` in app/train.py). Modules in its own
+    folder are searched for such imports, too.
 
     Args:
         script: Absolute path of the script.
@@ -50,7 +50,7 @@ def _module(folder: Path, name: str) -> list[Path] | None:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Yield the top-level names of absolute imports; nothing for files that are not Python."""
+    """Yield the top-level names of absolute imports, or nothing if the file cannot be parsed."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

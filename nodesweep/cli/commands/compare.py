@@ -17,15 +17,15 @@ from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 def find_report(
     reference: str, directory: Path, platform_of: Callable[[str], PlatformConfig]
 ) -> ScalingReport:
-    """Return the report that a sweep id, a report.json or its folder names.
+    """Return the report identified by a sweep id, or by the path of a report.json or its folder.
 
-    If there is no such file, `latest` and the beginning of an id select a sweep in `directory`.
+    If no such file exists, `latest` or the beginning of an id selects a sweep in `directory`.
 
     Args:
-        reference: Text given by the user.
+        reference: Text that the user typed.
         directory: Reports directory; a sweep id is looked up there first.
-        platform_of: Returns the platform of a sweep id, whose bucket is read next. Its errors
-            propagate.
+        platform_of: Returns the platform of a sweep, whose bucket is read if `directory` lacks the
+            report. Errors that it raises propagate.
 
     Raises:
         ReportUnreadable: There is no such report, or it is damaged.

@@ -43,7 +43,7 @@ State = Literal["ok", "warning", "missing"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of a check. State `missing` prevents a run; `remedy` is "" if nothing is needed."""
+    """Result of a check. State `missing` prevents a run; `remedy` is "" if none is needed."""
 
     state: State
     text: str
@@ -54,7 +54,7 @@ Check = Callable[[BenchmarkConfig], Finding]
 
 
 def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tuple[str, Finding]]:
-    """Run all checks that the config needs in parallel and return (name, finding) of each.
+    """Run all checks that the config needs in parallel; return (name, finding) for each.
 
     Args:
         config: The config to run.
@@ -119,7 +119,7 @@ def check_folders(config: BenchmarkConfig) -> Finding:
 
 
 def check_disk(config: BenchmarkConfig) -> Finding:
-    """Check free disk space: emulated nodes keep images and datasets here, AWS runs reports."""
+    """Check free disk space for emulated nodes' images and datasets, or for AWS runs' reports."""
     folder = _nearest(Path(config.platform.state_directory))
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free at {folder.resolve()}"
@@ -131,7 +131,7 @@ def check_disk(config: BenchmarkConfig) -> Finding:
 
 
 def check_prefect(config: BenchmarkConfig) -> Finding:
-    """Check the configured Prefect server, or the home of the server that a run would start.
+    """Check the configured Prefect server, or the home folder of one that a run would start.
 
     The check runs in a separate process, because importing Prefect takes 2 s, and ten times that on
     a busy machine.
@@ -201,7 +201,7 @@ def check_java(config: BenchmarkConfig) -> Finding:
 
 
 def _java() -> Finding:
-    """Check the Java that a Spark job would find, and its version."""
+    """Check the version of the Java program that a Spark job would find."""
     program = shutil.which("java")
     if program is None:
         return Finding("warning", "no Java", _INSTALL_JAVA)
@@ -257,7 +257,7 @@ def _port_finding(config: BenchmarkConfig) -> Finding:
 
 
 def check_credentials(config: BenchmarkConfig) -> Finding:
-    """Check the AWS credentials; only the last digits of the account are shown."""
+    """Check the AWS credentials; only the last digits of the account id are shown."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     from nodesweep.tasks.platform import aws_client
@@ -273,7 +273,7 @@ def check_credentials(config: BenchmarkConfig) -> Finding:
 
 
 def check_quotas(config: BenchmarkConfig) -> Finding:
-    """Check quotas by the same Service Quotas calls and rule as a run's preflight."""
+    """Check quotas with the same Service Quotas calls and rule as a run's preflight."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     from nodesweep.scaling.formats import join_words

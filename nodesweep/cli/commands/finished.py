@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def finished_report(config: BenchmarkConfig, sweep: str) -> ScalingReport | None:
-    """Return the local report of a finished sweep if a resume would only produce the same one.
+    """Return the local report of a finished sweep if resuming would only reproduce it.
 
     Returns:
-        The report; None if a resume might run jobs, ask for something, or report something else.
+        The report; None if resuming might run jobs, need the platform, or report something else.
     """
     directory = Path(config.report.directory)
     folder = directory / sweep

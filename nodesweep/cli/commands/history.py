@@ -34,18 +34,18 @@ def show_history(
     """Print a benchmark's trend and the verdict on its latest sweep, and write the plots.
 
     Args:
-        config: Its platform's bucket is read, and its report.directory gets the plots.
+        config: Config whose bucket is read, and whose report.directory receives the plots.
         benchmark: Name of the benchmark.
         nodes: Show only this node count.
         tolerance: Fraction by which a sweep may be slower.
-        reference: Id or beginning of the id of the sweep that the level is learned from.
+        reference: Id, or the beginning of the id, of the sweep that the level is learned from.
 
     Returns:
         True if the latest sweep raises an alarm.
 
     Raises:
-        HistoryError: The bucket has no readable history of that name or node count, or the latest
-            trend does not contain `reference`.
+        HistoryError: The bucket has no readable history for the benchmark or node count, or the
+            latest trend does not contain `reference`.
         click.BadParameter: `reference` matches no single sweep.
     """
     frames = read_frames(config, benchmark)
@@ -74,7 +74,7 @@ def read_frames(config: BenchmarkConfig, benchmark: str) -> list[DataFrame]:
     Unreadable tables are left out and named on stderr.
 
     Raises:
-        HistoryError: The bucket has no table of that name.
+        HistoryError: The bucket has no history of the benchmark.
     """
     with running_platform(config.platform) as platform:
         files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)

@@ -38,7 +38,7 @@ def init_config(
         force: Overwrite an existing file.
 
     Raises:
-        ConfigError: The stack is unknown or of another template, or `output` exists.
+        ConfigError: The stack is unknown or from a different template, or `output` exists.
     """
     if output is not None and output.exists() and not force:
         raise ConfigError(f"{output} exists; choose another --output, or replace it with --force")
@@ -67,10 +67,10 @@ def init_script(
         force: Overwrite existing files.
 
     Returns:
-        The script's path, and the notices of preflight.
+        The script's path, and the notices from preflight.
 
     Raises:
-        ConfigError: The script does not exist, or an output file does.
+        ConfigError: The script does not exist, or an output file already exists.
         PreflightRefused: No job could start the script; nothing was written.
     """
     example = (SCRIPT_TEMPLATE.parent / EXAMPLE).read_bytes()
@@ -96,7 +96,7 @@ def init_script(
 
 
 def _check_program(config: BenchmarkConfig) -> tuple[str, ...]:
-    """Return the notices of preflight on the program.
+    """Return the notices from preflight about the program.
 
     Raises:
         PreflightRefused: No job could start the program.

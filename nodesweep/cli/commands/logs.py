@@ -1,8 +1,7 @@
 """`nodesweep logs`: the log lines of a sweep's jobs, with time, job and node.
 
 Logs of ended jobs are read from files next to the report, which are fetched first if missing; logs
-of running jobs come from CloudWatch Logs. A local platform that has stopped is not started for
-this.
+of running jobs come from CloudWatch Logs. A stopped local platform is not started.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.stopping import job_lister
 
 _OF_VALIDATION = 0
-"""Stands for the number of nodes in a validation job's key."""
+"""Placeholder for the node count in a validation job's key."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class LogFilter:
     nodes: int | None = None
     rank: int | None = None
     validation: bool = False
-    """Only the Processing job that validated the dataset."""
+    """True to match only the Processing job that validated the dataset."""
 
     def matches(self, key: tuple[int, int, int]) -> bool:
         """Return True if lines of the job with this key are wanted."""
@@ -56,7 +55,7 @@ class LogFilter:
 
 
 def _key_of(job: str) -> tuple[int, int, int]:
-    """Return (nodes, repeat, attempt) of a job; (0, 0, attempt) of a Processing job."""
+    """Return (nodes, repeat, attempt) of a job, or (0, 0, attempt) for a Processing job."""
     attempt = names.attempt_of_validation_job(job)
     if attempt is not None:
         return _OF_VALIDATION, 0, attempt
@@ -64,7 +63,7 @@ def _key_of(job: str) -> tuple[int, int, int]:
 
 
 def _key_of_file(name: str) -> tuple[int, int, int] | None:
-    """Return the key of the job whose log the file is; None for any other file."""
+    """Return the key of the job whose log the file contains; None if it is not a log."""
     if (validation := names.parse_validation_log_file(name)) is not None:
         return _OF_VALIDATION, 0, validation[0]
     parsed = names.parse_log_file(name)
@@ -84,8 +83,8 @@ def show_logs(
         config: The sweep's config.
         sweep: Id of the sweep.
         wanted: Filter on the lines.
-        follow_seconds: How long to follow running jobs; None prints the present lines only.
-        clock: Replaced in tests.
+        follow_seconds: Maximum time to follow running jobs; None prints only the existing lines.
+        clock: Source of the time; tests pass their own.
 
     Raises:
         SweepNotFound: No log matches.
@@ -135,7 +134,7 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
     """Return True if no job is running and none will be started.
 
-    That is, the report is newer than the last job, or the sweep's owner is gone.
+    This is so if the report is newer than the last job, or if the sweep's owner is gone.
     """
     if any(job["TrainingJobStatus"] not in TERMINAL for job in jobs):
         return False
@@ -150,7 +149,7 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, An
 
 
 class _LogPrinter:
-    """Lines printed so far, per job."""
+    """Prints the lines of a sweep's jobs, and tracks which jobs are done or followed."""
 
     def __init__(self, config: BenchmarkConfig, sweep: str, wanted: LogFilter) -> None:
         self._config, self._sweep, self._filter = config, sweep, wanted
@@ -165,7 +164,7 @@ class _LogPrinter:
         self._print_files(sorted(self._folder.glob("*.log")))
 
     def show(self, jobs: Iterable[Mapping[str, Any]]) -> None:
-        """Print all lines of ended jobs not followed yet, and the new lines of running jobs."""
+        """Print the new lines of running or followed jobs, and all lines of other ended jobs."""
         for job in jobs:
             name = job["TrainingJobName"]
             if not self._filter.matches(_key_of(name)) or name in self._done:
@@ -196,7 +195,7 @@ class _LogPrinter:
         return aws_client("logs", self._config.platform)
 
     def _print_files(self, paths: Iterable[Path]) -> None:
-        """Print files job by job, smallest first, merging each job's nodes by time."""
+        """Print files job by job, smallest first, merging the lines of each job's nodes by time."""
         by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)
@@ -209,7 +208,7 @@ class _LogPrinter:
                 self._print(key, letter, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
-        """Print pages until there are no more; a followed job continues where it stopped."""
+        """Print all pages of a job's log; for a followed job, start where the last call stopped."""
         self._follower = self._follower or LogFollower(self._logs())
         self._follower.begin([name], created)
         self._followed.add(name)

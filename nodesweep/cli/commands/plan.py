@@ -86,7 +86,7 @@ def describe_plan(checked: CheckedSweep) -> str:
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:
-    """Return a line about repeats of contended runs, which only emulated nodes need."""
+    """Return a line about repeats of contended runs if any nodes are emulated, else no line."""
     catalogue = load_catalogue()
     if not any(catalogue.get(name).emulated for name in config.instance_types):
         return []
@@ -94,7 +94,7 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
 
 
 def _amount(config: BenchmarkConfig) -> list[str]:
-    """Return a line about counted steps; nothing if the program sets its own amount of work."""
+    """Return a line about the step count, or no line if the program sets its own work."""
     seconds = config.training.baseline_seconds
     if seconds is None:
         return []
@@ -108,7 +108,7 @@ def _amount(config: BenchmarkConfig) -> list[str]:
 
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
-    """Return e.g. "ml.g5.xlarge, 1 process(es)"; several types each with its own count."""
+    """Return the instance types with processes per node, e.g. "ml.g5.xlarge, 1 process(es)"."""
     if not plan.by_type:
         return f"{config.training.instance_type}, {plan.processes_per_node} process(es)"
     plans = plan.by_type.items()
@@ -120,7 +120,7 @@ def _type_cell(point: PlannedPoint, width: int) -> str:
 
 
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
-    """Return a cost table of all designs, assuming the reference's times.
+    """Return a cost table of all designs, assuming the reference job's times.
 
     Designs that would be refused are left out; the table is empty if fewer than two remain.
     """
@@ -163,7 +163,7 @@ def _packages(facts: Facts) -> list[str]:
     if packages is None:
         return []
     if packages.at_start is not None:
-        # a late import, because the report modules import slowly
+        # imported late, because the report modules are slow to import
         from nodesweep.scaling.report.sources import at_start_text
 
         return [at_start_text(packages.at_start)]
@@ -208,7 +208,7 @@ class Requests(NamedTuple):
     Attributes:
         requests: The requests, with secrets masked.
         masked: Members that are masked.
-        variables: Members that a run fills from its environment, with the variable's name.
+        variables: Members that a run fills from its environment, mapped to the variable's name.
     """
 
     requests: list[dict[str, Any]]
@@ -238,7 +238,7 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
 
 
 def _container(config: BenchmarkConfig, facts: Facts) -> str | None:
-    """Return the existing image as configured; a run resolves AWS's container to a digest."""
+    """Return the configured existing image, if any; a run pins AWS's container by digest."""
     uri = facts.config.image.uri
     if uri is None:
         read_context(config.image)
@@ -250,7 +250,7 @@ def _unbuilt_image(config: BenchmarkConfig, registry: str) -> str:
 
 
 def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
-    """Return dataset_uri and dataset_folders; folders known only to S3 are spelled `<folder>`."""
+    """Return dataset_uri and dataset_folders; folders known only to S3 appear as `<folder>`."""
     section, platform = config.dataset, config.platform
     if section is None:
         return {"dataset_uri": None}

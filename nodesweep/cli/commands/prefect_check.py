@@ -1,4 +1,4 @@
-"""The doctor's check of Prefect: the server accepts runs, and later problems are predicted.
+"""The doctor's check that Prefect's server accepts runs and will not cause problems later.
 
 python -m nodesweep.cli.commands.prefect_check     # prints state, text and remedy as JSON
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import httpx
 
 ANSWER_SECONDS, _FURTHER_SECONDS = 10.0, 3.0
-"""Timeouts: of the first call, which shows whether there is a server, and of the next three."""
+"""Timeouts of the first call, which shows whether there is a server, and of the next three."""
 _CANCELLING_SECONDS = 60.0
-"""By then a cancelled run's process is killed; its hook may still be waiting for jobs."""
+"""Time within which a cancelled run's process is killed; its hook may still wait for jobs."""
 _POOL = "nodesweep"  # as in prefect.yaml
 _LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
 _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
@@ -28,7 +28,7 @@ _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem found; `is_blocking` is True if it prevents local runs, not only a deployment's."""
+    """A problem; `is_blocking` is True if it prevents local runs, not only deployment runs."""
 
     text: str
     remedy: str
@@ -70,7 +70,7 @@ def _own_server(settings: Any) -> tuple[Literal["ok", "missing"], str, str]:
 
 
 def _client(settings: Any) -> httpx.Client:
-    """Return a client that authenticates as Prefect's does, without its retries."""
+    """Return a client that authenticates like Prefect's own, but does not retry."""
     import httpx
 
     key, login = settings.api.key, settings.api.auth_string
@@ -105,7 +105,7 @@ def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
         return None, [_not_prefect_problem("unexpected response")]
     version: str | None = None
     found: list[Problem] = []
-    # Prefect Cloud lacks the first two endpoints, and so may other server versions
+    # Prefect Cloud lacks the first two endpoints, and other server versions may lack them, too
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
         version = str(_request(client, "GET", "/admin/version").json())
         found += _version_problems(version)
@@ -151,7 +151,7 @@ def _lease_problems(storage: str) -> Iterator[Problem]:
 
 
 def _worker_problems(client: httpx.Client) -> Iterator[Problem]:
-    """Yield a problem if no worker polls the pool; nothing if the server has no such pool."""
+    """Yield a problem if no worker polls the pool; raise HTTPError if there is no such pool."""
     online = {"status": {"any_": ["ONLINE"]}}
     path = f"/work_pools/{_POOL}/workers/filter"
     if not _request(client, "POST", path, workers=online, limit=1).json():

@@ -30,12 +30,12 @@ def stack_client(region: str | None, local: LocalEndpoint | None) -> Any:
     """Return a CloudFormation client, for AWS or for a local platform.
 
     Args:
-        region: None for the region of the user's AWS configuration.
+        region: Region of the stack; None for the default of the AWS configuration.
         local: The local platform that holds the stack; None for AWS.
 
     Raises:
-        ConfigError: No region is configured. For a local platform, also the errors of
-            local_session().
+        ConfigError: No region is configured. For a local platform, local_session() may raise other
+            errors.
     """
     session = boto3.Session(region_name=region)
     if session.region_name is None:

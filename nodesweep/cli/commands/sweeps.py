@@ -45,7 +45,7 @@ _config_option = click.option(
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """Facts about one sweep from a reports directory; None is unknown."""
+    """Facts about one sweep from a reports directory; None means unknown."""
 
     sweep_id: str
     state: State
@@ -126,7 +126,7 @@ def open_report(sweep_id: str, config: Path | None, output: Path | None) -> None
 
 
 def has_display() -> bool:
-    """Return True if a browser can be shown; False e.g. on a server without a desktop."""
+    """Return True if a browser can open a window; False e.g. on a server without a desktop."""
     if sys.platform in ("darwin", "win32"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
@@ -135,7 +135,7 @@ def has_display() -> bool:
 def read_facts(
     directory: Path, sweep: str
 ) -> tuple[SweepFacts, ScalingReport | None, BenchmarkConfig | None]:
-    """Return facts about a sweep, its report and its config; None for whatever is missing."""
+    """Return a sweep's facts, report and config; a missing report or config is None."""
     from pydantic import ValidationError
 
     from nodesweep.cli.commands.compare import read_report
@@ -210,7 +210,7 @@ def sweeps_table(sweeps: list[SweepFacts]) -> Table:
 
 
 def _require_local_sweep(sweep: str, directory: Path) -> str:
-    """Return the sweep if it is here; otherwise exit with code 2."""
+    """Return the sweep if it is in the directory; otherwise exit with code 2."""
     if sweep not in known_sweeps(directory):
         fail(
             f"{sweep}: no such sweep in {directory}; `nodesweep list` shows the sweeps there."

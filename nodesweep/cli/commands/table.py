@@ -28,7 +28,7 @@ def report_table(
     rules: ReportConfig | None = None,
     goal: Literal["maximize", "minimize"] | None = None,
 ) -> tuple[ScalingReport, Path]:
-    """Write the report of a CSV of measured times, in a folder named after the file.
+    """Write the report on a CSV of measured times to a folder named after the file.
 
     Nodes of a catalogued instance type get a price if the region is known.
 
@@ -36,7 +36,7 @@ def report_table(
         table: The CSV file.
         directory: Reports directory.
         region: Region for prices, if the table names none.
-        rules: Limits that the report judges by.
+        rules: Limits and criteria that the report applies.
         goal: Direction in which the final metric is better; without it, any difference from the
             baseline counts as worse.
 
@@ -80,10 +80,10 @@ def _analyse(
 
 
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:
-    """Read a CSV of measured times; other file types are recognized by their first bytes.
+    """Read a CSV of measured times; reject other file types by their first bytes.
 
     Raises:
-        MeasuredTableError: The file is unreadable, of another type or invalid.
+        MeasuredTableError: The file is unreadable, of a different type, or invalid.
     """
     try:
         with table.open("rb") as stream:
@@ -98,7 +98,7 @@ def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]
 
 
 def _readable_region(region: str | None) -> str | None:
-    """Return the region, read as strictly as the table's column, since it is shown to users."""
+    """Return the region, checked as strictly as the table's column, since reports show it."""
     try:
         return None if region is None else text(region)
     except BadCell as error:
@@ -106,7 +106,7 @@ def _readable_region(region: str | None) -> str | None:
 
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
-    """Return the catalogue price of the table's nodes, or the reason that there is none."""
+    """Return the catalogue price of the table's nodes, or the reason there is none."""
     instance_type = next(
         (outcome.instance_type for outcome in outcomes if outcome.instance_type), None
     )
@@ -127,5 +127,5 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
 
 
 def _printable(text: str) -> str:
-    """Return a file name without control or unencodable characters."""
+    """Return a file name with a question mark in place of each unprintable character."""
     return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,7 +1,7 @@
 """One JSON object per event, for programs: `nodesweep run --log-format json`.
 
 Every object has time (ISO 8601, UTC), stage, event, level, source, job, nodes and text, null if
-absent, plus the event's own facts (tasks/events.py). The same events are shown as in plain lines.
+absent, plus the event's own facts (tasks/events.py). The events are the same as in plain lines.
 """
 
 from __future__ import annotations

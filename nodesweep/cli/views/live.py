@@ -150,7 +150,7 @@ class Screen:
 
 
 def _why_jobs_wait(state: RunState) -> str:
-    """Return why jobs are waiting, e.g. "Pending: another training job runs"; "" if unknown."""
+    """Return the reason jobs wait, e.g. "Pending: another training job runs"; "" if unknown."""
     waiting = (each for each in state.points if each.runs and each.trains_since is None)
     said = next(((each.state, each.why) for each in waiting if each.why), None)
     return "" if said is None else escape_control_characters(": ".join(said))
@@ -171,7 +171,7 @@ def _height(console: Console, options: ConsoleOptions, part: RenderableType) -> 
 
 
 def _stages(state: RunState, now: float) -> Table:
-    """Return a row per stage: mark, name, time taken, progress of its long step."""
+    """Return a table with a row per stage: mark, name, time taken, progress of its long step."""
     table = Table.grid(padding=(0, 2))
     for column in ("left", "left", "right", "left"):
         table.add_column(justify=column, no_wrap=True, overflow="ellipsis")
@@ -190,7 +190,7 @@ def _stages(state: RunState, now: float) -> Table:
 
 
 def _points(state: RunState, now: float, room: int, width: int) -> list[RenderableType]:
-    """Return as many rows as fit: running points first, then the last to end, then the next."""
+    """Return a table of as many points as fit, preferring running, then ended, then waiting."""
     points = state.points
     shown = points
     if len(points) > room:
@@ -221,7 +221,7 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
 
 
 def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> list[str]:
-    """Return a row; with several types, the state says "projected", because times lack the room."""
+    """Return a row's cells; with several types, the state says "projected" to save space."""
     seconds, shown_state = format_seconds(point.train_seconds), point.state
     if point.is_projected and has_types:
         shown_state = "projected" if point.state == "done" else point.state
@@ -274,7 +274,7 @@ def _baseline(state: RunState, instance_type: str | None) -> float | None:
 
 
 def _progress(point: PointState, now: float) -> str:
-    """Return the steps if the program reports them, otherwise the time in the state."""
+    """Return the steps if the program reports them, otherwise the time in the current state."""
     if not point.runs:
         of = f" of {point.steps}" if point.whole_run_seconds and point.steps else ""
         return "" if point.step is None else f"{point.step}{of} steps"
@@ -289,7 +289,7 @@ def _progress(point: PointState, now: float) -> str:
         "" if point.begun is None else f"for {format_seconds(round(max(0.0, now - point.begun)))}"
     )
     if point.trains_since is None and point.wait_until is not None:
-        # local time, for a person at this terminal
+        # local time, because the reader is at this terminal
         until = datetime.fromtimestamp(point.wait_until).astimezone()
         return f"{since}, at most until {until:%H:%M}"
     return since
@@ -298,8 +298,8 @@ def _progress(point: PointState, now: float) -> str:
 def left_of(state: RunState, now: float) -> TimeLeft | None:
     """Return the time left for all unfinished points, estimated per instance type.
 
-    Includes probes that may be requested later and the validation run of a probe sweep, even before
-    that is decided.
+    The estimate includes probes that may be requested later, and the validation run of a probe
+    sweep even before its node count is decided.
     """
     done = [point for point in state.points if point.state == "done" and point.job_seconds]
     ended = [
@@ -353,7 +353,7 @@ def _is_awaiting_validation(state: RunState) -> bool:
 
 
 def _left_by_steps(point: PointState, now: float) -> float | None:
-    """Estimate the remaining seconds from steps; None for a probe, whose end is not known."""
+    """Estimate the remaining seconds from steps; None if unknown, as for a probe."""
     if point.ends_early or point.trains_since is None or not point.runs:
         return None
     if not point.step or not point.steps:
@@ -362,7 +362,7 @@ def _left_by_steps(point: PointState, now: float) -> float | None:
 
 
 def _total(state: RunState, now: float, width: int) -> Table:
-    """Return the bar over all points with time left and cost; the cost wraps if space is short."""
+    """Return the overall progress bar, time left and cost; the cost wraps if space is short."""
     over = sum(point.is_over for point in state.points)
     left = left_of(state, now)
     begun = state.stages["sweep"].begun or now

@@ -2,8 +2,8 @@
 
     [  12.3 s] sweep    job 1/4: 1 x ml.local.small, repeat 1
 
-Of a node's log only the program's lines are shown, at most 20 at once and 60 a minute per job; the
-run's log has all of them. With `verbose`, everything is shown.
+Only the program's lines of a node's log are shown, at most 20 at once and 60 a minute per job; the
+run's log has all lines. With `verbose`, everything is shown.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nodesweep.tasks.polling import CallBudget, Clock
 
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0
-"""Time between two lines on the progress of a long step."""
+"""Minimum time between two progress lines of a long step."""
 _OVER = frozenset({"Completed", "Failed", "Stopping", "Stopped"})
 _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build-ended"})
 """Events that add nothing to the line that follows them."""
 
 
 class Quiet:
-    """A filter of events that are shown one by one."""
+    """A filter for events that are shown one by one."""
 
     def __init__(self, verbose: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._verbose, self._monotonic = verbose, monotonic
@@ -140,7 +140,7 @@ def _texts(event: Event) -> Iterator[str]:
 
 
 def _until(event: Event) -> str:
-    """Return until when a job may wait for nodes, in UTC, since readers may be anywhere."""
+    """Return a waiting job's deadline as text, in UTC, since readers may be anywhere."""
     wait_until = event.facts.get("wait_until")
     if event.event != "job-state" or wait_until is None or event.facts["state"] in _OVER:
         return ""

@@ -73,12 +73,12 @@ class PointState:
 
     @property
     def is_validation_run(self) -> bool:
-        """True for a whole run that validates what is projected."""
+        """True for a whole run that validates the projected times."""
         return validates(self.kind)
 
     @property
     def ends_early(self) -> bool:
-        """True for a job that ends itself before all its steps are made."""
+        """True for a job that may end itself before completing all its steps."""
         return may_end_early(self.kind)
 
     @property
@@ -111,7 +111,7 @@ class RunState:
     later: list[PointState] = field(default_factory=list)
     """Probes that may still be requested in a sweep of several types."""
     rules: DesignRules = RULES["full"]
-    """Those of the sweep's design."""
+    """Rules of the sweep's design."""
     most_jobs: int | None = None
     decision: str = ""
     """In a sequential or probe sweep, the reason for the next jobs and the results so far."""
@@ -283,7 +283,7 @@ class RunState:
         return self.ended_usd + node_hours_usd / 3600
 
     def interrupt_text(self, resume_command: str | None) -> str:
-        """Return what Ctrl-C stops and leaves running, and the command to resume or start again."""
+        """Describe what Ctrl-C stops and leaves running, and how to resume or start again."""
         running = self._running()
         done = sum(point.state == "done" for point in list(self.points))
         jobs = f"{len(running)} job(s) ({', '.join(running[:8])})"
@@ -303,9 +303,9 @@ class RunState:
         return words if then is None else f"{words}. {then[0].upper()}{then[1:]}"
 
     def next_command(self, resume_command: str | None) -> str | None:
-        """Return how to resume an interrupted sweep, or start it again if it is not recorded yet.
+        """Return the command to resume an interrupted sweep, or to start an unrecorded one again.
 
-        None if the command has no sweep.
+        The result is None if the command has no sweep.
         """
         if self.sweep is None or resume_command is None:
             return None
@@ -314,14 +314,14 @@ class RunState:
         return f"start again with: {resume_command}{' --detach' if self.is_detached else ''}"
 
     def second_interrupt_text(self) -> str:
-        """Return what a second Ctrl-C does."""
+        """Describe the effect of a second Ctrl-C."""
         if self._running() or self.validation is not None:
             return LEAVES_JOBS
         left = " and leaves the build running" if self.builds else ""
         return f"Ctrl-C again exits at once{left}"
 
     def aborted_text(self, resume_command: str | None) -> str:
-        """Return what a second Ctrl-C may have left running."""
+        """Describe what a second Ctrl-C may have left running, and how to continue."""
         words = "exited at once"
         if self.validation is not None:
             words += f"; the Processing job {self.validation} may still be running"

@@ -1,7 +1,7 @@
 """Routes events from the loggers below `nodesweep` to a view and to the run's log.
 
-The view depends on standard error: the live view on a terminal; plain lines on a pipe, in CI (the
-variable CI) and on terminals that cannot be drawn on (TERM=dumb). rich honors NO_COLOR.
+The view depends on standard error: the live view on a terminal; plain lines on a pipe, in CI (if
+the variable CI is set) and on terminals that cannot be redrawn (TERM=dumb). rich honors NO_COLOR.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """Options of how a command shows events.
+    """Options for showing a command's events.
 
     Attributes:
         resume_command: Command that resumes its sweep, without the sweep's id and --detach; None if
@@ -124,7 +124,7 @@ class EventStream(logging.Handler):
         self.view.interrupt(words, again)
 
     def report_end(self, error: BaseException) -> None:
-        """Report where the log is and how to resume, after a run that did not end well."""
+        """Report the path of an unsuccessful run's log and, after Ctrl-C, the command to resume."""
         then = self.state.next_command(self._resume_command)
         if isinstance(error, KeyboardInterrupt) and then is not None:
             self._say("go-on", then)
@@ -146,8 +146,8 @@ class EventStream(logging.Handler):
     def detach(self) -> None:
         """Stop handling events, and close the view and the log.
 
-        Not named close(), because logging calls that on every handler when it is reconfigured, as
-        Prefect does in the middle of a run.
+        This is not named close(), because logging calls close() on every handler when it is
+        reconfigured, which Prefect does in the middle of a run.
         """
         for name in (ROOT, PROGRESS):
             logger = logging.getLogger(name)
