@@ -1,1 +1,1 @@
-"""Calls to the platform, with their retries, grouped by what they call."""
+"""Calls to the platform, with their retries, grouped by subject."""

@@ -1,6 +1,6 @@
-"""One loader of botocore's API models for all clients of a process.
+"""A single loader of botocore's API models, shared by all clients of a process.
 
-A loader per session, botocore's default, costs the dozen clients of a run 90 MB and 1.5 s.
+With a loader per session, botocore's default, a run's dozen clients take 90 MB and 1.5 s.
 """
 
 from __future__ import annotations
@@ -18,6 +18,6 @@ def _reader() -> Any:
 
 
 def with_shared_models(session: botocore.session.Session) -> botocore.session.Session:
-    """Return the session, with the process's one model loader."""
+    """Return the session, set to use the process's shared model loader."""
     session.register_component("data_loader", _reader())
     return session

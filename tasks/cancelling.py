@@ -24,17 +24,17 @@ _T = TypeVar("_T")
 POLL_SECONDS = 5.0
 """Seconds between two polls of the run's state."""
 _ANSWER_SECONDS, _TRIES = 5.0, 2
-"""Timeout of one poll, and number of tries after a signal.
+"""Timeout of one poll in seconds, and number of tries after a signal.
 
 The worker kills the process 30 s after the signal.
 """
 
 
 def is_cancel(error: BaseException) -> bool:
-    """Return True if a user ended the run, rather than its worker, its machine or an error.
+    """Return True if a user, not the worker, the machine or an error, ended the run.
 
-    Under a worker SIGTERM can mean either, so the run's state at the server decides: Cancelling, or
-    still Running.
+    Under a worker, SIGTERM can mean either, so the run's state at the server decides: Cancelling,
+    or still Running.
     """
     from prefect.exceptions import CancelledRun, Pause, TerminationSignal
 
@@ -51,7 +51,7 @@ def is_cancel(error: BaseException) -> bool:
 
 
 def has_deployment() -> bool:
-    """Return True if a worker executes the run, rather than a command."""
+    """Return True if a worker, not a command, executes the run."""
     from prefect.runtime import deployment
 
     return deployment.id is not None
@@ -65,7 +65,7 @@ def _run_id() -> str | None:
 
 
 def _is_ended_at_server(level: int, tries: int = 1) -> bool:
-    """Return True if the run is cancelled, paused or suspended at the server.
+    """Return True if the server reports the run as cancelled, being cancelled or paused.
 
     Errors are logged at `level`.
     """
@@ -79,7 +79,7 @@ def _is_ended_at_server(level: int, tries: int = 1) -> bool:
 
 
 def state_at_server(run: UUID, level: int, tries: int = 1) -> Any:
-    """Return the run's state; None, logged at `level`, if the server does not report it."""
+    """Return the run's state; log at `level` and return None if the server does not report it."""
     for _ in range(tries):
         try:
             return _read_state(run)
@@ -92,7 +92,7 @@ def wait_for_server(clock: Clock, seconds: float) -> bool:
     """Wait until Prefect's server reports the run's state.
 
     Returns:
-        False if it has not within `seconds`.
+        True, or False if the server has not reported it within `seconds`.
     """
     run, deadline = _run_id(), clock.monotonic() + seconds
     for pause in intervals(1.0, 15.0):
@@ -120,7 +120,7 @@ def _read_state(run: UUID) -> Any:
 def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
     """Poll the server inside the block, and call `interrupt` if the run is cancelled or suspended.
 
-    Every wait ends first. A thread polls, so a server that hangs blocks nothing else.
+    All waits are ended before that. A thread polls, so a server that hangs blocks nothing else.
     """
     if _run_id() is None:
         yield
@@ -155,7 +155,7 @@ def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
 def returning_cancelled_state(call: Callable[..., _T]) -> Callable[..., _T]:
     """Wrap a task's function so that a cancellation ends the task as Cancelled.
 
-    Without it, Prefect reports the exception as a crash.
+    Otherwise, Prefect would report the exception as a crash.
     """
 
     @functools.wraps(call)
@@ -176,7 +176,7 @@ def returning_cancelled_state(call: Callable[..., _T]) -> Callable[..., _T]:
 
 
 def reraising_cancel(call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-    """Call a task wrapped by returning_cancelled_state(), and raise again what cancelled it."""
+    """Call a task wrapped by returning_cancelled_state(), and re-raise what cancelled it."""
     from prefect import State
 
     result = call(*args, **kwargs)

@@ -48,7 +48,7 @@ def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> 
     # The checksum of an S3 body is in the signed headers, so signing the body too adds nothing;
     # boto3 does not sign it over HTTPS either.
     own = config.merge(Config(proxies={}, s3={"payload_signing_enabled": False}))
-    if service == "s3":  # boto3 presigns with Version 2 in the oldest regions
+    if service == "s3":  # boto3 presigns with Signature Version 2 in the oldest regions
         own = own.merge(Config(signature_version="s3v4"))
     return _prepared(client_of(session, service, endpoint_url=endpoint, config=own))
 

@@ -20,7 +20,7 @@ from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
 from botocore.response import StreamingBody
 
 READ_TIMEOUTS_PER_ANSWER = 3
-"""Deadline of a whole response, in read timeouts of the client: 180 s, or 60 s for a quick one."""
+"""Deadline of a whole response, in the client's read timeouts: 180 s, or 60 s if quick."""
 LONG_SECONDS = {"CompleteMultipartUpload": 900.0}
 """Longer deadlines, in seconds by operation.
 
@@ -29,10 +29,10 @@ CompleteMultipartUpload).
 """
 PIECE_BYTES = 1 << 18
 """Bytes of a streamed body that must arrive within one deadline."""
-_SLICE_SECONDS = 1.0  # a wait notices a moved deadline only after this
+_SLICE_SECONDS = 1.0  # the longest time until a wait notices a moved deadline
 
 GaveUp = Callable[[Any, str, float], Exception]
-"""(client, operation, seconds waited) -> the exception to raise."""
+"""Function that turns (client, operation, seconds waited) into the exception to raise."""
 
 
 class _Call:
@@ -102,7 +102,7 @@ _CURRENT: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("call", 
 
 
 def seconds_of_call() -> float:
-    """Return how many seconds the current call has waited; 0 outside of a call."""
+    """Return the seconds that the current call has waited; 0 outside a call."""
     call = _CURRENT.get()
     return 0.0 if call is None else call.waited_seconds
 
@@ -141,7 +141,7 @@ def _bounded(method: Callable[..., Any], gave_up: GaveUp) -> Callable[..., Any]:
 
 
 def _before_send(request: Any, **_: Any) -> None:
-    """Start a try.
+    """Start a try of the current call, and restart its deadline.
 
     Raises:
         TimeoutError: the call was abandoned; nobody would own a job that it starts now.
@@ -182,7 +182,7 @@ def _bound_body(http_response: Any, parsed: dict[str, Any], model: Any, **_: Any
 
 
 class _Received:
-    """A response body whose every piece has a deadline."""
+    """A response body with a deadline for each piece."""
 
     def __init__(self, body: Any, url: str, seconds: float) -> None:
         self._body, self._url, self._seconds = body, url, seconds

@@ -1,4 +1,4 @@
-"""Errors on the way to a report, and which of them are transient.
+"""The errors that may come up on the way to a report, and the test for transient ones.
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
@@ -18,7 +18,7 @@ NodesweepError
     ├── SweepNotFound     no sweep with that ID
     └── RecordDamaged     the record of a sweep is unreadable
 
-BotoCoreError             boto3's base class, since every call of a client may raise these (1)
+BotoCoreError             boto3's base class, since every client call may raise these (exit code 1)
 ├── ForeignResponse       something other than the platform has responded
 ├── CallTimedOut          a call got no complete response by its deadline
 └── PlatformUnresponsive  no call has been answered for 15 minutes
@@ -82,7 +82,7 @@ class _EndpointError(BotoCoreError):
 class ForeignResponse(_EndpointError):
     """The response is not from AWS: a proxy's page, a login page, a truncated response.
 
-    Transient, like a lost connection.
+    The error is transient, like a lost connection.
     """
 
     fmt = (
@@ -95,7 +95,7 @@ class ForeignResponse(_EndpointError):
 class CallTimedOut(_EndpointError):
     """A call got no complete response by its deadline: silence, or a response that trickles in.
 
-    Transient, like a lost connection.
+    The error is transient, like a lost connection.
     """
 
     fmt = (
@@ -105,7 +105,7 @@ class CallTimedOut(_EndpointError):
 
 
 class PlatformUnresponsive(_EndpointError):
-    """No call has been answered for so long that waiting on is pointless; not transient."""
+    """No call has been answered for so long that further waiting is pointless; not transient."""
 
     fmt = (
         "{endpoint_url} has not responded for {seconds:.0f} s; gave up at {operation}."
@@ -214,7 +214,7 @@ def is_bucket_gone(error: BaseException) -> bool:
 def best_effort(what: str) -> Iterator[None]:
     """Log a failing AWS call inside the block as a warning that starts with `what`.
 
-    For calls whose failure must not cost the result.
+    Use it for calls whose failure must not cost the result.
     """
     try:
         yield
@@ -243,7 +243,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
-    """Return True if Prefect should retry: its retry_condition_fn for transient errors.
+    """Return True if Prefect should retry the task; the retry_condition_fn for transient errors.
 
     Prefect 3.8 ignores anything but a plain function here.
     """

@@ -22,7 +22,7 @@ count that was decided |
 | count-answered | of a sequential sweep that is done with a count: `count`, `answer` |
 | job-submitted | |
 | job-state | `state`; `wait_until`: Unix seconds at which a job that has not begun to train is \
-given up; `why`: the platform's reason for its waiting, "" for none |
+stopped; `why`: the platform's reason for the wait, "" for none |
 | node-line | `host`, `kind` (nodesweep/scaling/outcome/line_kinds.py), `step` if the line has one |
 | point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
 `submit_to_end_seconds`, `steps`, `reason`, `lines`: the last relevant ones; of a probe that ended \
@@ -75,7 +75,7 @@ _progress = logging.getLogger(PROGRESS)
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened; `job`, `nodes` and `stage` are None if it concerns none."""
+    """One event of a run; `job`, `nodes` and `stage` are None if it does not concern any."""
 
     time: datetime
     event: str
@@ -131,7 +131,7 @@ def emit(
 
 @contextmanager
 def stage(name: Stage) -> Iterator[None]:
-    """Emit an event when a stage begins and when it ends, with its success."""
+    """Emit an event when a stage begins, and one with its success when it ends."""
     begun = time.monotonic()
     emit("stage-begun", f"{name} begins", source=name, stage=name)
     try:
@@ -182,7 +182,7 @@ class Meter:
             if now - self._told < _METER_SECONDS and self._done < self._of:
                 return
             self._told = now
-            # Inside the lock, or the last event could be an earlier one of another thread.
+            # Inside the lock; otherwise, another thread's older event could come last.
             emit(
                 "progress", self._words(now - self._begun),
                 source=self._stage, stage=self._stage,

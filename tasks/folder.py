@@ -14,7 +14,7 @@ from pathlib import Path
 
 NAMES_SHOWN = 5
 MAX_LINKED_FOLDERS = 10_000
-"""Linked folders to follow at most: links among n folders can form n! paths."""
+"""Maximum number of linked folders to follow: links among n folders can form n! paths."""
 _SECRET_NAMES = re.compile(
     r"id_(rsa|dsa|ecdsa|ed25519)|\.env|\.netrc|\.pgpass|service[-_]?account.*\.json", re.IGNORECASE
 )
@@ -44,9 +44,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class RefusedPath:
-    """A path that cannot be sent, below the root, and the reason with its remedy, both printable.
+    """A path below the root that cannot be sent, and the reason with its remedy, both printable.
 
-    `is_outside` marks a link out of the root: to a file unless `is_folder`.
+    `is_outside` marks a link out of the root: to a folder if `is_folder`, otherwise to a file.
     """
 
     name: str
@@ -74,7 +74,8 @@ def walk(
 
     Args:
         root: the folder.
-        is_left_out: True excludes the entry: a folder with its contents, a link even if broken.
+        is_left_out: returns True to exclude an entry: a folder with its contents, a link even if
+            broken.
         follow_outside: follow links that lead out of the root.
     """
     real_root = root.resolve()
@@ -137,7 +138,7 @@ def shown_names(names: Sequence[str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return a file name for a terminal: control characters and invalid UTF-8 escaped."""
+    """Return a file name for a terminal, with control characters and invalid UTF-8 escaped."""
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
@@ -146,8 +147,8 @@ def _printable(text: str) -> str:
 def holds_secret(entry: Entry) -> bool:
     """Return True if the name or location of a file marks it as a credential.
 
-    A link counts by its target's name too, if that is inside the root. A .pem or .key file that
-    holds only certificates is no credential.
+    A link is also judged by its target's name if the target is inside the root. A .pem or .key file
+    that holds only certificates is not a credential.
     """
     real = Path(entry.name) if entry.is_outside else entry.real
     names = {entry.own_name.lower(), real.name.lower()}

@@ -31,7 +31,7 @@ from nodesweep.tasks.local_status import (
 
 _ANSWER_SECONDS = 10.0
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
-"""Pauses between polls of a platform that responds without its status; each ±20%."""
+"""Pauses between polls of a platform that responds without its status, each ±20%."""
 
 
 class NoLocalKeys(NoCredentialsError):
@@ -45,7 +45,7 @@ class NoLocalKeys(NoCredentialsError):
 
 
 class ForeignPlatform(NoCredentialsError):
-    """The responder has not proven the state folder's key, so nothing is sent to it."""
+    """The responder has not proven that it has the state folder's key, so nothing is sent to it."""
 
     fmt = (
         "{endpoint_url} is not the local platform of {state_directory}: it could not prove that it"
@@ -64,7 +64,7 @@ def local_session(
         CallTimedOut: no response arrives.
         ForeignResponse: something other than a local platform responds.
         NoLocalKeys: the state folder's key cannot be read.
-        ForeignPlatform: the platform does not prove that key.
+        ForeignPlatform: the platform does not prove that it has that key.
     """
     try:
         key = read_key(state_directory)
@@ -84,12 +84,12 @@ def local_session(
 
 
 def _check_responder(endpoint_url: str, key: LocalKey | None) -> None:
-    """Return once a local platform has responded, even one that is stopping.
+    """Wait until a local platform has responded, even one that is stopping.
 
     With a key, only the platform that holds it counts. A gateway's error response is retried.
 
     Raises:
-        NotOwnPlatform: the platform has not proven the key.
+        NotOwnPlatform: the platform has not proven that it has the key.
     """
     try:
         for pause_seconds in _PAUSES_SECONDS:

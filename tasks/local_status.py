@@ -1,8 +1,9 @@
 """The local platform's status page, which identifies it among programs and among platforms.
 
-Any program can claim to be the platform, so it must prove its key: it answers a random number with
-an HMAC of that number and its own endpoint, which a relay to another platform cannot produce.
-Imports nothing heavy, because a command reads the status before it imports boto3 or Prefect.
+Any program can claim to be the platform, so it must prove that it has the key: it answers a random
+number with an HMAC of that number and its own endpoint, which a relay to another platform cannot
+produce. This module imports nothing heavy, because a command reads the status before it imports
+boto3 or Prefect.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class NotLocalPlatform(ValueError):
 
 
 class NotOwnPlatform(NotLocalPlatform):
-    """The responder may be a local platform, but has not proven the state folder's key."""
+    """The responder may be a local platform, but has not proven to have the state folder's key."""
 
 
 class KeyUnreadable(ValueError):
@@ -58,7 +59,7 @@ class LocalKey:
 
 
 def read_key(state_directory: str | Path) -> LocalKey:
-    """Return the key in one's own state folder.
+    """Return the key from the user's own state folder.
 
     Raises:
         KeyUnreadable: the file is missing, damaged or accessible to other users.
@@ -82,7 +83,7 @@ def read_key(state_directory: str | Path) -> LocalKey:
 
 
 def _why_unsafe(found: os.stat_result) -> str | None:
-    """Return why the key is not used: another user may know it, or have written it."""
+    """Return why another user may know the key or have written it; None if it is safe to use."""
     remedy = "remove it and restart the platform, which creates new keys"
     if found.st_uid not in (os.geteuid(), 0):
         return f"it belongs to user {found.st_uid}, not to this user; {remedy}"
@@ -117,16 +118,18 @@ def loopback_endpoint(endpoint_url: str) -> str:
 
 
 def proof_of(secret: str, endpoint: str, nonce: str) -> str:
-    """Return the proof that only a platform with this key gives at this endpoint."""
+    """Return the proof that only a platform with this key can give at this endpoint."""
     message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
     return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
 
 
 def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, Any]:
-    """Return the status of the platform that holds this key; raise as read_status() does.
+    """Return the status of the platform that holds this key.
+
+    Also raises the errors of read_status().
 
     Raises:
-        NotOwnPlatform: the responder does not prove the key.
+        NotOwnPlatform: the responder does not prove that it has the key.
     """
     endpoint, nonce = loopback_endpoint(endpoint_url), secrets.token_hex(32)
     status = read_status(endpoint, seconds, nonce)
@@ -143,12 +146,12 @@ class StatusUnavailable(NotLocalPlatform):
 def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> dict[str, Any]:
     """Return the status of the local platform at the endpoint, even while it is stopping (503).
 
-    Unauthenticated: own_status() also verifies the platform's key.
+    The platform is not authenticated here; own_status() also verifies its key.
 
     Args:
         endpoint_url: the platform's URL.
         seconds: deadline of the whole response.
-        nonce: random number that the platform's proof must cover, see proof_of().
+        nonce: random number that the platform's proof must cover; see proof_of().
 
     Raises:
         TimeoutError: no complete response by the deadline.

@@ -31,7 +31,7 @@ PATIENT_TASK_OPTIONS: dict[str, Any] = TASK_OPTIONS | {
     "retries": len(OUTAGE_PAUSES_SECONDS),
     "retry_delay_seconds": list(OUTAGE_PAUSES_SECONDS),
 }
-"""Options of tasks that are called while jobs run, which cost money in the meantime.
+"""Options of tasks that are called while jobs run and cost money.
 
 They survive an outage of 10 minutes, 6 to 15 with jitter (each pause x 0.63 to 1.5), on top of
 boto3's own retries.
@@ -44,8 +44,9 @@ _T = TypeVar("_T")
 def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
     """Decorate a call made for every job of a sweep, to retry as a patient task does.
 
-    Not a task: a task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one that
-    only polls shows users nothing. Raises the last try's error, and a permanent error immediately.
+    It is not a task: a task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one
+    that only polls shows users nothing. Raises the last try's error, and a permanent error
+    immediately.
     """
     return _repeated(call, lambda: OUTAGE_PAUSES_SECONDS)
 

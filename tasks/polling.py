@@ -28,7 +28,7 @@ class StopSignal:
         the main thread may hold.
         """
         self.cancelled = False
-        """True once Prefect's server has reported that a user cancels or suspends the run."""
+        """True once Prefect's server has reported that a user cancelled or suspended the run."""
         self.suspended: Any = None
         """Prefect's state of a suspended run, from which a resume continues; None if not suspended.
         """
@@ -46,7 +46,7 @@ class StopSignal:
         self.suspended = self.cause = None
 
     def wait(self, seconds: float) -> bool:
-        """Wait; return True immediately if the run is being cancelled."""
+        """Wait for `seconds`; return True as soon as the run is being cancelled."""
         return self.interrupted or self._event.wait(seconds) or self.interrupted
 
 
@@ -58,7 +58,7 @@ _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 def utc_now() -> datetime:
     """Return the date and time, counted from the start of this process.
 
-    Setting the system clock meanwhile moves no deadline.
+    A change of the system clock therefore moves no deadline.
     """
     return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 
@@ -66,7 +66,7 @@ def utc_now() -> datetime:
 class Cancelled(BaseException):
     """The run was cancelled while a worker thread waited.
 
-    Not an Exception, so that nothing retries it.
+    It is not an Exception, so that nothing retries it.
     """
 
 
@@ -79,7 +79,7 @@ class Clock:
     now: Callable[[], datetime] = utc_now
 
     def sleep(self, seconds: float) -> None:
-        """Sleep.
+        """Sleep for `seconds`.
 
         Raises:
             Cancelled: immediately, if the run is being cancelled.
@@ -89,7 +89,7 @@ class Clock:
 
 
 class Progress:
-    """Log a state when it changes, and every 15 s while it lasts.
+    """A logger of a state: when it changes, and every 15 s while it lasts.
 
     A long wait must not look like a hang.
     """

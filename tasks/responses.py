@@ -39,9 +39,9 @@ _LAST_STATUS = 599  # the highest HTTP status
 
 
 class Silence:
-    """The time an endpoint has left every call of this process unanswered.
+    """The time for which an endpoint has left every call of this process unanswered.
 
-    All clients of an endpoint share one.
+    All clients of an endpoint share one instance.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 else:
 
     def task(**options: Any) -> Callable[[Callable[..., Any]], LazyTask]:
-        """Decorate a task, with the options of Prefect's decorator.
+        """Return a decorator for a task; `options` are those of Prefect's decorator.
 
         Prefect's result cache is off: names derive from content, so a repeated task finds existing
         objects itself, and the cache would only hide that they are gone.

@@ -16,7 +16,7 @@ from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
-"""Rows in the table of files, failing ones first; keeps the page of a large dataset small."""
+"""Maximum rows in the table of files, failing files first; keeps a large dataset's page small."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -82,7 +82,7 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 
 
 def render_data_docs(report: ValidationReport) -> str:
-    """Return the page as text; every value from the data is escaped."""
+    """Return the page as a string; every value from the data is escaped."""
     files = sorted(report.files, key=lambda file: file.success)
     shown = max(FILES_SHOWN, sum(not file.success for file in files))
     return _page().render(
@@ -106,7 +106,7 @@ def _page() -> Template:
 
 
 def _suite_results(report: ValidationReport) -> list[tuple[ExpectationConfig, list[str]]]:
-    """Return each expectation with the files that broke it."""
+    """Return each expectation with the names of the files that broke it."""
     broken: dict[int | None, list[str]] = defaultdict(list)
     for failure in report.failures:
         broken[failure.index].append(failure.file or "")

@@ -37,26 +37,29 @@ from nodesweep.tasks.storage import get_bytes, list_objects
 from nodesweep.tasks.task import task
 
 MAX_KEY_BYTES = 1024
-"""In UTF-8 (https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html)."""
+"""Maximum length of a key in UTF-8.
+
+Source: https://docs.aws.amazon.com/AmazonS3/latest/userguide/object-keys.html
+"""
 MAX_CHANNELS = MAX_EXTRA_CHANNELS + 1
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The files, and the digest over all of them."""
+    """A local dataset's files, and the digest over all of them."""
 
     files: tuple[DataFile, ...]
     digest: str
 
     @property
     def size_bytes(self) -> int:
-        """The total size of the files."""
+        """The total size of the files in bytes."""
         return sum(file.size_bytes for file in self.files)
 
 
 @dataclass(frozen=True)
 class UploadResult:
-    """The location of the data for a channel, and what was sent."""
+    """An uploaded dataset's s3:// URI and digest, and the number of files and bytes sent."""
 
     uri: str
     digest: str
@@ -124,8 +127,8 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
 def scan_directory(config: DatasetConfig) -> Dataset:
     """Return every file of the format below a local source, hashed and sorted by name.
 
-    A file unchanged since it was last hashed is not read (tasks/dataset/hashing.py). Raises as
-    list_directory() does.
+    A file unchanged since it was last hashed is not read (tasks/dataset/hashing.py). Raises the
+    errors of list_directory().
     """
     source, paths = Path(config.source), list_directory(config).paths
     files = tuple(
@@ -188,7 +191,7 @@ def upload(
         may_be_there = present.get(key) == file.size_bytes
         return send_file(s3, platform.bucket, key, file, may_be_there, meter.add)
 
-    # One large file at a time, its parts side by side: never more calls than connections.
+    # Large files go one at a time, with their parts in parallel: never more calls than connections.
     sent = [send(file) for file in dataset.files if file.is_large]
     small = [file for file in dataset.files if file.is_small]
     others = [file for file in dataset.files if not file.is_large and not file.is_small]
@@ -212,13 +215,13 @@ def upload(
 
 
 def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[str, ...]:
-    """Return the folders directly under the source as channels if dataset.channel is null.
+    """Return the folders directly under the source, each a channel, if dataset.channel is null.
 
-    Else none.
+    Return an empty tuple otherwise.
 
     Raises:
-        DatasetRefused: a file is next to them, a folder's name cannot be a channel's, or there are
-            too many.
+        DatasetRefused: a file is next to the folders, a folder's name cannot be a channel's, or
+            there are too many folders.
     """
     if config.channel is not None:
         return ()

@@ -1,4 +1,4 @@
-"""Build a validation's report from findings, of this machine or of a Spark job.
+"""Build a validation's report from the findings of this machine or of a Spark job.
 
 See tasks/dataset/validation.py and tasks/dataset/spark/contract.py.
 """
@@ -20,7 +20,7 @@ SECONDS_PER_DAY = 86_400.0
 
 @dataclass(frozen=True)
 class Repeats:
-    """Rows whose key repeats over all files: `surplus` of `rows`, with sample keys and files."""
+    """Rows with a repeated key in all files: `surplus` of `rows`, with sample keys and files."""
 
     surplus: int
     rows: int
@@ -36,13 +36,13 @@ def dataset_report(
     modified: Mapping[str, float],
     now: datetime,
 ) -> ValidationReport:
-    """Return the report of every file and the whole dataset.
+    """Return the report on every file and on the whole dataset.
 
     Args:
-        dataset: the config's section.
+        dataset: the config's dataset section.
         reports: each file's report.
         types: the types of each column.
-        repeats: repeated keys; a text says why they are unknown.
+        repeats: repeated keys; None if there are none, a string that says why they are unknown.
         modified: modification time by file name, in Unix seconds.
         now: the time of the check.
     """
@@ -71,7 +71,7 @@ def dataset_report(
 
 
 def unreadable_report(dataset: DatasetConfig, name: str, reason: str) -> FileReport:
-    """Return the report of an unreadable file."""
+    """Return the report on an unreadable file."""
     failure = _failure("readable", name, f"{name} can't be read as {dataset.format}: {reason}")
     return FileReport(file=name, rows=None, success=False, expectations=0, failures=(failure,))
 
@@ -84,15 +84,15 @@ def file_report(
     judged: Collection[int],
     failed: Mapping[int, tuple[object, Mapping[str, Any] | None]],
 ) -> FileReport:
-    """Return the report of a file.
+    """Return the report on a file.
 
     Args:
-        dataset: the config's section.
+        dataset: the config's dataset section.
         name: the file's name.
         rows: its number of rows.
         columns: its columns.
         judged: suite positions that were evaluated.
-        failed: Great Expectations' details and exception info of each failure.
+        failed: Great Expectations' details and exception info of each failure, by position.
     """
     failures = [
         _from_details(details, raised, dataset, index, name, rows, columns)
@@ -128,7 +128,7 @@ def _from_details(
     rows: int,
     columns: Sequence[str],
 ) -> Failure:
-    """Return a failure of one of nodesweep's checks.
+    """Return the failure of one expectation, as described by Great Expectations.
 
     An expectation that could not be evaluated is critical whatever its severity: nothing was
     checked.
@@ -159,9 +159,9 @@ def _json_mapping(value: object) -> dict[str, Any]:
 
 
 def _raised_message(exception_info: Mapping[str, Any] | None) -> str | None:
-    """Return the text of a result's exception.
+    """Return the message of a result's exception; None if there was none.
 
-    It is flat in some versions, one entry per metric in others.
+    The info is flat in some versions of Great Expectations, and has an entry per metric in others.
     """
     info = exception_info or {}
     for entry in [info, *(value for value in info.values() if isinstance(value, Mapping))]:

@@ -1,9 +1,9 @@
 """SHA-256 of a local dataset's files, cached between runs in $XDG_CACHE_HOME.
 
-A file is not read again while its size, times, inode and device are unchanged. The inode's change
-time counts too, which no program can set back, and a file that changed less than SETTLED_SECONDS
-before it was hashed is not cached, since a further change could get the same time (git's rule for
-its index: Documentation/technical/racy-git.txt).
+A file is not read again while its size, times, inode and device are unchanged. The times include
+the inode's change time, which no program can set back. A file that changed less than
+SETTLED_SECONDS before it was hashed is not cached, since a further change could get the same time
+(git's rule for its index: Documentation/technical/racy-git.txt).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nodesweep.tasks.sweeps.folder import write_atomic
 
 logger = logging.getLogger("nodesweep.dataset")
 SETTLED_SECONDS = 2.0
-"""More than the timestamp granularity of any common file system (FAT has 2 s)."""
+"""At least the timestamp granularity of any common file system (FAT has 2 s)."""
 _SCHEMA_VERSION = 1
 _BLOCK_BYTES = 1024 * 1024
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -34,9 +34,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Mark:
-    """A file's status, which shows without reading it that its bytes are the same.
+    """A file's status, which shows without a read whether its bytes may have changed.
 
-    Times are in ns.
+    Times are in nanoseconds.
     """
 
     size_bytes: int
@@ -61,7 +61,7 @@ class Mark:
 class Hashed:
     """A file's size and SHA-256 (hex).
 
-    `mark` belongs to the file with these bytes; None if a change could leave it the same.
+    `mark` is the file's status with these bytes; None if a later change could leave it the same.
     """
 
     size_bytes: int
@@ -70,7 +70,7 @@ class Hashed:
 
 
 def cache_file(config: DatasetConfig) -> Path:
-    """Return the cache for this source and pattern, below $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the path of this source and pattern's cache, below $XDG_CACHE_HOME or ~/.cache."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     source_digest = canonical_digest([str(Path(config.source).resolve()), config.pattern])
     return cache / "nodesweep" / "hashes" / f"{source_digest[:32]}.json"
@@ -93,7 +93,7 @@ def hash_files(
     """Return size and SHA-256 of each file, in the order of `paths`.
 
     Files that differ from the cache are read, in parallel; the cache then holds exactly these
-    files. If it cannot be read or written, that is a warning, and all files are hashed.
+    files. If it cannot be read or written, a warning is logged and all files are hashed.
 
     Raises:
         OSError: a file cannot be read.
@@ -132,7 +132,7 @@ def hash_files(
 
 
 def _hash(path: Path, passed: Callable[[int], None]) -> tuple[Mark, str, bool]:
-    """Return (mark before, SHA-256, True if the mark was the same after)."""
+    """Return (mark before the read, SHA-256, True if the mark was the same afterwards)."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as stream:
         before = Mark.of(os.fstat(stream.fileno()))

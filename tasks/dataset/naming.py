@@ -1,4 +1,4 @@
-"""Rules for which files below a dataset's source are its data, the same for a folder and a prefix.
+"""Rules that tell a dataset's data from other files below its source, be it a folder or a prefix.
 
 The shipped program has the same rule (infra/image/training/data/tables.py; a test compares both).
 """
@@ -23,7 +23,7 @@ _LIKE = {
 _NO_NEWS = re.compile(r"(.*/)?(README|LICEN[CS]E|NOTICE)[^/]*|.*\.md|.*/|.*_\$folder\$", re.DOTALL)
 """Names that nobody would mistake for data.
 
-Documentation, and the empty objects that the console and Hadoop write for a folder.
+They are documentation, and the empty objects that the console and Hadoop write for a folder.
 """
 
 
@@ -51,7 +51,7 @@ def is_data(config: DatasetConfig, name: str) -> bool:
 
 
 def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
-    """Classify the names below a source; with the format files, all are data.
+    """Classify the names below a source; if the format is `files`, all of them are data.
 
     Raises:
         DatasetRefused: a name looks like a table of the format, but would be neither validated nor
@@ -77,7 +77,7 @@ def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
 
 
 def notices_of(config: DatasetConfig, found: Names) -> list[str]:
-    """Return notices about files below the source that are not trained on."""
+    """Return notices about the files below the source that are not used for training."""
     said = []
     where = f"under {config.source}"
     if found.hidden:

@@ -1,4 +1,4 @@
-"""Upload one file to its object, and never bytes other than those that were hashed.
+"""Upload one file to its object, and only the bytes that were hashed.
 
 A file up to SINGLE_PUT_BYTES is one PutObject with its SHA-256, which S3 verifies; it is hashed
 again first only if its size, times or inode have changed. A larger one goes in parts, and its
@@ -29,11 +29,11 @@ PART_BYTES = 16 * 1024 * 1024
 MAX_PARTS = 10_000
 MAX_PART_BYTES = 5 * 1024**3
 MAX_OBJECT_BYTES = MAX_PARTS * MAX_PART_BYTES
-"""48.8 TiB ("Amazon S3 multipart upload limits", Amazon S3 User Guide)."""
+"""Maximum object size: 48.8 TiB ("Amazon S3 multipart upload limits", Amazon S3 User Guide)."""
 SINGLE_PUT_BYTES = 64 * 1024 * 1024
-"""Largest file sent in one call."""
+"""Size of the largest file that is sent in one call."""
 IN_MEMORY_BYTES = 1024 * 1024
-"""Largest file held in memory while it is sent.
+"""Size of the largest file that is held in memory while it is sent.
 
 For a stream boto3 sends Expect: 100-continue first, which takes as long as sending a small file
 (tasks/clients.py).
@@ -43,8 +43,9 @@ CONNECTIONS = 8
 SMALL_CONNECTIONS = 24
 """Parallel calls for files of at most IN_MEMORY_BYTES, which are dominated by S3's latency.
 
-It is roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3 performance",
-Amazon S3 User Guide). Measured by benchmarks/s3/upload.py; the client keeps 32 connections.
+That latency is roughly 100 to 200 ms ("Best practices design patterns: optimizing Amazon S3
+performance", Amazon S3 User Guide). The number was measured by benchmarks/s3/upload.py; the client
+keeps 32 connections.
 """
 _BLOCK_BYTES = 1024 * 1024
 _OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
@@ -77,8 +78,8 @@ class DataFile:
 def part_bytes(size_bytes: int) -> int:
     """Return the part size of a large file, for the upload and for S3's checksum over the parts.
 
-    Doubled while there would be too many parts, as s3transfer would do: a size that it
-    adjusts (ChunksizeAdjuster, s3transfer/utils.py) gives another checksum.
+    It doubles while there would be too many parts, as s3transfer would do: a size that s3transfer
+    adjusts (ChunksizeAdjuster, s3transfer/utils.py) gives a different checksum.
     """
     size = PART_BYTES
     while size < MAX_PART_BYTES and size * MAX_PARTS < size_bytes:
@@ -94,7 +95,7 @@ def send_file(
     may_be_there: bool,
     passed: Callable[[int], None],
 ) -> int:
-    """Send the file unless its object is already intact; return the bytes sent.
+    """Send the file unless its object is already intact; return the number of bytes sent.
 
     Args:
         s3: the S3 client.
@@ -103,10 +104,10 @@ def send_file(
         file: the local file.
         may_be_there: True if the prefix's listing has the key with this size; otherwise it is sent
             without a check.
-        passed: called with the number of bytes that are done.
+        passed: called with the number of bytes done since the last call.
 
     Raises:
-        UploadFailed: the file has changed since it was hashed, or S3 got other bytes.
+        UploadFailed: the file has changed since it was hashed, or S3 received different bytes.
     """
     if may_be_there and is_intact(s3, bucket, key, file):
         passed(file.size_bytes)
@@ -173,9 +174,9 @@ def _mismatch_error(bucket: str, key: str, file: DataFile) -> UploadFailed:
 
 
 def is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
-    """Return True if size, nodesweep's SHA-256 and S3's checksum agree.
+    """Return True if the object's size, nodesweep's SHA-256 and S3's checksum match the file.
 
-    Without a checksum of S3 the object is read back.
+    If S3 has no checksum, the object is read back.
     """
     try:
         head = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
@@ -191,7 +192,7 @@ def is_intact(s3: Any, bucket: str, key: str, file: DataFile) -> bool:
     service_checksum = head.get("ChecksumSHA256")
     if service_checksum is None:
         return _object_sha256(s3, bucket, key) == file.sha256
-    # AWS appends -<parts> to a multipart object's checksum, moto does not.
+    # AWS appends -<parts> to a multipart object's checksum; moto does not.
     digest = service_checksum.split("-")[0]
     is_whole = digest == _base64(bytes.fromhex(file.sha256))
     return is_whole or digest == _composite_checksum(file.path, part_bytes(file.size_bytes))

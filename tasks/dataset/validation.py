@@ -1,4 +1,4 @@
-"""Check a dataset's files against the config's expectations, before anything is spent.
+"""Check a dataset's files against the config's expectations, before any money is spent.
 
     files = sorted(directory.glob("*.parquet"))
     report = validate_dataset(files, config.dataset, now=datetime.now(UTC))
@@ -6,7 +6,7 @@
 
 One parallel pass over Parquet files proves what certainly holds (judging/proof.py); Great
 Expectations judges the rest, each file in an ephemeral context, since a checkpoint over several
-mixes their results. Checks across files (total rows, uniqueness, age) are done here, and whatever
+files mixes their results. Checks across files (total rows, uniqueness, age) are done here. Whatever
 cannot be judged counts as failed.
 """
 
@@ -63,9 +63,10 @@ if TYPE_CHECKING:
     from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
 
 MAX_FRAME_BYTES = 1 << 30
-"""Bytes of a file's columns in memory for Great Expectations, or one expectation's columns.
+"""Maximum bytes of a file's columns in memory for Great Expectations.
 
-A quarter of it for the unique columns of all files.
+The columns of a single expectation may take more. A quarter of it is the maximum for the unique
+columns of all files.
 """
 
 
@@ -91,7 +92,7 @@ def validate_dataset(
 def validate_tables(
     tables_at: Iterable[TableFile], dataset: DatasetConfig, *, now: datetime
 ) -> ValidationReport:
-    """Check at least one file, local or in S3.
+    """Check one or more files, local or in S3.
 
     Raises:
         InvalidExpectations: the suite is unusable.
@@ -120,7 +121,7 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
     Each is built by its own class: an ExpectationSuite silently drops unknown ones from a list.
 
     Raises:
-        InvalidExpectations: lists every unusable one.
+        InvalidExpectations: an expectation is unusable; the message lists every such one.
     """
     import great_expectations as gx  # noqa: F401  (registers the built-in expectations)
     from great_expectations.exceptions import ExpectationNotFoundError
@@ -203,7 +204,7 @@ def _check_file(
 
 
 def _certain(table: Table, dataset: DatasetConfig) -> set[int]:
-    """Return suite positions that hold by the columns' names and the number of rows alone."""
+    """Return the suite positions that the columns' names and the number of rows alone prove."""
     columns, has_types = [*table.columns, *table.hidden], dataset.format == "parquet"
     return {
         index
@@ -215,7 +216,7 @@ def _certain(table: Table, dataset: DatasetConfig) -> set[int]:
 
 
 def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidationResult]:
-    """Return Great Expectations' results of what is not proven, by position in the suite."""
+    """Return Great Expectations' results for unproven expectations, by position in the suite."""
     specs = dataset.expectations
     certain = table.proven | _certain(table, dataset)
     left = [index for index in range(len(specs)) if index not in certain]
@@ -228,7 +229,7 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Return groups of positions to judge on one frame, each within MAX_FRAME_BYTES or of one."""
+    """Return groups of positions to judge on one frame: within MAX_FRAME_BYTES, or a single one."""
     groups: list[list[int]] = []
     for index in chosen:
         if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:
@@ -262,7 +263,7 @@ def _run_some(
 def _run_expectations(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig]
 ) -> dict[int, ExpectationValidationResult]:
-    """Return results by index of their spec; Great Expectations returns them in another order."""
+    """Return results by index of their spec; Great Expectations changes the order."""
     import great_expectations as gx
     from great_expectations.data_context.types.base import (
         DataContextConfig,
@@ -300,7 +301,7 @@ def _run_expectations(
 
 
 def _repeats(key: RepeatedRows | None) -> Repeats | str | None:
-    """Return rows whose key repeats over all files, or why that is unknown."""
+    """Return the rows with a repeated key across all files, or the reason why they are unknown."""
     try:
         found = key.find() if key is not None else None
     except Unreadable as error:
@@ -314,7 +315,9 @@ def _repeats(key: RepeatedRows | None) -> Repeats | str | None:
 
 
 def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
-    """Check the age of files that are not tables, {name: modification in Unix seconds}.
+    """Check the age of files that are not tables.
+
+    `modified` maps file names to modification times in Unix seconds.
 
     Raises:
         DatasetRefused: even the newest file is too old.
@@ -342,7 +345,7 @@ def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationR
 def keep_data_docs(
     platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path
 ) -> None:
-    """Save the Data Docs page to S3 and this machine, linked from the run."""
+    """Save the Data Docs page to S3 and this machine, and link to it from the run."""
     from prefect.artifacts import create_link_artifact
 
     store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)

@@ -18,7 +18,7 @@ Example = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken expectation's column, examples and sentence."""
+    """A broken expectation's column, examples and message."""
 
     column: str | None
     examples: tuple[Example, ...]
@@ -40,9 +40,9 @@ def describe(
     Args:
         spec: the expectation.
         details: the `result` part of an ExpectationValidationResult.
-        rows: rows of the file.
+        rows: the file's number of rows.
         file: the file's name.
-        raised: the text of the result's exception, if any.
+        raised: the message of the result's exception, if any.
         columns: the file's columns.
         is_csv: True for a CSV file.
     """
@@ -79,7 +79,7 @@ def describe(
 
 
 def columns_of(columns: Sequence[object], is_csv: bool) -> str:
-    """Return a file's columns in words; for a CSV file with one, also its apparent separator."""
+    """Return a file's columns in words; for a one-column CSV file, also its apparent separator."""
     names = [_show(str(column)) for column in columns]
     text = ", ".join(names[:10])
     text += f" and {len(names) - 10} more" if len(names) > 10 else ""
@@ -98,7 +98,7 @@ def columns_of(columns: Sequence[object], is_csv: bool) -> str:
 def _rule(spec: ExpectationConfig, verdict: str) -> str:
     """Return the broken rule, such as `not between 0 and 9`.
 
-    An expectation without words here gets `verdict` and its own name.
+    For an expectation without a phrase here, return `verdict` and the expectation's name.
     """
     words = _RULES.get(spec.type)
     if words is not None:
@@ -179,7 +179,7 @@ def _column(kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _examples(values: Any) -> tuple[Example, ...]:
-    """Return distinct values in order of appearance, at most five, with long text cut."""
+    """Return up to five distinct values in order of appearance, with long strings cut."""
     distinct: dict[str, Example] = {}
     for value in values:
         plain = value if value is None or isinstance(value, bool | int | float) else str(value)

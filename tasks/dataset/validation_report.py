@@ -19,7 +19,7 @@ from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
 from nodesweep.tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
-"""Lines in ValidationFailed's message, as one wrong column may break a thousand files."""
+"""Maximum lines in ValidationFailed's message, as one wrong column may break a thousand files."""
 
 
 class InvalidExpectations(DatasetRefused):
@@ -120,10 +120,11 @@ class ValidationReport(_Result):
         return tuple(failure for failure in self.failures if failure.severity != "critical")
 
     def raise_if_failed(self) -> None:
-        """Do nothing if the data is valid.
+        """Raise ValidationFailed unless the data is valid.
 
         Raises:
-            ValidationFailed: the data broke a critical expectation; lists every problem.
+            ValidationFailed: the data broke a critical expectation; the message lists every
+                problem.
         """
         if not self.success:
             raise ValidationFailed(self)

@@ -1,4 +1,4 @@
-"""Base images: those of a Dockerfile, that of a framework version, and their digests in ECR."""
+"""The base images of a Dockerfile and of a framework version, and their digests in ECR."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
-# One type per device that sagemaker.core knows: it lacks some of the catalogue's types, and all
-# emulated ones.
+# One instance type per device that sagemaker.core knows, as it lacks some of the catalogue's types
+# and all emulated ones.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
 _NO_REPOSITORY = "RepositoryNotFoundException"
 _SMP_VERSIONS = ("2.0.1", "2.1.2", "2.2.0", "2.3.1", "2.4.1", "2.5.1")
@@ -149,7 +149,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             )
         )
         if not uri.rpartition(":")[2].startswith(f"{framework.version}-"):
-            # Some families have one version, returned whatever version is requested.
+            # Some families have a single version, which is returned whatever is requested.
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
@@ -184,7 +184,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
                 framework_version=framework.version,
                 py_version=framework.python,
                 distribution=_SMP_ARGUMENT,
-                # For PyTorch 2.0.1 the two have different CUDA versions.
+                # For PyTorch 2.0.1 the two types' containers have different CUDA versions.
                 instance_type=(
                     "ml.p5.48xlarge" if instance.family.startswith("p5") else "ml.p4d.24xlarge"
                 ),
@@ -216,7 +216,7 @@ def with_container(config: BenchmarkConfig, instance: InstanceType) -> ImageConf
 
 
 def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
-    """Return <repository>@<digest> of a base in ECR, with pull permission only.
+    """Return <repository>@<digest> of a base image in ECR; pull permission is enough.
 
     Raises:
         ClientError: the call fails.
@@ -236,7 +236,7 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
 def by_digest(platform: PlatformConfig, reference: str) -> str | None:
     """Return the same image by its digest; None, with a warning, if the digest is unavailable.
 
-    That is the case outside ECR, or without permission.
+    It is unavailable outside ECR, and without permission.
 
     Raises:
         ClientError: the error is transient; an image's name must not depend on a throttled call.
@@ -271,9 +271,9 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
 def pin_bases(
     platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the build context's base images, as written, with their digests.
+    """Return {base image as written: the same by digest} for the build context.
 
-    One without a digest is left out, with a warning.
+    An image whose digest is unavailable is left out, with a warning.
     """
     dockerfile = config.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""
@@ -289,14 +289,14 @@ def pin_bases(
 def pin_base_images(
     platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]
 ) -> dict[str, str]:
-    """Resolve the digests in ECR of the training image's base images."""
+    """Resolve the ECR digests of the training image's base images."""
     return pin_bases(platform, config, build_args)
 
 
 @task(name="pin-container", **TASK_OPTIONS)
 def pin_container(platform: PlatformConfig, uri: str) -> str:
-    """Resolve the digest in ECR of a container that jobs run unchanged.
+    """Resolve the ECR digest of a container that jobs run unchanged.
 
-    Its tags may move. Returns the URI itself if the digest is unavailable.
+    Its tags may be moved to other images. Returns the URI itself if the digest is unavailable.
     """
     return by_digest(platform, uri) or uri

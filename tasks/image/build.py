@@ -16,10 +16,10 @@ from nodesweep.tasks.task import task
 
 
 class Builder(Protocol):
-    """Builds a context and pushes the result as <repository>:<the context's tag>."""
+    """A builder that builds a context and pushes the image as <repository>:<context's tag>."""
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Start the build, or find it running, and return its ID: always the same for a token."""
+        """Start or find the build, and return its ID, which is always the same for a token."""
 
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
@@ -27,7 +27,7 @@ class Builder(Protocol):
         """Return the image once it is in ECR; stop only a build that was started with this token.
 
         Raises:
-            ImageBuildFailed: with the failing step and its last lines.
+            ImageBuildFailed: the build failed; the message has the step and its last lines.
         """
 
 
@@ -55,7 +55,7 @@ def start_image_build(
 ) -> StartedBuild:
     """Start the image's build, and find or create its ECR repository.
 
-    Repeated with the same token, it returns the same build.
+    A call repeated with the same token returns the same build.
     """
     repository = find_repository(
         aws_client("ecr", platform), config, platform.create_missing, context.tag

@@ -1,6 +1,6 @@
 """Build the image in CodeBuild, from a context in S3, and follow its log.
 
-A running build of the same image, such as a killed run's, is adopted instead of started again.
+A running build of the same image, such as a killed run's, is adopted instead of starting one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from nodesweep.tasks.storage import put_once
 logger = logging.getLogger("nodesweep.image")
 _MAX_PAGES = 20  # log pages per poll, each up to 10,000 lines
 _STARTER = "NODESWEEP_STARTER"
-"""Build variable with the token of the run that started it; only that run stops it."""
+"""Build variable with the token of the run that started the build; only that run stops it."""
 _QUEUEING_SECONDS = 300  # on top of the build's own limit, which CodeBuild enforces
 
 
@@ -48,9 +48,9 @@ class CodeBuildBuilder:
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str
     ) -> Image:
-        """Wait for the build, and return the image that ECR has then.
+        """Wait for the build, and return the image that ECR then has.
 
-        Only the run that started the build, by its token, stops it.
+        Only the run that started the build, known by its token, stops it.
 
         Raises:
             ImageBuildFailed: the build failed or exceeded its limit, and ECR has no image.
@@ -77,9 +77,9 @@ def start(
     repository: str,
     token: str,
 ) -> str:
-    """Find a running build of the image, or upload the context and call StartBuild.
+    """Return the ID of a running build of the image, or of a new one.
 
-    Return its ID.
+    For a new build, the context is uploaded first.
     """
     image = {"IMAGE_REPO_URI": repository, "IMAGE_TAG": context.tag}
     if running := running_build(codebuild, config.codebuild_project, image):
@@ -125,8 +125,8 @@ def start(
 def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[str, str]:
     """Return StartBuild's argument if the context's buildspec.yml differs from the project's.
 
-    The stack's pipeline role may not send one. Best effort: it is sent if the project is
-    unreadable.
+    The stack's pipeline role is not allowed to send one. Best effort: the context's file is sent if
+    the project is unreadable.
     """
     file = context.root / "buildspec.yml"
     if not file.is_file():
@@ -139,9 +139,9 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 
 
 def _parsed(buildspec: str) -> Any:
-    """Return a buildspec's content without comments and line breaks.
+    """Return a buildspec parsed as YAML, so that comments and line breaks do not count.
 
-    The text itself if not YAML.
+    Return the text itself if it is not YAML.
     """
     try:
         return yaml.safe_load(buildspec)
@@ -183,7 +183,8 @@ def wait(
     adopted one is left to its owner.
 
     Raises:
-        ImageBuildFailed: with the phase and the log's last lines.
+        ImageBuildFailed: the build failed or exceeded the deadline; the message has the phase and
+            the log's last lines.
     """
     is_ours = False
     started = clock.monotonic()
@@ -219,7 +220,7 @@ def wait(
 
 
 class _BuildLog:
-    """Follows a build's log stream until it is unreadable."""
+    """A follower of a build's log stream, until the stream is unreadable."""
 
     def __init__(self, logs: Any) -> None:
         self._logs = logs

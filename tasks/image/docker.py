@@ -48,7 +48,7 @@ _READ_BY_ENGINES = re.compile(
 )
 """Variables that Docker, podman, their helpers, Go's runtime and the linker read.
 
-No AWS variables: credential helpers are off.
+AWS variables are not among them, since credential helpers are off.
 """
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
@@ -63,7 +63,7 @@ class DockerBuilder:
         """Return the path of an engine that responds, as the build's ID.
 
         Raises:
-            PreflightRefused: No engine responds, or a secret build argument would be on its command
+            PreflightRefused: no engine responds, or a secret build argument would be on its command
                 line.
         """
         _, shown = split_arguments(arguments_to_send(context), os.environ)
@@ -81,7 +81,7 @@ class DockerBuilder:
     def finish(
         self, context: BuildContext, repository: str, build_id: str, clock: Clock, token: str = ""
     ) -> Image:
-        """Build and push, and return the image that ECR has then.
+        """Build and push the image, and return the one that ECR then has.
 
         Raises:
             ImageBuildFailed: a step failed or exceeded the deadline, and ECR has no image.
@@ -103,9 +103,9 @@ class DockerBuilder:
     def _build(
         self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path
     ) -> str | None:
-        """Build, log in and push.
+        """Log in, build and push; return the pushed digest.
 
-        Return the pushed digest, None if the engine does not report it.
+        Return None if the engine does not report it.
         """
         folder = scratch / "context"
         _stage(context, folder)
@@ -152,7 +152,7 @@ class DockerBuilder:
 def split_arguments(
     arguments: Mapping[str, str], environment: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Split build arguments into (from the environment, on the command line).
+    """Split build arguments into (those in the environment, those on the command line).
 
     Other users cannot see the engine's environment, but some variables there would change the
     engine itself.
@@ -169,7 +169,7 @@ def find_engine() -> str:
     """Return the path of the first engine on PATH that responds.
 
     Raises:
-        PreflightRefused: No engine responds; the message has the reason for each.
+        PreflightRefused: no engine responds; the message has the reason for each.
     """
     problems = []
     for name in _ENGINES:
@@ -207,7 +207,7 @@ def _is_podman(engine: str) -> bool:
 def _command(engine: str, action: str, name: str) -> list[str]:
     """Return the start of the command line.
 
-    Docker uses plain HTTP for a registry on loopback by default, podman needs an option.
+    Docker uses plain HTTP for a registry on loopback by default; podman needs an option.
     """
     plain = _is_podman(engine) and name.startswith(_LOOPBACK)
     return [engine, action, *(["--tls-verify=false"] if plain else [])]

@@ -1,4 +1,4 @@
-"""The training image: tagged by what it is built from, looked up in ECR and used by digest."""
+"""The training image: tagged by its build inputs, looked up in ECR and used by digest."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | r
 
 @dataclass(frozen=True)
 class BuildContext:
-    """The files of a build context without ignored ones, and a tag computed from all build inputs.
+    """A build context's files, except ignored ones, and a tag computed from all build inputs.
 
     `files` maps paths to SHA-256 digests. `bases` are the base images, by digest if known; if the
     Dockerfile takes a base from an argument, `build_args` passes that digest.
@@ -59,7 +59,7 @@ class Image:
 
 
 def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
-    """List and digest the build inputs: paths and contents of files, build arguments, base images.
+    """Return the hashed build inputs: paths and contents of files, build arguments, base images.
 
     File modes, times and the folder's location do not count.
 
@@ -100,7 +100,7 @@ def build_arguments(config: ImageConfig) -> dict[str, str]:
 def arguments_to_send(context: BuildContext) -> dict[str, str]:
     """Return the build arguments, with SOURCE_REVISION if the Dockerfile declares it.
 
-    It is only a label, and not part of the image's identity.
+    The revision is only a label, not part of the image's identity.
     """
     if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
         (context.root / "Dockerfile").read_text(errors="replace")
@@ -144,7 +144,7 @@ class ContextFiles:
 
 
 def list_context(root: Path) -> ContextFiles:
-    """Return the context's files without ignored ones.
+    """Return the context's files, except ignored ones.
 
     The Dockerfile and its ignore file always stay.
 
@@ -201,7 +201,7 @@ def _digest(content: bytes) -> str:
 def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
     """Return (content, mode) of a file for the build.
 
-    Programs are executable, whatever their mode here.
+    Scripts and binaries are executable in the build, whatever their mode on this machine.
 
     Raises:
         ImageBuildFailed: the file has changed since the tag was computed.
@@ -248,7 +248,7 @@ def find_repository(ecr: Any, config: ImageConfig, create_missing: bool, tag: st
     """Return the URI of the ECR repository to push to; create it if allowed.
 
     Raises:
-        PreflightRefused: there is none, or `tag` could be moved to another image.
+        PreflightRefused: there is none, or `tag` could be moved to a different image.
     """
     try:
         found = ecr.describe_repositories(repositoryNames=[config.repository])["repositories"][0]
@@ -294,7 +294,7 @@ def pushed_image(
 ) -> Image:
     """Return the image that ECR has once `build` has ended.
 
-    A failed build is only a warning if the tag exists by then.
+    A failed build only logs a warning if the tag exists by then.
 
     Args:
         ecr: the ECR client.
@@ -305,7 +305,7 @@ def pushed_image(
         build: builds and pushes; returns the pushed digest, None if unknown.
 
     Raises:
-        ImageBuildFailed: ECR has no such tag, or another digest.
+        ImageBuildFailed: ECR has no such tag, or has a different digest for it.
     """
     pushed: str | None = None
     failure: ImageBuildFailed | None = None

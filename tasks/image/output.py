@@ -40,7 +40,7 @@ class BuildOutput:
         self._hider = LogHider()
         self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
         self._counted: dict[str, Any] = {}
-        """The current instruction and the total number, if the build reports them."""
+        """The numbers of the current and of all instructions, if the build reports them."""
 
     def add(self, lines: Iterable[str]) -> None:
         """Log the newest of the new lines, and how many were left out."""
@@ -84,11 +84,11 @@ class BuildOutput:
         )  # fmt: skip
 
     def tail(self) -> str:
-        """Return the last lines, each on an indented line; "" if there are none."""
+        """Return the last lines, each indented on its own line; "" if there are none."""
         return "".join(f"\n    {line}" for line in self._last)
 
 
 def _package(file: str) -> str:
-    """Return name and version ("torch 2.13.0+cpu") of a wheel, else the file name."""
+    """Return a wheel's name and version ("torch 2.13.0+cpu"), or any other file's name."""
     name = unquote(file)
     return " ".join(name.split("-")[:2]) if name.endswith(".whl") else name

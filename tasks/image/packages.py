@@ -1,8 +1,8 @@
 """The code's requirements.txt as one more layer of the image, built once.
 
-SageMaker's toolkit installs the code's requirements.txt on every node at every start of a job, in
-billed minutes. A layer is built once per content and base image, and its requirements.txt is not
-sent with the job (tasks/jobs/source.py).
+SageMaker's toolkit installs the code's requirements.txt on every node at every start of a job, and
+that time is billed. A layer is built once per content and base image, and its requirements.txt is
+not sent with the job (tasks/jobs/source.py).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_layer(
 ) -> ImageConfig:
     """Write the build context of a layer on `base` into `folder`; return the image section for it.
 
-    Includes pip's settings among image.build_args.
+    The section includes pip's settings from image.build_args.
     """
     settings = {
         name: value
@@ -110,9 +110,9 @@ def write_layer(
 def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
     """Return the layer's Dockerfile.
 
-    The base is passed as BASE_IMAGE, from which infra/image/buildspec.yml derives where to log in.
+    The base is passed as BASE_IMAGE, from which infra/image/buildspec.yml derives the registry.
     The image's torch stays, because it is built for the nodes' accelerators and network: pip
-    refuses a line that needs another one, and selects the matching torchvision.
+    refuses a line that needs a different one, and selects the matching torchvision.
     """
     lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
     lines += [f"COPY {json.dumps([name, f'{_PLACE}/{name}'])}" for name in files]
@@ -127,9 +127,9 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
 
 
 def build_failure_remedy(output: str) -> str:
-    """Return the remedy for a failed layer, by pip's output; "" if unknown.
+    """Return the remedy for a failed layer, judging by pip's output; "" if unknown.
 
-    The image's torch stays, so a package that needs another one cannot be installed.
+    The image's torch stays, so a package that needs a different one cannot be installed.
     """
     found = _WANTS_TORCH.search(output)
     kept = _KEPT_TORCH.search(output)
@@ -144,7 +144,7 @@ def build_failure_remedy(output: str) -> str:
 
 
 def _included_files(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """Return (requirements.txt and the files it includes, problems of those outside the folder).
+    """Return (requirements.txt and the files it includes, problems of includes not in the folder).
 
     -r and -c include files, by paths relative to the including file.
     """

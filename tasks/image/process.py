@@ -27,7 +27,7 @@ _INSTRUCTION = re.compile(
 
 
 class BuildProcess:
-    """Runs the steps of one build.
+    """A runner for the steps of one build.
 
     `deadline` is a monotonic time of the clock, shared by all steps.
     """
@@ -47,19 +47,20 @@ class BuildProcess:
         secret: str | None = None,
         variables: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Run a command to its end, and return its output's lines.
+        """Run a command to completion, and return the lines of its output.
 
-        When it fails, exceeds the deadline or the run is cancelled, its whole process group is
+        If it fails or exceeds the deadline, or the run is cancelled, its whole process group is
         ended.
 
         Args:
             step: the step's name in messages.
             command: the command line.
-            secret: its standard input, masked everywhere.
+            secret: the command's standard input, masked everywhere.
             variables: further environment variables.
 
         Raises:
-            ImageBuildFailed: with the step, its current instruction and last lines.
+            ImageBuildFailed: the command failed or exceeded the deadline; the message has the step,
+                its current instruction and last lines.
         """
         output = BuildOutput(logger)
         lines: list[str] = []
@@ -115,7 +116,7 @@ class BuildProcess:
 def _started(
     command: Sequence[str], environment: Mapping[str, str], secret: str | None
 ) -> Iterator[tuple[subprocess.Popen[str], queue.SimpleQueue[str]]]:
-    """Yield a process in its own process group, and a queue of its output's lines.
+    """Yield a process in its own process group, and a queue of its output lines.
 
     End the group on exit.
     """
@@ -154,7 +155,7 @@ def _read(process: subprocess.Popen[str], arrived: queue.SimpleQueue[str]) -> No
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End the rest of the group: SIGTERM, then SIGKILL."""
+    """End the rest of the process group with SIGTERM, then with SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(process.pid, number)

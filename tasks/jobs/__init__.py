@@ -1,1 +1,1 @@
-"""Training jobs: request, submit, watch, logs and results."""
+"""Training jobs: their requests, submission, watching, logs and results."""

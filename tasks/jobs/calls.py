@@ -1,4 +1,4 @@
-"""API calls for single training jobs: describe, stop, and verify whose request made a job."""
+"""API calls for single training jobs: describe, stop, and verify which request made a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nodesweep.tasks.polling import Clock, intervals
 
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
-"""Request members that a description lacks, or returns in another form."""
+"""Request members that a description lacks, or returns in a different form."""
 KNOWN_SECONDS = 60.0
 """Seconds for which the description and tags of a new job may be unavailable."""
 
@@ -41,7 +41,7 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
 def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
     """Ask each job to stop, and return those that were still running.
 
-    Idempotent; a failure does not keep the others from being stopped.
+    A repeated call has no effect. A failure for one job does not keep others from being stopped.
 
     Raises:
         JobRefused: some jobs could not be stopped.
@@ -91,7 +91,7 @@ def check_same_request(
     tags can be rewritten or lost, a description cannot.
 
     Raises:
-        JobRefused: the job was made with another request.
+        JobRefused: the job was made with a different request.
     """
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
     found = tagged_digest(sagemaker, arn)

@@ -1,4 +1,4 @@
-"""Follow the logs of running jobs: new lines of all nodes, merged by time, into the run's log.
+"""Follow the logs of running jobs, and merge all nodes' new lines by time into the run's log.
 
 Views get every line, with its origin (tasks/events.py). Prefect gets at most 10 lines per job and
 poll, in bursts of 20 and at 60 a minute, so that a chatty job does not fill its database; omitted
@@ -28,7 +28,7 @@ LINES_PER_MINUTE = 60.0
 BURST_LINES = 20
 MAX_LINE_CHARACTERS = 1000
 _LATE_MILLISECONDS = 10_000
-"""Overlap of two polls, because nodes deliver lines late; duplicates are dropped."""
+"""Overlap of two polls in ms, because nodes deliver lines late; duplicates are dropped."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class _Cursor:
 
 
 class LogFollower:
-    """A follower of all nodes of each job; a job whose log is unreadable is dropped."""
+    """A follower of the logs of all nodes of each job; it drops a job whose log is unreadable."""
 
     def __init__(self, logs: Any, clock: Clock | None = None) -> None:
         self._logs, self._clock = logs, clock or Clock()
@@ -124,7 +124,7 @@ class LogFollower:
         )  # fmt: skip
 
     def _allowed(self, job_name: str, count: int) -> int:
-        """Return how many of `count` new lines may be logged now."""
+        """Return the number of `count` new lines that may be logged now."""
         budget = self._cursors[job_name].lines
         return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
 

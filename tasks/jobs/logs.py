@@ -1,4 +1,4 @@
-"""Download the whole log of a job, once, to a file per node below reports/SWEEP_ID/logs/.
+"""Download a job's whole log once, to one file per node below reports/SWEEP_ID/logs/.
 
 Each line starts with its UTC time, and secrets are masked. At most 8 MiB from the start of a node's
 log and 1 MiB from its end are saved, with a line about the gap; every reader of an ended job's log,
@@ -28,7 +28,7 @@ from nodesweep.tasks.sweeps.folder import written_atomically
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = 500
-"""Lines of each node: toolkit and launcher add up to a hundred after the program's last line."""
+"""Lines per node: the toolkit and launcher add up to a hundred after the program's last line."""
 MAX_FIRST_BYTES = 8 * 1024 * 1024
 """Bytes saved from the start of a node's log: nine calls, as a GetLogEvents page has 1 MiB."""
 _BY_TIME = attrgetter("unix_milliseconds")
@@ -44,11 +44,11 @@ def log_group(job_name: str) -> str:
 def read_job_log(
     platform: PlatformConfig, job_name: str, folder: Path, completed: bool
 ) -> Iterable[LogLine]:
-    """Return the lines of an ended job's log, of all nodes in time order, and save it in `folder`.
+    """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
 
     A completed job's log is downloaded once. Any other job's is downloaded again, because its last
     lines matter and may arrive late; the saved copy is used if the platform has deleted its own. A
-    log that cannot be read is only a warning, and one that cannot be saved is returned anyway.
+    log that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
     """
     kept = names.log_file(job_name, "*")
     if not completed or not any(folder.glob(kept)):
@@ -70,7 +70,7 @@ def read_job_log(
 def save_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
     """Save the log of every node of an ended job, and return the files.
 
-    Nodes without a log have none.
+    A node without a log has no file.
     """
     paths = []
     for host, streams in _streams_by_host(logs, job_name).items():
@@ -102,7 +102,7 @@ def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
     """Return the log streams of every node.
 
-    A spot job has one per start of a node, named by its time.
+    A spot job has one for each start of a node, named after the time of that start.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
     try:
@@ -127,7 +127,7 @@ def _lines_of_node(logs: Any, group: str, host: str, streams: list[str]) -> Iter
 
 
 def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[LogLine]:
-    """Yield a stream's lines: page by page the first MAX_FIRST_BYTES, then the last page."""
+    """Yield a stream's lines: the first MAX_FIRST_BYTES page by page, then the last page."""
     query: dict[str, Any] = {"logGroupName": group, "logStreamName": stream}
     token: dict[str, str] = {}
     kept_bytes = last = 0
@@ -178,7 +178,7 @@ def _lines_of_file(path: Path) -> Iterator[LogLine]:
 
 
 def _milliseconds(iso: str) -> int | None:
-    """Return the Unix time that starts a saved line; None if it starts with no time."""
+    """Return the Unix time in ms at the start of a saved line; None if there is none."""
     try:
         return round(datetime.fromisoformat(iso).timestamp() * 1000) if iso.endswith("Z") else None
     except ValueError:

@@ -24,14 +24,14 @@ _LOCKED = 423
 
 
 class NodeSlots:
-    """The slots held by the running jobs of one sweep; none, and no waiting, without a limit."""
+    """The slots held by the running jobs of one sweep; without a limit, no slots are taken."""
 
     def __init__(self, limit: str | None) -> None:
         self._limit = limit
         self._held: dict[str, ExitStack] = {}
 
     def take(self, job_name: str, nodes: int) -> None:
-        """Take one slot per node, held until given back.
+        """Take one slot per node, and hold the slots until release().
 
         Raises:
             QuotaReached: the slots are not free now.
@@ -63,7 +63,7 @@ class NodeSlots:
         self._held[job_name] = stack
 
     def release(self, job_name: str) -> None:
-        """Release the job's slots; idempotent.
+        """Release the job's slots; do nothing if it holds none.
 
         If the server does not respond, the lease expires.
         """
@@ -87,7 +87,7 @@ def check_limit(limit: str | None, nodes: int) -> None:
     """Verify that the limit exists, is active and has enough slots for the largest job.
 
     Raises:
-        PreflightRefused: one of these does not hold.
+        PreflightRefused: the limit is missing, inactive or too small.
     """
     if limit is None:
         return

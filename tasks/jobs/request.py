@@ -35,7 +35,7 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
 
 
 def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a request's errors, member by member, as far as they show without sending it.
+    """Return a request's errors by member, as far as they can be found without sending it.
 
     sagemaker-core knows types, and which members exist and are required; botocore's model adds
     lower bounds and minimum lengths. Neither checks upper bounds, patterns and enumerations
@@ -98,16 +98,16 @@ class _Sender(boto3.Session):
         self.was_accepted = False
 
     def client(self, *_: Any, **__: Any) -> _Sender:
-        """Return itself for any service.
+        """Return this object for any service.
 
         sagemaker-core creates clients other than SageMaker's too, but never calls them.
         """
         return self
 
     def create_training_job(self, **typed: Any) -> Any:
-        """Send the original request, after a check that sagemaker-core changed nothing.
+        """Check that sagemaker-core changed nothing, then send the original request.
 
-        It drops empty members, and must not change any other.
+        It drops empty members, but must not change any others.
 
         Raises:
             _ChangedRequest: it changed or dropped a member.

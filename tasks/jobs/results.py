@@ -1,4 +1,4 @@
-"""Results of an ended job in S3: the metrics file of its training program."""
+"""The results of an ended job in S3: the metrics file of its training program."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from nodesweep.tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
 _MAX_METRICS_BYTES = 8 * 1024 * 1024
-"""Limit of metrics.json, which takes a multiple of its size in memory.
+"""Maximum size of metrics.json, which takes a multiple of that in memory.
 
 The shipped program keeps 1,000 step times: tens of KB.
 """
 _MAX_HEADER_BYTES = 256 * 1024
-"""Limit of an archive member's headers, which tarfile holds in memory.
+"""Maximum size of an archive member's headers, which tarfile holds in memory.
 
-A path has 4,096 bytes at most.
+A path has at most 4,096 bytes.
 """
 _MAX_METRICS_DEPTH = 32
 _MAX_UNPACKED_BYTES = 16 * 1024**3
-"""Limit of the unpacked archive up to metrics.json, against archives of zeros; minutes of reading.
+"""Maximum unpacked bytes up to metrics.json, a limit against archives of zeros.
+
+Reading that much takes minutes.
 """
 _TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} deep"
 
@@ -130,7 +132,7 @@ def _parse_metrics(content: bytes | None) -> Any:
     except RecursionError:
         raise _Unusable(_TOO_DEEP) from None
     level, depth = [metrics], 0
-    while level:  # iterative, because later code recurses to serialize it
+    while level:  # not recursive; the depth is limited because later code recurses
         depth += 1
         if depth > _MAX_METRICS_DEPTH:
             raise _Unusable(_TOO_DEEP)

@@ -1,7 +1,7 @@
 """Check a training job's request against botocore's model of CreateTrainingJob.
 
 botocore's own check takes half as long as the rest of `nodesweep plan`, so the model's file is read
-directly and a conforming request passes here. botocore only phrases the errors of others.
+directly, and a conforming request passes here. botocore only words the errors of other requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _REQUEST = "CreateTrainingJobRequest"
 
 
 def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a request's errors by botocore's model, without sagemaker-core.
+    """Return a request's errors according to botocore's model, without sagemaker-core.
 
     A line may show a value, but never a secret: secrets are strings, as the model requires.
     """
@@ -34,7 +34,7 @@ def shape_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 def _matches_shape(value: Any, shapes: Mapping[str, Any], shape: Mapping[str, Any]) -> bool:
     """Return True if the value certainly has the shape.
 
-    Checks types, required and unknown members, minimum numbers, and minimum lengths of strings and
+    Checks types, required and unknown members, minimum values, and minimum lengths of strings and
     lists.
     """
     kind, least = shape["type"], shape.get("min", 0)

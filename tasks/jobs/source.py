@@ -1,6 +1,6 @@
-"""The user's training code: packed reproducibly, named by its content and uploaded for the toolkit.
+"""The user's training code: packed reproducibly, named by its digest and uploaded for the toolkit.
 
-Also records which code has completed a point.
+This module also records which code has completed a point.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def pack_code(config: BenchmarkConfig, with_requirements: bool = True) -> bytes:
     """Return the config's code, packed, without other files that may be in its folder.
 
     Reports, a local dataset and the config of `nodesweep init` are left out: otherwise a sweep's
-    own report, or a larger budget, would change the code's digest. `with_requirements=False` leaves
-    out the requirements.txt, which the toolkit installs at every start, if a layer of the image has
-    the packages.
+    own report, or a larger budget, would change the code's digest. If a layer of the image has the
+    packages, `with_requirements=False` leaves out the requirements.txt, which the toolkit would
+    install at every start.
 
     Raises:
-        PreflightRefused: as pack() does.
+        PreflightRefused: the code cannot be packed; see pack().
     """
     assert config.training.source_dir is not None
     source_dir = Path(config.training.source_dir)
@@ -67,7 +67,7 @@ def code_of(config: BenchmarkConfig) -> Code:
     """Return the files of a config's code.
 
     Raises:
-        PreflightRefused: a link is broken or leads elsewhere.
+        PreflightRefused: a link is broken or leads out of the folder.
     """
     return _list_code(Path(str(config.training.source_dir)), _left_out(config, True))
 
@@ -110,8 +110,8 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
         left_out: files and folders to exclude.
 
     Raises:
-        PreflightRefused: no entry point, more than MAX_SOURCE_BYTES, or a link that is broken or
-            leads elsewhere.
+        PreflightRefused: there is no entry point, the archive exceeds MAX_SOURCE_BYTES, or a link
+            is broken or leads out of the folder.
     """
     if not (source_dir / entry_point).is_file():
         raise PreflightRefused(
@@ -135,9 +135,9 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
 
 def entry_point_problem(config: BenchmarkConfig) -> str | None:
-    """Return why the packed code would lack its entry point; None if it has it.
+    """Return why the packed code would lack its entry point; None if it would not.
 
-    It may not be a file, or be in a folder of reports or of a dataset, which are not sent.
+    For example, it is not a file, or is in a folder of reports or of a dataset, which are not sent.
     """
     training = config.training
     if training.source_dir is None or not Path(training.source_dir).is_dir():
@@ -171,10 +171,10 @@ def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
 
 
 def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Return the s3:// URI that the code has, in its current state, once uploaded.
+    """Return the s3:// URI of the code in its current state, once it is uploaded.
 
     Raises:
-        PreflightRefused: as pack() does.
+        PreflightRefused: the code cannot be packed; see pack().
     """
     return f"s3://{config.platform.bucket}/{_key(config, pack_code(config, with_requirements))}"
 
@@ -201,7 +201,8 @@ def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
 def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
     """Record in S3 that the training code has completed a point.
 
-    The first sweep writes it. Best effort: without it a later sweep only starts slower.
+    The first such sweep writes the record. Best effort: without it, a later sweep only starts more
+    slowly.
     """
     with best_effort("can't record that this code has completed a point"):
         s3, key = aws_client("s3", platform), names.proven_code_key(platform.prefix, code_digest)

@@ -41,7 +41,7 @@ MIN_HIDDEN_CHARACTERS = 4
 class QuotaReached(JobRefused):
     """The account's quota has no instances left now.
 
-    Waiting may help, an immediate retry does not.
+    Waiting may help; an immediate retry does not.
     """
 
 
@@ -51,10 +51,11 @@ def submit(
     """Start the job, or adopt the existing one of that name; return its description.
 
     A job that this call created is not verified: neither its description nor its tags may be
-    visible yet. Those of a job that another process started are waited for.
+    visible yet. Those of a job that another process started are awaited.
 
     Raises:
-        JobRefused: SageMaker refuses the request, or a job of that name was made with another one.
+        JobRefused: SageMaker refuses the request, or a job of that name was made with a different
+            one.
         QuotaReached: the account has no instances left for it now.
     """
     name = request["TrainingJobName"]
@@ -85,8 +86,8 @@ def submit(
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the request with each environment value ${NAME} replaced by that variable.
 
-    It happens as late as this so that the job's name, digest and records hold the reference, not
-    the secret.
+    This is done as late as possible, so that the job's name, digest and records have the reference,
+    not the secret.
 
     Raises:
         JobRefused: a variable is missing or cannot be used.
@@ -119,7 +120,7 @@ def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
 def _mask(text: str, values: Sequence[str]) -> str:
     """Return the text with values of 4 characters or more masked.
 
-    Also masks them as JSON and Python write them.
+    Their JSON and Python spellings are masked too.
     """
     for value in values:
         for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
@@ -180,11 +181,11 @@ def watch_training_jobs(
         job_names: the jobs to wait for.
         poll_seconds: shortest pause between two polls.
         limits: time limits of a job.
-        log_since: where to start reading logs; a later watch in this process continues from the
-            last.
+        log_since: the time to read logs from; a later watch in this process continues where the
+            last one ended.
         earlier_mark: a stop mark to ignore; any other stops all these jobs.
-        first_step: metric definitions; given, the wait also ends, with no descriptions, once a log
-            reports a step.
+        first_step: metric definitions; if given, the wait also ends, without descriptions, once a
+            log reports a step.
         on_poll: called with each job's progress after every poll at which none has ended.
 
     Returns:
@@ -224,7 +225,7 @@ def watch_training_jobs(
 def _call_budget(platform: PlatformConfig) -> CallBudget:
     """Return the budget of this process's watches.
 
-    Shared, since each watch ends with the first job and the next one starts at once.
+    It is shared, since each watch ends with the first job and the next one starts at once.
     """
     return CallBudget(platform.calls_per_second, BURST_CALLS, Clock())
 
@@ -244,8 +245,8 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     """List a sweep's jobs in SageMaker and S3.
 
-    Oldest first; then claimed jobs that are not in SageMaker's list, which it may never have
-    accepted.
+    SageMaker's jobs come first, oldest first, then claimed jobs that it does not list and may never
+    have accepted.
     """
     listed = [
         job["TrainingJobName"] for job in job_lister(aws_client("sagemaker", platform), sweep)()

@@ -52,7 +52,7 @@ def read_utilisation(
 ) -> dict[str, float]:
     """Return each metric's mean over nodes and time, in percent; empty if none can be read.
 
-    Attainment is the minimum instead: nodes wait for one another, so the slowest one counts.
+    For attainment, return the minimum: nodes wait for one another, so the slowest one counts.
     """
     queries = [
         _query(f"m{index}", metric, f"{job_name}/algo-{node}")

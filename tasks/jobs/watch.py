@@ -25,8 +25,8 @@ from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 from nodesweep.tasks.sweeps.stopping import STOPPING_SECONDS
 
 logger = logging.getLogger("nodesweep.jobs")
-# For short jobs polled twice a second: the polls and log lines of about their first ten seconds, or
-# of their end.
+# Enough for short jobs that are polled twice a second: the polls and log calls of about their first
+# ten seconds, or of their end.
 BURST_CALLS = 20
 SPARE_CALLS = 10
 """Calls of the budget that log reading leaves for the next poll."""
@@ -35,7 +35,7 @@ _WRITES_LOG = ("Training", "Uploading")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds a job may wait from its creation until it trains, and run from then to its end."""
+    """Seconds that a job may wait from its creation until it trains, and may run from then on."""
 
     queue_seconds: float
     run_seconds: float
@@ -97,7 +97,7 @@ class _Job:
 
     @property
     def ended(self) -> dict[str, Any] | None:
-        """The description of a job that is terminal or given up; None for others."""
+        """The description of a job that is terminal or was given up on; None for others."""
         description = self.description
         if self.given_up is not None:
             unknown = {"TrainingJobName": self.name, "TrainingJobStatus": "InProgress"}
@@ -124,10 +124,10 @@ def watch(
 ) -> list[dict[str, Any]]:
     """Wait until at least one job is terminal, and return the descriptions of those that are.
 
-    Logs the jobs' states. A job past a limit, or of a stopped sweep, is stopped and waited for.
-    One that has not ended 300 s after it was stopped, or that SageMaker has not known for as long,
-    is given up: its last description is returned, not terminal, with a FailureReason. A ClientError
-    of Describe is raised, and the caller can watch again.
+    Logs the jobs' states. A job past a limit, or of a stopped sweep, is stopped and waited for. The
+    watch gives up on a job that has not ended 300 s after it was stopped, or that SageMaker has not
+    known for as long: it returns the last description, not terminal, with a FailureReason. A
+    ClientError of Describe is raised, and the caller can watch again.
 
     Args:
         sagemaker: the SageMaker client.
@@ -135,12 +135,11 @@ def watch(
         poll_seconds: shortest pause between two polls.
         limits: time limits of a job.
         clock: the source of time.
-        budget: budget of all API calls here but `is_stopped`.
-        follow: reads a job's log: of jobs that train in the middle of each pause, of others at
-            their end.
+        budget: the budget of all API calls here except those of `is_stopped`.
+        follow: reads a job's log, in the middle of each pause while the job trains, and at its end.
         is_stopped: called at every poll; True stops all jobs.
-        waits: keeps the 300 s from one watch of a job to the next.
-        has_stepped: if given, the wait also ends, with no descriptions, once it returns True for a
+        waits: carries the 300 s over from one watch of a job to the next.
+        has_stepped: if given, the wait also ends, without descriptions, once it returns True for a
             job; every log is then read in every pause.
         on_poll: called with each job's state after every poll at which none has ended.
     """
@@ -248,7 +247,7 @@ class _Watcher:
         self._request_stop(job)
 
     def _request_stop(self, job: _Job) -> None:
-        """Request the stop; it is repeated if the job is unknown so far or the call fails."""
+        """Request the stop, to be repeated if the job is still unknown or the call fails."""
         self._budget.take()
         try:
             job.wait.stop_accepted = bool(stop(self._sagemaker, [job.name]))
@@ -270,7 +269,7 @@ class _Watcher:
         )
 
     def _event_extra(self, job: _Job) -> dict[str, Any]:
-        """Return the event for views: the state, and until when and why an untrained job waits."""
+        """Return the event for views: the state, and a waiting job's deadline and reason."""
         wait_until, why = None, ""
         if job.description is not None and _trained_at(job.description) is None:
             wait_until = job.description["CreationTime"].timestamp() + self._limits.queue_seconds
@@ -298,7 +297,7 @@ class _Watcher:
 def exceeded_limit(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
     """Return the limit that a running job exceeds, in words; None if it exceeds none.
 
-    Based on the platform's own times, so that an adopted job gets no extra time. AWS rejects
+    It uses the platform's own times, so that an adopted job gets no extra time. AWS rejects
     callers whose clock is off by 5 minutes or more.
     """
     trained_at = _trained_at(description)

@@ -91,7 +91,7 @@ def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
 def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
     """Return the Dockerfile's bases, the files that name packages, and the code's requirements.
 
-    With `is_sent` also the problems and notices of data, code and context that cannot be sent or
+    With `is_sent`, include problems and notices about data, code and context that cannot be sent or
     are left out.
     """
     image, requirements = config.image, read_requirements(config)
@@ -194,9 +194,9 @@ def _has_setup(config: BenchmarkConfig) -> bool:
 
 
 def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
-    """Return Files.mentions_planned_steps from the code's text.
+    """Return Files.mentions_planned_steps, judging by the code's text.
 
-    At run time it may still not report them.
+    The program may still not report them at run time.
     """
     source_dir = config.training.source_dir
     ends_early = config.sweep.rules.ends_jobs_early

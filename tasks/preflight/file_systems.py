@@ -218,9 +218,9 @@ def _job_subnets(context: RuleContext) -> Subnets:
 
 
 def _subnets(context: RuleContext, ids: tuple[str, ...]) -> Subnets:
-    """Return the subnets' rows.
+    """Return the subnets' rows by ID.
 
-    Empty if a subnet is unknown or the query forbidden, which the subnet rule reports.
+    Return none if a subnet is unknown or the query is forbidden; the subnet rule reports that.
     """
     if not ids:
         return {}

@@ -52,8 +52,8 @@ _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 class Need:
     """A job's use of one resource under its role.
 
-    `owner` is a bucket or repository, whose own policy counts too; `context` holds (condition key,
-    value) of the real call.
+    `owner` is a bucket or repository, whose own policy counts too; `context` has the (condition
+    key, value) pairs of the real call.
     """
 
     actions: tuple[str, ...]
@@ -152,11 +152,11 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
 def judge_simulation(
     role_arn: str, need: Need, results: list[Mapping[str, Any]], owner_may_allow: bool
 ) -> Findings:
-    """Judge SimulatePrincipalPolicy's EvaluationResults for one resource.
+    """Check SimulatePrincipalPolicy's EvaluationResults for one resource.
 
     The simulation ignores the resource's own policy (it accepts none for a role) and context of a
-    real call; if either could allow what the role's policies do not, it is a notice. An explicit
-    deny always refuses.
+    real call; if either could allow what the role's policies do not, that is a notice. An explicit
+    deny is always a problem.
     """
     problems, notices = [], []
     denied = [result for result in results if result["EvalDecision"] != "allowed"]
@@ -175,7 +175,7 @@ def judge_simulation(
 
 
 def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings:
-    """Return findings about everything a job does that the role may not do."""
+    """Return findings about the actions of a job that the role does not allow."""
     return combine(judge_simulation(role_arn, *one) for one in simulated)
 
 

@@ -114,7 +114,7 @@ def query_subnets(context: RuleContext) -> Rows:
 def query_groups(context: RuleContext) -> tuple[Rows, Rows]:
     """Query EC2 for (the security groups, the subnets).
 
-    The subnets are empty if unknown or forbidden, which the subnet rule reports.
+    The subnets are empty if one is unknown or the query is forbidden; the subnet rule reports that.
     """
     vpc = context.config.training.vpc
     assert vpc is not None

@@ -1,4 +1,4 @@
-"""Every rule that queries the account, in the order of its findings.
+"""Every rule that queries the account, in the order in which their findings are reported.
 
 To add one, put its query and judge functions in a module in this folder, and its row here;
 `python -m nodesweep.tasks.preflight.document` makes docs/preflight.md from the rows.
@@ -300,7 +300,7 @@ def check_online(facts: Facts) -> Findings:
 
 
 def _clients(platform: PlatformConfig) -> Callable[..., Any]:
-    """Return a factory of clients that give up early: an unanswered query is only a notice."""
+    """Return a factory of clients that give up early: an unanswered query only gives a notice."""
 
     def client(service: str, region: str = platform.region) -> Any:
         return aws_client(service, platform.model_copy(update={"region": region}), quick=True)

@@ -27,7 +27,7 @@ def quota_names(config: BenchmarkConfig) -> tuple[str, ...]:
 def validation_quota(config: BenchmarkConfig) -> str | None:
     """Return the name of the Processing quota for the dataset's validation.
 
-    None without such a job.
+    Return None if no Processing job validates it.
     """
     dataset = config.dataset
     if dataset is None or dataset.validation is None or not dataset.may_use_spark:

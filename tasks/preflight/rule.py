@@ -1,4 +1,4 @@
-"""The parts of an online rule: its call, its judges, and its handling of failed calls."""
+"""The parts of an online rule: its call, its checks, and its handling of failed calls."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ BAD_CREDENTIALS = frozenset(
 
 @dataclass(frozen=True)
 class RuleContext:
-    """The facts a rule asks about, and its clients.
+    """The facts that a rule checks, and its clients.
 
-    `client` returns a boto3 client by service and, if not the config's, region.
+    `client` returns a boto3 client for a service, in the config's region unless a region is given.
     """
 
     facts: Facts
@@ -123,7 +123,7 @@ def _is_no_platform(error: BaseException, action: str) -> bool:
 def unavailable_reason(error: BaseException, action: str) -> str | None:
     """Return why a call has no usable response.
 
-    None without valid credentials, which end any run.
+    Return None if there are no valid credentials, since that ends any run.
     """
     from botocore.parsers import ResponseParserError  # slow to import
 

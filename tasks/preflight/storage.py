@@ -103,7 +103,7 @@ def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
 
 
 def no_repository(name: str) -> str:
-    """Return the problem of an image without a repository."""
+    """Return the problem to report for an image without a repository."""
     return (
         f"image.repository: no ECR repository {name!r};"
         " create it, or set platform.create_missing: true"
@@ -169,9 +169,9 @@ def has_repository(ecr: Any, name: str) -> bool:
 
 
 def push_problem(ecr: Any, repository: str) -> str | None:
-    """Return why a layer cannot be pushed to image.repository, perhaps the default.
+    """Return why a layer cannot be pushed to image.repository; None if it can.
 
-    None if it can.
+    The repository may be the default one.
     """
     try:
         return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)

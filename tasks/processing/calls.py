@@ -1,4 +1,4 @@
-"""API calls for single Processing jobs: describe one, and end all that a sweep may have."""
+"""API calls for Processing jobs: describe one, and end all jobs that a sweep may have."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.dataset")
 _STOP_GRACE_SECONDS = 600
-"""Seconds beyond the max runtime, for the upload of the results and the platform's delays."""
+"""Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
 WAITING, RUNNING = "Waiting for instances", "Running"
 
 
@@ -40,7 +40,8 @@ def submit(
     """Start the job, or adopt the existing one of that name; return its description.
 
     Raises:
-        JobRefused: SageMaker refuses the request, or a job of that name was made with another one.
+        JobRefused: SageMaker refuses the request, or a job of that name was made with a different
+            one.
     """
     name, clock = request["ProcessingJobName"], clock or Clock()
     existing = describe(sagemaker, name)
@@ -81,7 +82,7 @@ def watch(
     runs `run_seconds` after it got them, or if `is_stopped` returns True.
 
     Raises:
-        ValidationJobFailed: it has not ended 300 s after its stop, or has been unknown for as long.
+        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
     """
     progress = Progress(job_name, logger, clock)
     unknown_since: float | None = None
@@ -135,7 +136,7 @@ def _stop_reason(
 ) -> str | None:
     """Return why the job must be stopped; None if it may run.
 
-    Based on the platform's own times, so that an adopted job gets no extra time.
+    It uses the platform's own times, so that an adopted job gets no extra time.
     """
     if is_stopped():
         return "belongs to a sweep that was stopped"
@@ -160,7 +161,7 @@ def _state(description: Mapping[str, Any]) -> str:
 
 
 def _event_extra(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
-    """Return the event for views: the state, and until when a job without instances may wait."""
+    """Return the event for views: the state, and the deadline of a job that waits for instances."""
     state = _state(description)
     return event_extra(
         "job-state",
@@ -174,7 +175,7 @@ def _event_extra(description: Mapping[str, Any], wait_until: float | None) -> di
 def failure_text(
     platform: PlatformConfig, description: Mapping[str, Any], last_lines: Sequence[str] = ()
 ) -> str:
-    """Return why an incomplete job gave no verdict, with its last lines and where its log is."""
+    """Return why an incomplete job gave no verdict, with its last lines and its log's location."""
     name, status = description["ProcessingJobName"], description["ProcessingJobStatus"]
     what = "failed" if status == "Failed" else "was stopped"
     if status == "Failed" and description.get("ProcessingStartTime") is None:
@@ -211,7 +212,7 @@ def submit_validation_job(
 
     Raises:
         SweepStopped: the sweep has been stopped.
-        JobRefused: as submit() does.
+        JobRefused: the job is refused; see submit().
     """
     s3, name = aws_client("s3", platform), request["ProcessingJobName"]
     key = names.validation_request_key(platform.prefix, sweep, name)
@@ -230,7 +231,7 @@ def watch_validation_job(
     queue_seconds: float,
     max_runtime_seconds: float,
 ) -> dict[str, Any]:
-    """Wait for the validation job's end, and notice a stop of the sweep."""
+    """Wait until the validation job has ended; stop it if the sweep is stopped."""
     s3, clock = aws_client("s3", platform), Clock()
     return watch(
         aws_client("sagemaker", platform),

@@ -1,4 +1,4 @@
-"""A sweep's inputs and report as Prefect assets: the UI shows them side by side."""
+"""A sweep's inputs and report as Prefect assets, shown side by side in the UI."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("nodesweep.assets")
 def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping[str, Any]) -> None:
     """Record a sweep's dataset, image and report, which derives from the first two.
 
-    A failure is only a warning.
+    A failure is only logged as a warning.
     """
     report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
     try:

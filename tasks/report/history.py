@@ -18,7 +18,7 @@ from nodesweep.tasks.task import task
 def put_history(
     s3: Any, platform: PlatformConfig, reports: Sequence[ScalingReport], benchmark: str
 ) -> str:
-    """Write or replace the sweep's file, whose key is the sweep's; return its s3:// URI.
+    """Write or replace the sweep's file, which has one key per sweep; return its s3:// URI.
 
     A sweep of several instance types has a report for each, all in one file.
     """
@@ -31,9 +31,9 @@ def put_history(
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
-    """Return every file of the benchmark by its s3:// URI, in order of the key.
+    """Return every file of the benchmark by its s3:// URI, ordered by key.
 
-    Empty if there is none; an unreadable file is only a warning.
+    Return nothing if there is none; an unreadable file only causes a warning.
     """
     key = names.history_key(platform.prefix, benchmark, "", HISTORY_SCHEMA_VERSION)
     partition, _, ending = key.rpartition("/")

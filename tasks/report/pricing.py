@@ -1,6 +1,6 @@
 """Current on-demand prices from the AWS Price List, cached for a week.
 
-Without one, training uses the catalogue's price, and Processing has none.
+Without a current price, training uses the catalogue's, and Processing has none.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def query_price(
 def with_price(
     instance: InstanceType, region: str, usd_per_hour: float, read_on: date
 ) -> InstanceType:
-    """Return the instance type with a price of the Price List instead of the catalogue's."""
+    """Return the instance type with a price from the Price List instead of the catalogue's."""
     return instance.model_copy(
         update={
             "on_demand_usd_per_hour": usd_per_hour,
@@ -139,7 +139,7 @@ def with_price(
 
 
 def load_cached_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
-    """Return (USD per hour, day it was read) from the cache, if not older than KEPT.
+    """Return (USD per hour, day it was read) from the cache, if not older than CACHE_MAX_AGE.
 
     A damaged file counts as empty.
     """
@@ -170,7 +170,7 @@ def price_instance(
     today: date,
     component: Component = TRAINING,
 ) -> tuple[InstanceType, tuple[str, ...]]:
-    """Return the instance type at its current price, or unchanged with a notice why.
+    """Return the instance type with its current price, or unchanged with a notice of the reason.
 
     An emulated one has no price to look up.
     """
@@ -212,7 +212,7 @@ def look_up_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> lis
 
 
 def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Return each instance type at today's price for its use, in the order of `asked`.
+    """Return each instance type with today's price for its use, in the order of `asked`.
 
     Requests run in parallel, so that an unresponsive Price List costs one wait. The catalogue has
     training prices only: without a response, the price of a Processing job is unknown.

@@ -31,7 +31,7 @@ def write_report(directory: Path, sweep: str, files: Mapping[str, bytes]) -> Pat
 def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
     """Publish the report in Prefect as an artifact of the run, with links to its files on top.
 
-    Not a task, so that the graph shows it on the stage's bar.
+    It is not a task, so that the graph shows it on the stage's bar.
     """
     from prefect.artifacts import create_markdown_artifact
 
@@ -67,7 +67,7 @@ def announce_regression(sweep: str, before: str, message: str) -> None:
 
 @task(name="announce-budget", **TASK_OPTIONS)
 def announce_budget(benchmark: str, message: str, sweep: str | None = None) -> None:
-    """Emit a Prefect event that sweep.budget_usd kept a sweep or an attempt from starting.
+    """Emit a Prefect event: sweep.budget_usd kept a sweep or an attempt from starting.
 
     `sweep` is None before the sweep has an ID.
     """

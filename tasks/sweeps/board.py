@@ -32,11 +32,11 @@ _RUNNING_SECONDS = 20.0
 """Minimum seconds between two updates on the running jobs; Prefect keeps the last one only."""
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
-"""Maximum wait for the final drawing."""
+"""Maximum wait for the final drawing, in seconds."""
 
 
 def name_flow_run(name: str) -> None:
-    """Rename the flow run; an unreachable server is only a warning."""
+    """Rename the flow run; an unreachable server only causes a warning."""
     if flow_run.id is None:
         return
     try:
@@ -50,7 +50,7 @@ def name_flow_run(name: str) -> None:
 class SweepBoard:
     """A progress artifact and versions of a table artifact.
 
-    An unreachable server costs no job, and delays no poll.
+    An unreachable server neither costs a job nor delays a poll.
     """
 
     def __init__(
@@ -74,12 +74,14 @@ class SweepBoard:
     def show(
         self, outcomes: Sequence[JobOutcome], running: Collection[str] = (), last: bool = False
     ) -> None:
-        """Update the progress at every whole percent, and the table every 20 s or 1 s per row.
+        """Update the progress at every whole percent, and the table at most every 20 s.
+
+        From 20 rows on, the pause between two tables is 1 s per row.
 
         Args:
             outcomes: every attempt that has ended.
             running: names of the jobs that have been accepted and not ended.
-            last: draw both, and wait for it.
+            last: True to draw both, and wait until they are drawn.
         """
         with failures_as_warnings(self._sweep):
             now = self._monotonic()
@@ -96,7 +98,7 @@ class SweepBoard:
             self._drawer.wait(_LAST_SECONDS)
 
     def show_running(self, progress_by_job: Mapping[str, JobProgress]) -> None:
-        """Update how the running jobs stand, if it has changed and at most every 20 s."""
+        """Update the progress of the running jobs if it has changed, at most every 20 s."""
         with failures_as_warnings(self._sweep):
             now = self._monotonic()
             if now - self._drawn_progress_at < _RUNNING_SECONDS:
@@ -209,8 +211,8 @@ def _rows(
     """Return a row for every attempt.
 
     Its speedup is over the least contended completed run of the smallest node count on the same
-    instance type. With projected times, each row says if its own is projected; the check of a probe
-    sweep has no speedup, because it is measured and its baseline is projected.
+    instance type. With projected times, each row says whether its own is projected; the check of a
+    probe sweep has no speedup, because it is measured and its baseline is projected.
     """
     letters = {each.job_name: names.letter_of_job(each.job_name) for each in outcomes}
     ordered = sorted(
@@ -239,12 +241,12 @@ def _letter(outcome: JobOutcome) -> str:
 
 
 def _kind(outcomes: Sequence[JobOutcome]) -> str:
-    """Return the platform, which every emulated number has to name."""
+    """Return the platform's kind, which must accompany every emulated number."""
     return f"platform: {outcomes[0].platform_kind}"
 
 
 def _row(outcome: JobOutcome, baseline: float | None) -> dict[str, Any]:
-    """Return a row of the table artifact: units in names, rounded values, JSON cells."""
+    """Return a row of the table artifact, with units in names, rounded values and JSON cells."""
     clocks = outcome.clocks
     seconds = clocks.train_seconds if outcome.completed else None
     return {
@@ -262,5 +264,5 @@ def _row(outcome: JobOutcome, baseline: float | None) -> dict[str, Any]:
 
 
 def _rounded(seconds: float | None) -> float | None:
-    """Round to 0.1 s, below 10 s to 0.01 s."""
+    """Round to 0.1 s, or to 0.01 s below 10 s."""
     return None if seconds is None else round(seconds, 1 if seconds >= 10 else 2)

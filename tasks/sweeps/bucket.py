@@ -13,7 +13,7 @@ from nodesweep.tasks.task import task
 def check_or_create_bucket(s3: Any, platform: PlatformConfig) -> None:
     """Verify that the bucket is accessible, or create it if platform.create_missing is set.
 
-    It lists below the prefix, because the pipeline role may list nothing else.
+    The check lists keys below the prefix, because the pipeline role may list nothing else.
 
     Raises:
         PreflightRefused: the bucket is inaccessible, or missing and not to be created.

@@ -1,4 +1,4 @@
-"""A sweep's jobs and its stop mark, as objects in the bucket; a job's is written before it is sent.
+"""A sweep's jobs and stop mark as bucket objects; a job's object is written before it is sent.
 
 SageMaker's job list is eventually consistent, S3 is strongly consistent, so every reader knows all
 jobs that any run may have had accepted. Of two runs that claim at the same time at least one sees
@@ -48,7 +48,7 @@ def _read_claims_of_others(
 ) -> frozenset[str]:
     """Return the claims of the sweep's other runs.
 
-    If there are none, the listing is one line, however many claims this run has.
+    If there are no other runs, the listing has one entry, however many claims this run has.
     """
     found = list_folders(s3, platform.bucket, names.claims_prefix(platform.prefix, sweep))
     claims = (read_claims(s3, platform, sweep, other) for other in found if other != claimant)
@@ -85,7 +85,7 @@ def claim_job(
 def mark_sweep_stopped(platform: PlatformConfig, sweep: str) -> None:
     """Mark the sweep as stopped in S3, so that no run of it submits further jobs.
 
-    Each mark has a unique text.
+    The text of each mark is unique.
     """
     body = names.pretty_json({"sweep_id": sweep, "mark": uuid4().hex})
     put_bytes(

@@ -48,7 +48,7 @@ def failures_as_warnings(sweep: str) -> Iterator[None]:
 
 
 class Drawer:
-    """Draws a sweep's artifacts in the background, one drawing at a time.
+    """A background worker that draws a sweep's artifacts, one drawing at a time.
 
     Prefect's client waits up to a minute for a busy server, and polls of the jobs must not wait for
     that. Only the newest pending drawing is drawn.
@@ -62,7 +62,7 @@ class Drawer:
         self._progress: Any = None
 
     def submit(self, drawing: Drawing) -> None:
-        """Queue a drawing, to replace a pending one."""
+        """Queue a drawing, which replaces a pending one."""
         with self._lock:
             if self._waiting is not None and drawing.table is None:
                 drawing = replace(drawing, table=self._waiting.table)

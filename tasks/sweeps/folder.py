@@ -1,6 +1,6 @@
 """A sweep's folder on this machine: its record and its report, written atomically.
 
-Plain functions, so that commands that run no flow need no Prefect.
+These are plain functions, so that commands that run no flow need no Prefect.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ A job's output and a config may be private; files to be shared or edited have th
 
 
 def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
-    """Write to a temporary file in the same folder, then replace.
+    """Write a temporary file in the same folder, then replace `path` with it.
 
-    Readers see the old file or the new one. An OSError names `path`, even one of a full disk, which
-    by default does not.
+    Readers see the old file or the new one. An OSError names `path`, even that of a full disk,
+    which by default does not.
     """
     with written_atomically(path, mode) as stream:
         stream.write(body)
@@ -41,7 +41,7 @@ def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
 
 @contextmanager
 def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
-    """Write atomically what the block writes to the stream.
+    """Yield a stream whose content replaces the file atomically when the block ends.
 
     An exception leaves the file unchanged.
     """
@@ -77,7 +77,7 @@ def make_folder(folder: Path, mode: int = PRIVATE) -> None:
 def folder_problem(folder: Path) -> str | None:
     """Return why the folder cannot be written to, with the remedy; None if it probably can.
 
-    The folder need not exist yet. Changes nothing.
+    The folder need not exist yet. Nothing is changed.
     """
     remedy = "or name another folder with report.directory or --output"
     try:
@@ -125,7 +125,7 @@ def write_files(directory: Path, name: str, files: Mapping[str, bytes]) -> Path:
 
 
 def save_sweep_record(directory: Path, sweep: str, record: Mapping[str, Any]) -> None:
-    """Save the sweep's record on this machine, so that `report` and `stop` need its ID only."""
+    """Save the sweep's record on this machine, so that `report` and `stop` need only its ID."""
     write_atomic(
         directory / sweep / names.SWEEP_RECORD,
         json.dumps(record, indent=2, sort_keys=True).encode() + b"\n",

@@ -1,6 +1,6 @@
 """Ownership of a sweep ID: an object in the bucket that only the first run to request it can write.
 
-An ID consists of the config and a second. Concurrent runs try the seconds one by one with S3's
+An ID is derived from the config and a second. Concurrent runs try seconds one by one with S3's
 If-None-Match; a retried run finds its own name on the same path, and gets its ID again.
 """
 
@@ -19,7 +19,7 @@ from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.storage import get_bytes, put_bytes
 
 _MOST_SECONDS = 1000
-"""Runs of one config that may start in the same second."""
+"""Maximum number of runs of one config that may start in the same second."""
 _TRIES = 10
 _TAKEN_CODES = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict", "409"})
 """Codes of a refused write.
@@ -40,7 +40,7 @@ def claimed_sweep_id(s3: Any, config: BenchmarkConfig, started: datetime, run: s
 def claim_new_sweep_id(
     s3: Any, config: BenchmarkConfig, started: datetime, run: str, clock: Clock | None = None
 ) -> str:
-    """Claim an ID for this run's sweep, which no other run has or gets.
+    """Claim an ID for this run's sweep that no other run has or can get.
 
     Raises:
         RunFailed: no ID is left.
@@ -65,7 +65,7 @@ def _candidates(config: BenchmarkConfig, started: datetime) -> Iterator[str]:
 
 
 def _try_claim(s3: Any, platform: PlatformConfig, sweep: str, run: str, clock: Clock) -> bool:
-    """Return True if the ID is this run's, from now on or from an earlier try.
+    """Claim the ID unless it is taken; return True if it is this run's, maybe from an earlier try.
 
     Raises the last conflict if the object never appears.
     """

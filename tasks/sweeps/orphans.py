@@ -25,9 +25,9 @@ logger = logging.getLogger("nodesweep.reaper")
 def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
     """Return training jobs of this bucket's sweeps that run, or keep a warm pool, without an owner.
 
-    Oldest first. An owner is gone if its last heartbeat is older than the grace period, by the
-    platform's own times; a sweep without any heartbeat counts from its youngest job's creation.
-    Sweeps left running on purpose are spared while a job of theirs runs.
+    The oldest comes first. An owner is gone if its last heartbeat is older than the grace period,
+    by the platform's own times; a sweep without any heartbeat counts from its youngest job's
+    creation. Sweeps left running on purpose are spared while a job of theirs runs.
     """
     found: list[str] = []
     running = _by_sweep(sagemaker, StatusEquals="InProgress")
@@ -57,10 +57,10 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
 def validation_orphans(
     sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float
 ) -> list[str]:
-    """Return this bucket's validation jobs whose owner's last heartbeat exceeds the grace period.
+    """Return this bucket's validation jobs whose owner's heartbeat is older than the grace period.
 
-    Oldest first. Their sweep has no record yet: the job's request in the bucket shows that it is
-    this bucket's.
+    The oldest comes first. Their sweep has no record yet; the job's request in the bucket shows
+    that the job belongs to this bucket.
     """
     found: list[str] = []
     query = {"StatusEquals": "InProgress", "SortBy": "CreationTime", "SortOrder": "Ascending"}
@@ -89,7 +89,7 @@ def validation_orphans(
 
 
 def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, float]]]:
-    """Return listed jobs by sweep ID: name to (ARN, age in seconds)."""
+    """Return {sweep ID: {job name: (ARN, age in seconds)}} of the listed jobs."""
     found: dict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
     query = {**only, "SortBy": "CreationTime", "SortOrder": "Ascending"}
     for page in sagemaker.get_paginator("list_training_jobs").paginate(**query):

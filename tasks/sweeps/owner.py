@@ -68,7 +68,7 @@ class SweepOwner:
             logger.warning("the heartbeat of %s can't be written: %s", self._sweep, error)
 
     def leave(self) -> None:
-        """Leave the sweep's jobs running without an owner, on purpose: the reaper spares them."""
+        """Leave the sweep's jobs running without an owner on purpose; the reaper spares them."""
         self._left = True
         waited = self._writing.acquire(timeout=_LONGEST_WRITE_SECONDS)
         try:
@@ -80,7 +80,7 @@ class SweepOwner:
 
 @contextmanager
 def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
-    """Write a heartbeat every minute inside the block; a failed one is only a warning."""
+    """Write a heartbeat every minute inside the block; a failed one only causes a warning."""
     over = threading.Event()
     owner = SweepOwner(platform, sweep)
 
@@ -100,7 +100,7 @@ def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
 
 
 def leave_running(platform: PlatformConfig, sweep: str) -> None:
-    """Leave the sweep's jobs running without an owner, on purpose: the reaper spares them."""
+    """Leave the sweep's jobs running without an owner on purpose; the reaper spares them."""
     _write(aws_client("s3", platform), platform, sweep, left_running=True)
 
 

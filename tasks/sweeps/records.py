@@ -24,7 +24,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 
     Raises:
         SweepNotFound: the config has no sweep.
-        SweepNotNamed: it is finished or was never recorded, so another one may be meant.
+        SweepNotNamed: it is finished or was never recorded, so a different one may be meant.
     """
     platform = config.platform
     prefix = names.sweeps_prefix(platform.prefix)
@@ -57,7 +57,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
 def unfinished_sweep(s3: Any, config: BenchmarkConfig, excluding: str) -> str | None:
     """Return the latest sweep of exactly this config if --resume could continue it.
 
-    Ignore `excluding`.
+    The sweep `excluding` is ignored.
     """
     latest = next((one for one in reversed(sweeps_of(s3, config)) if one != excluding), None)
     if latest is None or not _has_begun(s3, config.platform, latest):
@@ -114,14 +114,14 @@ def is_being_validated(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
 
 @patient
 def begins_with_validation(platform: PlatformConfig, sweep: str) -> bool:
-    """Return True if the sweep ended, or is, in its dataset's validation by a Processing job."""
+    """Return True if the sweep is in, or ended in, its dataset's validation by a Processing job."""
     s3 = aws_client("s3", platform)
     return not has_record(s3, platform, sweep) and is_being_validated(s3, platform, sweep)
 
 
 @patient
 def find_latest_sweep(config: BenchmarkConfig) -> str:
-    """Return the sweep that --resume without an ID continues; raise as latest_sweep() does."""
+    """Return the sweep that --resume without an ID continues; raises latest_sweep()'s errors."""
     return latest_sweep(aws_client("s3", config.platform), config)
 
 
@@ -161,7 +161,7 @@ def write_sweep_record(platform: PlatformConfig, sweep: str, record: Mapping[str
 def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, str]) -> None:
     """Add later findings to the sweep's record in S3, for its later reports.
 
-    A missing or damaged record is only a warning.
+    A missing or damaged record only causes a warning.
     """
     try:
         record = read_sweep_record(platform, sweep)

@@ -1,6 +1,6 @@
 """Stop a sweep, wherever it runs: submit no further jobs, and end those that run.
 
-Needs no Prefect, so that `nodesweep stop` works without it.
+This module needs no Prefect, so that `nodesweep stop` works without it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger("nodesweep.stop")
 def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     """Mark the sweep as stopped, then end its jobs; return the names of those that were running.
 
-    Raises as stop_sweep_jobs_now() does.
+    Raises the errors of stop_sweep_jobs_now().
     """
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
@@ -53,9 +53,9 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
 def still_running(
     platform: PlatformConfig, sweep: str, job_names: Sequence[str]
 ) -> set[str] | None:
-    """Return those of the jobs that the platform lists as not ended.
+    """Return the jobs among these that the platform lists as not ended.
 
-    None if the list lacks one of them, or fails within a quick client's limits.
+    Return None if the list lacks one of them, or the call fails within a quick client's limits.
     """
     try:
         listed = job_lister(aws_client("sagemaker", platform, quick=True), sweep)()
@@ -70,8 +70,8 @@ def still_running(
 def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     """Return the sweep's listed jobs that have not ended.
 
-    Before its first training job, that is the Processing job that validates its dataset. Gives up
-    after seconds rather than minutes.
+    Before its first training job, that is the Processing job that validates its dataset. The query
+    gives up after seconds rather than minutes.
     """
     sagemaker = aws_client("sagemaker", platform, quick=True)
     listed = job_lister(sagemaker, sweep)()

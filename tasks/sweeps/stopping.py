@@ -53,7 +53,7 @@ Summaries = Callable[[], Iterable[Mapping[str, Any]]]
 
 
 def job_lister(sagemaker: Any, sweep: str) -> Summaries:
-    """Return a call that lists the sweep's jobs as the platform shows them now, oldest first."""
+    """Return a function that lists the sweep's jobs as the platform shows them, oldest first."""
     query = {
         "NameContains": names.job_prefix(sweep),
         "SortBy": "CreationTime",
@@ -79,7 +79,7 @@ def end_jobs(
     """Stop these jobs and those that `claimed` and `listed` add.
 
     Waits until each is stopping or, with a warm pool, until it has stopped and the pool is
-    released: at most STOPPING_SECONDS and the time of the release.
+    released: at most STOPPING_SECONDS plus the time for the release.
 
     Returns:
         The names of the jobs that had not ended.
@@ -117,7 +117,7 @@ def end_jobs(
 
 
 class _Ending:
-    """The known state of each job; it is not over until a list or a description says so."""
+    """The known state of each job; a job is not over until a list or a description says so."""
 
     def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
         self._sagemaker, self._clock = sagemaker, clock
@@ -154,7 +154,7 @@ class _Ending:
     def may_have_more_jobs(self) -> bool:
         """True if there may be further jobs.
 
-        One is not visible yet, or no call has reported them.
+        A job is not visible yet, or no call has reported the jobs.
         """
         return bool(self.unknown) or self.lost is not None
 
@@ -189,7 +189,7 @@ class _Ending:
 
     @contextmanager
     def _listing_source(self, what: str) -> Iterator[None]:
-        """Apply best_effort() to a call that reports the jobs; one of the two is enough."""
+        """Apply best_effort() to a call that reports the jobs; one successful call is enough."""
         with best_effort(what):
             try:
                 yield
@@ -199,7 +199,7 @@ class _Ending:
             self.lost = None
 
     def stop(self) -> None:
-        """Request each running job's stop once, whatever fails for the others.
+        """Request each running job's stop once, even if requests for others fail.
 
         Denials are retried: the stack's role may stop jobs by their tags only, and a new job's tags
         appear late.
@@ -226,9 +226,9 @@ class _Ending:
             self.failures.pop(name, None)
 
     def poll(self) -> None:
-        """Describe each job whose state decides if there is more to wait for.
+        """Describe each job whose state decides whether there is more to wait for.
 
-        The end of a stopping job shows in the list.
+        The list shows the end of a stopping job.
         """
         for name in sorted(
             self._names - self._over - self._refused - (self._stopping - self.with_pool)
@@ -263,8 +263,8 @@ def stop_sweep_jobs_now(
 ) -> list[str]:
     """End these jobs first, then all others of the sweep; return those that had not ended.
 
-    Not a task: in a run that is being cancelled Prefect starts no further tasks. Raises as
-    end_jobs() does.
+    It is not a task, because Prefect starts no further tasks in a run that is being cancelled.
+    Raises the errors of end_jobs().
     """
     sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
     claimed = partial(read_claims, s3, platform, sweep)
@@ -291,8 +291,8 @@ def _end_validation(
     """End the Processing jobs that may validate the sweep's dataset.
 
     Returns:
-        Those that had not ended, and the error if one could not be stopped, which must not keep the
-        training jobs from being stopped.
+        The names of those that had not ended, and the error if one could not be stopped, which must
+        not keep the training jobs from being stopped.
     """
     claimed: list[str] = []
     with best_effort(f"can't tell whether {sweep} has a Processing job"):
@@ -381,7 +381,7 @@ def release_pools(
 
 
 def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
-    """Return True if nothing is left to do for this job's pool."""
+    """Release this job's pool if it is available; return True if nothing is left to do for it."""
     description = describe(sagemaker, name)
     if description is None:
         return False

@@ -46,7 +46,7 @@ def between(
     metrics: dict[str, Any],
     runtime_configuration: dict[str, Any],
 ) -> tuple[pd.Series, dict[str, Any], dict[str, Any]]:
-    """Return where non-null values are outside the bounds, and the column's domain.
+    """Return a mask of the non-null values outside the bounds, and the column's domain.
 
     Arguments and return value are those of a Great Expectations condition metric.
     """
@@ -77,11 +77,11 @@ def _find_column(frame: pd.DataFrame, name: str) -> pd.Series | None:
 
 
 def comparable_values(column: pd.Series, arguments: Mapping[str, Any]) -> pd.Series | None:
-    """Return the non-null column as an array that compares as its values do one by one.
+    """Return the non-null column in a form that compares as an array like its single values.
 
     `arguments` has `min_value` and `max_value`: float, date or datetime, as Great Expectations
-    reads them from a config. None if its own function has to judge: an empty column, refused
-    bounds, or types whose comparison raises an error.
+    reads them from a config. Return None if its own function must be called: for an empty column,
+    refused bounds, or types whose comparison raises an error.
     """
     bounds = [arguments[key] for key in ("min_value", "max_value") if arguments[key] is not None]
     kinds = {type(bound) for bound in bounds}
@@ -105,9 +105,9 @@ def _compares_one_by_one(column: pd.Series, kind: type) -> bool:
 
 
 def _as_numbers(column: pd.Series) -> pd.Series | None:
-    """Return the column as float64 if that changes no value; int64 stays.
+    """Return the column as float64 (int64 unchanged); None if a value might change.
 
-    Great Expectations compares int64 as an array, too.
+    Great Expectations also compares int64 as an array.
     """
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
@@ -132,7 +132,7 @@ def _as_numbers(column: pd.Series) -> pd.Series | None:
 
 @cache
 def use_vectorised_between() -> None:
-    """Make Great Expectations call between() in this process; idempotent."""
+    """Make Great Expectations call between() in this process; further calls do nothing."""
     register_condition(between)
 
 

@@ -1,4 +1,4 @@
-"""Compare an expectation's values with a column's as values of the column's type.
+"""Compare an expectation's values with a column's values in the column's type.
 
     frame, kwargs = comparable(frame, [("expect_column_values_to_be_in_set", {...})])
 
@@ -45,9 +45,9 @@ _PAIRS = "expect_column_pair_values_to_be_in_set"
 def comparable(
     frame: pd.DataFrame, checks: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
-    """Return the frame with converted columns added, and each check's kwargs for it.
+    """Return the frame with converted columns added, and each check's kwargs to match.
 
-    Checks are (type, kwargs).
+    Each check is (type, kwargs).
     """
     added: dict[str, pd.Series] = {}
     every = []
@@ -285,7 +285,7 @@ def as_decimal(value: Any) -> Decimal | None:
 
 
 def _as_floats(column: pd.Series, numbers: list[Any]) -> tuple[pd.Series, list[Any]]:
-    """Return decimals as float64.
+    """Return a column of decimals, and the numbers to compare it with, as float64.
 
     A decimal that would round to one of the numbers becomes the next float, so that it compares
     correctly.

@@ -76,7 +76,7 @@ def holds_by_names(
 
 
 def partitions_of(names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the values in each file's folder names by column, as in `year=2025/part.parquet`.
+    """Return {column: value} from each file's folder names, as in `year=2025/part.parquet`.
 
     A column has integers, floats or dates if every value is one, otherwise strings.
     """

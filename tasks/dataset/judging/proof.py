@@ -35,7 +35,7 @@ MAX_DISTINCT = 10_000
 """Distinct values to keep per column; a larger set is left to Great Expectations."""
 
 BIGGEST_EXACT_INTEGER = 2**53
-"""The largest integer up to which all have an exact float64."""
+"""The largest integer up to which every integer has an exact float64."""
 
 _LIMITS = frozenset({"column", "min_value", "max_value", "strict_min", "strict_max", "mostly"})
 _SET = frozenset({"column", "value_set", "mostly"})
@@ -73,7 +73,7 @@ class ColumnFacts:
 
 
 def _widen(low: Any, high: Any, values: pa.Array) -> tuple[Any, Any]:
-    """Return the extremes including `values`, without nulls and NaN (a null to pandas)."""
+    """Return the extremes widened to `values`, without nulls and NaN (a null to pandas)."""
     if types.is_floating(values.type):
         values = values.filter(pc.invert(pc.is_nan(values)))
     found = pc.min_max(values)
@@ -111,11 +111,11 @@ def _is_simple(kind: pa.DataType) -> bool:
 
 
 def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> bool:
-    """Return True if low to high, values of a type, are inside the expectation's bounds."""
+    """Return True if `low` and `high`, of type `kind`, are within the expectation's bounds."""
     asked = (expectation.min_value, expectation.max_value)
     bounds = tuple(_as_of_type(bound, kind) for bound in asked)
     if [bound is None for bound in bounds] != [bound is None for bound in asked]:
-        return False  # a date is no bound for decimals, and must not count as none
+        return False  # a date cannot bound decimals, but must not count as no bound
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):
@@ -127,7 +127,7 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
 
 
 def _as_of_type(bound: Any, kind: pa.DataType) -> Any:
-    """Return a number as the column's type has it."""
+    """Return a number as the column's type represents it."""
     if types.is_float32(kind):
         return as_single(bound, kind.to_pandas_dtype())
     return as_decimal(bound) if types.is_decimal(kind) else bound
@@ -155,7 +155,8 @@ def _between_holds(expectation: Any, facts: ColumnFacts) -> bool:
 def _extreme_holds(name: str) -> Callable[[Any, ColumnFacts], bool]:
     """Return the rule for a column's minimum or maximum.
 
-    Great Expectations rounds a strict bound to the column's precision, so that is left to it.
+    Great Expectations rounds a strict bound to the column's precision, so strict bounds are left to
+    it.
     """
 
     def holds(expectation: Any, facts: ColumnFacts) -> bool:
@@ -212,7 +213,7 @@ _COLUMN_RULES: dict[str, _Rule] = {
 
 
 def _table_rule_holds(expectation: Any, columns: Sequence[Any], rows: int) -> bool:
-    """Return True if an expectation about columns or number of rows certainly holds."""
+    """Return True if an expectation about the columns or the number of rows certainly holds."""
     arguments = set(expectation.configuration.kwargs)
     match expectation.expectation_type:
         case "expect_column_to_exist":
@@ -240,12 +241,12 @@ class InspectedFile:
     index: list[str]
     """The columns that pandas would use as its index."""
     types: dict[str, tuple[str, str]]
-    """Each column's kind of values (number, text) and type name, without columns of nulls only."""
+    """Each column's kind of values (number, text) and type name, except for all-null columns."""
     proven: frozenset[int]
 
 
 def inspect_file(source: Any, suite: Sequence[Expectation]) -> InspectedFile:
-    """Read the columns that `suite` needs, and return which expectations certainly hold.
+    """Read the columns that `suite` needs, and return the file with the expectations it proves.
 
     Args:
         source: a path or an open file.
@@ -297,7 +298,7 @@ def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _R
     if columns.count(name) != 1 or len(schema.get_all_field_indices(name)) != 1:
         return None
     kind = schema.field(name).type
-    # Arrow has no extremes of half floats.
+    # Arrow cannot compute the extremes of half-precision floats.
     return rule if rule.suits(kind) and not types.is_float16(kind) else None
 
 
@@ -312,7 +313,7 @@ def _collect(file: pq.ParquetFile, wanted: dict[str, frozenset[str]]) -> dict[st
 
 
 def column_types(schema: pa.Schema) -> dict[str, tuple[str, str]]:
-    """Return each column's kind of values and type name, without columns of nulls only."""
+    """Return each column's kind of values and type name, except for all-null columns."""
     return {
         column.name: (_value_kind(column.type), str(column.type))
         for column in schema

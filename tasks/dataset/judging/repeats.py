@@ -1,12 +1,12 @@
-"""Find rows whose values in some columns repeat over all files, in bounded memory.
+"""Find rows that repeat others' values in some columns, over all files, in bounded memory.
 
     rows = RepeatedRows(["user", "day"], most_bytes=1 << 30)
     rows.add("a.parquet", lambda: read("a.parquet"))  # each call reads the columns again
     rows.find()  # None, or how many rows repeat another's values, examples, and their files
 
-Up to a quarter of `most_bytes` the columns are held, and pandas' duplicated(), which copies them,
-is used. Above, each row is an 8-byte hash; beyond `most_bytes` hashes go to disk, and rows whose
-hash repeats are read again and compared by value, so collisions are harmless.
+Up to a quarter of `most_bytes` the columns are held in memory for pandas' duplicated(), which
+copies them. Above that, each row is an 8-byte hash; beyond `most_bytes` hashes go to disk. Rows
+whose hash repeats are read again and compared by value, so collisions are harmless.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PARTITIONS = 256
 _NOTHING = np.uint64(0x6E6F7468696E6721)
 _NUMBERS: tuple[type[Any], ...] = (numbers.Number, np.bool_)
 _STEP = 1 << 20
-"""Python objects to hash at a time."""
+"""Number of Python objects to hash at a time."""
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """`surplus` of `rows` rows repeat an earlier one's values, with examples in order."""
+    """The `surplus` of `rows` rows that repeat an earlier row's values, with examples in order."""
 
     surplus: int
     rows: int
@@ -54,11 +54,11 @@ class RepeatedRows:
         self._rows = 0
         self._files: list[tuple[str, Callable[[], pd.DataFrame]]] = []
         self._heads: list[pd.DataFrame] = []
-        """A row of each file: together they show a column's type over all files."""
+        """The first row of each file; together they show a column's type over all files."""
         self._held: list[pd.DataFrame] | None = []
         self._held_bytes = 0
         self._most_compared = 1
-        """The rows that fit into the memory allowed."""
+        """The number of rows that fit into the allowed memory."""
         self._hashes = SortedHashes(most_bytes)
 
     def add(self, file: str, read: Callable[[], pd.DataFrame]) -> None:
@@ -81,7 +81,7 @@ class RepeatedRows:
             self._hashes.add(row_hashes(frame))
 
     def find(self) -> Repeats | None:
-        """Return what repeats; None if nothing does."""
+        """Return the repeated rows; None if there are none."""
         if not self._files:
             return None
         if self._held is not None:
@@ -107,7 +107,8 @@ class RepeatedRows:
         """Compare the rows with these hashes by value.
 
         Returns:
-            The number that repeat an earlier one, and the repeated rows, the first per file.
+            The number of rows that repeat an earlier one, and each file's first of every repeated
+            row.
         """
         firsts, count, position = [], 0, 0
         for file, read in self._files:
@@ -138,7 +139,7 @@ class RepeatedRows:
 
 
 def row_hashes(frame: pd.DataFrame) -> Hashes:
-    """Return a hash of each row; rows equal in pandas have the same, whatever their types."""
+    """Return a hash of each row; rows equal in pandas have the same hash, whatever their types."""
     mixed = np.zeros(len(frame), dtype=np.uint64)
     for name in frame.columns:
         mixed = _mixed(mixed ^ _column_hashes(frame[name]))
@@ -146,7 +147,7 @@ def row_hashes(frame: pd.DataFrame) -> Hashes:
 
 
 def _mixed(values: Hashes) -> Hashes:
-    """Mix so that every bit of the result depends on every bit (the end of SplitMix64)."""
+    """Mix the bits so that each depends on all others (the last steps of SplitMix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -154,7 +155,7 @@ def _mixed(values: Hashes) -> Hashes:
 
 
 def _column_hashes(column: pd.Series) -> Hashes:
-    """Return a hash of each value; numbers by their float64, which equal numbers share."""
+    """Return a hash of each value; a number is hashed as float64, which equal numbers share."""
     kind = column.dtype
     if pd.api.types.is_numeric_dtype(kind):
         if pd.api.types.is_complex_dtype(kind):
@@ -184,19 +185,19 @@ def _value_hash(value: Any) -> int:
         return int(np.float64(real).view(np.int64))
     try:
         return hash(value)
-    except TypeError:  # for example a list, which the comparison decides
+    except TypeError:  # not hashable, such as a list; the comparison by value decides
         return 0
 
 
 def _is_in(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
-    """Return which hashes are among the sorted `wanted`."""
+    """Return a mask of the hashes that are among the sorted `wanted`."""
     at = np.searchsorted(wanted, hashes)
     at[at == len(wanted)] = 0
     return wanted[at] == hashes
 
 
 class SortedHashes:
-    """Hashes; beyond `most_bytes` they go to disk, in files by their first 8 bits."""
+    """Hashes that go to disk beyond `most_bytes`, in files by their first 8 bits."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 BYTES_PER_VALUE = 8
 """Estimated bytes of a column's value in memory."""
 _MOST_DEFLATED = 1032
-"""Bytes that one byte of a .gz can hold (zlib's "Technical Details": 1032:1)."""
+"""Maximum unpacked bytes per byte of a .gz file (zlib's "Technical Details": 1032:1)."""
 REMOTE_FILES_AT_ONCE = 8
-"""Remote files in parallel; each holds READ_BUFFER_BYTES of a column (judging/proof.py)."""
+"""Remote files read in parallel; each buffers READ_BUFFER_BYTES of a column (judging/proof.py)."""
 
 
 @dataclass(frozen=True)
 class TableFile:
     """A file to be read as a table.
 
-    `modified` is in Unix seconds; `open` returns its path, or a new file object per call.
+    `modified` is in Unix seconds; `open` returns the file's path, or a new file object per call.
     """
 
     name: str
@@ -52,23 +52,23 @@ class TableFile:
     size_bytes: int
     is_remote: bool = False
     partition: Mapping[str, Any] = field(default_factory=dict)
-    """The values of its rows from the folders below the source (judging/layout.py)."""
+    """Column values from the names of the folders below the source (judging/layout.py)."""
 
     @property
     def compression(self) -> str | None:
-        """The compression by pandas' name, which a file object's lacking name cannot give."""
+        """The compression's name in pandas, which cannot infer it from a nameless file object."""
         return "gzip" if self.name.endswith(".gz") else None
 
     @property
     def most_text_bytes(self) -> int:
-        """The maximum length of a CSV file's text."""
+        """The maximum size of a CSV file's text in bytes."""
         return self.size_bytes * (1 if self.compression is None else _MOST_DEFLATED)
 
 
 def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[TableFile]:
-    """Yield files of this machine, named below their common folder.
+    """Yield files of this machine, with names relative to their common folder.
 
-    Partitions are folders below the `source`, or below that folder without it.
+    Partitions are folders below `source`, or below the common folder if `source` is None.
     """
     root = Path(os.path.commonpath([path.parent for path in paths]))
     below = source if source is not None and root.is_relative_to(source) else root
@@ -83,7 +83,7 @@ def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[T
 
 
 class Unreadable(Exception):
-    """The file is not readable as its format; the message is the reader's first line."""
+    """The file is unreadable in its format; the message is the first line of the reader's error."""
 
 
 class Table(Protocol):
@@ -94,7 +94,7 @@ class Table(Protocol):
     hidden: list[str]
     """Columns found by name only: pandas' index, and the partition's."""
     proven: frozenset[int]
-    """Suite positions that certainly hold in it."""
+    """Suite positions of the expectations that certainly hold in the file."""
     types: dict[str, tuple[str, str]]
     """Each column's kind of values and type name; empty if the file has no types."""
 
@@ -110,10 +110,10 @@ class Table(Protocol):
         """
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
-        """Return the memory of those columns, estimated if unknown."""
+        """Return the bytes of memory that those columns take, estimated if unknown."""
 
     def forget_rows(self) -> None:
-        """Free the memory; read() reads again."""
+        """Free the memory; a later read() reads the file again."""
 
 
 class SmallCsvTable:
@@ -143,18 +143,18 @@ class SmallCsvTable:
         return add_partition(self._frame(), self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
-        """Return the estimated memory of those columns."""
+        """Return the estimated bytes of memory that those columns take."""
         return self.rows * len(columns) * BYTES_PER_VALUE
 
     def forget_rows(self) -> None:
-        """Free the memory; read() reads again."""
+        """Free the memory; a later read() reads the file again."""
         self._whole = None
 
 
 class LargeCsvTable:
     """A CSV file that is read block by block, again for each request.
 
-    The blocks are pandas' own, which decides types block by block, so columns get the same types.
+    The blocks are those by which pandas itself decides on types, so columns get the same types.
     """
 
     def __init__(self, file: TableFile) -> None:
@@ -201,7 +201,7 @@ class LargeCsvTable:
         return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
-        """Return the memory of those columns, as measured in the first pass."""
+        """Return the bytes of memory that those columns took in the first pass."""
         return sum(self._bytes_of.get(name, self.rows * BYTES_PER_VALUE) for name in columns)
 
     def forget_rows(self) -> None:
@@ -211,7 +211,7 @@ class LargeCsvTable:
 def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
     """Return one column from its blocks, as pandas would.
 
-    Whole frames would lose the types of blocks without a value; texts with nulls are texts.
+    Whole frames would lose the types of blocks without a value. Strings with nulls stay strings.
     """
     import pandas as pd
 
@@ -222,9 +222,9 @@ def _joined(pieces: Sequence[pd.Series]) -> pd.Series:
 
 
 def rows_per_block(columns: int) -> int:
-    """Return the rows of a CSV file that pandas reads before it decides on types.
+    """Return the number of a CSV file's rows that pandas reads before it decides on types.
 
-    The largest power of two below 2**20 values (TextReader of pandas/_libs/parsers.pyx).
+    The largest power of two with fewer than 2**20 values (TextReader of pandas/_libs/parsers.pyx).
     """
     values = 2**20 // max(1, columns)
     rows = 1
@@ -256,7 +256,7 @@ class ParquetTable:
         return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
-        """Return the estimated memory of those columns."""
+        """Return the estimated bytes of memory that those columns take."""
         return self.rows * len(columns) * BYTES_PER_VALUE
 
     def forget_rows(self) -> None:
@@ -266,9 +266,9 @@ class ParquetTable:
 def read_tables(
     files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation], most_bytes: int
 ) -> Iterator[Table | Unreadable]:
-    """Yield each file's table, or why it is unreadable.
+    """Yield each file's table, or the error if it is unreadable.
 
-    Parquet files are read in parallel, as many as this machine has processors, or
+    Parquet files are read in parallel: as many at once as this machine has processors, or
     REMOTE_FILES_AT_ONCE from S3. CSV files are read one after another, as a whole if that takes
     less than `most_bytes` of memory.
     """

@@ -2,10 +2,10 @@
 
     for item in list_in_parallel(pages_of_objects(s3, "bucket", "raw/")): ...
 
-S3 returns 1,000 keys a page, but a listing may start after any text, so the rest behind a page is
-cut into ranges that are listed in parallel. Cuts are at the letters that the page's keys have in
-common, where later ones differ (part-00999 is followed by part-01000 and, much later, part-10000).
-A range without keys costs one call.
+S3 returns 1,000 keys per page, but a listing may start after any string, so the rest after a page
+is cut into ranges that are listed in parallel. Cuts are at the letters that the page's keys have in
+common and where later keys differ (part-00999 is followed by part-01000 and, much later,
+part-10000). A range without keys costs one call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LAST_CUT = "\x7f"
 
 @dataclass(frozen=True)
 class Page:
-    """One response of a listing; `next_page` has the arguments of the next, None at the end."""
+    """One response of a listing; `next_page` has the next call's arguments, None at the end."""
 
     items: Sequence[Mapping[str, Any]]
     next_page: Mapping[str, str] | None
@@ -37,7 +37,7 @@ class Listing:
     fetch_page: Callable[[Mapping[str, str]], Page]
     """Returns the page for these arguments; without any, the first."""
     begin_after: str
-    """The argument that starts a listing after a text."""
+    """The name of the argument that starts a listing after a string."""
 
 
 def pages_of_objects(s3: Any, bucket: str, prefix: str) -> Listing:
@@ -79,7 +79,7 @@ class _Range:
 def list_in_parallel(
     listing: Listing, calls_at_once: int = CALLS_AT_ONCE
 ) -> list[Mapping[str, Any]]:
-    """Return every item, sorted by key; on an error raise it and start no further call."""
+    """Return every item, sorted by key; on an error, raise it and start no further calls."""
     found: list[Mapping[str, Any]] = []
     with ThreadPoolExecutor(calls_at_once) as pool:
 
@@ -106,7 +106,7 @@ def _within(items: Sequence[Mapping[str, Any]], end: str | None) -> Sequence[Map
 def _remaining_ranges(
     listing: Listing, page: Page, end: str | None, free_calls: int
 ) -> list[_Range]:
-    """Return the rest of a range behind its page, in one to `free_calls` parts."""
+    """Return the rest of a range after its page, in at most `free_calls` parts but at least one."""
     if page.next_page is None:
         return []
     last = page.next_page[listing.begin_after]
@@ -122,17 +122,17 @@ def _remaining_ranges(
 
 
 def split_points(first: str, last: str, end: str | None, fixed: int) -> list[str]:
-    """Return sorted texts between `last` and `end` at which to cut a range.
+    """Return sorted strings between `last` and `end` at which to cut a range.
 
-    Cuts are, for each letter of `last` from the first that differs from `end` to the first that
-    varies in the page, the middle between the letter and the end of its class (digits, capitals,
-    small letters), and that end.
+    For each letter of `last`, from the first that differs from `end` to the first that varies
+    within the page, cuts are midway between the letter and the end of its class (digits, uppercase
+    letters, lowercase letters), and at that end.
 
     Args:
         first: the page's first key.
         last: the page's last key.
         end: the end of the range; None for no end.
-        fixed: number of letters that all keys have in common.
+        fixed: number of leading letters that all keys have in common.
     """
     begin = fixed if end is None else _common_prefix_length(last, end)
     varies = max(begin, _common_prefix_length(first, last))
@@ -149,13 +149,13 @@ def split_points(first: str, last: str, end: str | None, fixed: int) -> list[str
 
 
 def _common_prefix_length(one: str, other: str) -> int:
-    """Return the length of the common beginning."""
+    """Return the length of the common prefix of two strings."""
     differ = (index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differ, min(len(one), len(other)))
 
 
 def _class_end(letter: str) -> str:
-    """Return the letter after the last one of a letter's class."""
+    """Return the character after the last one of a letter's class."""
     for low, high in _CLASSES:
         if low <= letter <= high:
             return chr(ord(high) + 1)
@@ -163,7 +163,7 @@ def _class_end(letter: str) -> str:
 
 
 def thinned(texts: list[str], most: int) -> list[str]:
-    """Return at most `most` of the texts, evenly spread."""
+    """Return at most `most` of the strings, evenly spread."""
     if most <= 0:
         return []
     step = -(-len(texts) // most)

@@ -1,9 +1,9 @@
-"""A dataset used where it is in S3: its objects, its identity, and its changes.
+"""A dataset that is used in place in S3: its objects, its identity and its changes.
 
     before = describe_remote(s3, config)
     find_changes(before, describe_remote(s3, config))  # ["s3://bucket/raw/a.parquet was deleted"]
 
-Its digest covers keys, sizes, ETags and, if the bucket keeps and shows them, versions.
+Its digest covers keys, sizes, ETags and, if the bucket keeps them and they may be listed, versions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHANGES_SHOWN = 20
 _NOT_ALLOWED = frozenset({"403", "AccessDenied", "AllAccessDisabled"})
 _NO_VERSIONS = _NOT_ALLOWED | {"MethodNotAllowed", "NotImplemented"}
 _REPLACEMENT = "\ufffd"
-"""The replacement for bytes that are not UTF-8."""
+"""The character that replaces bytes that are not UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RemoteDataset:
 
     @property
     def size_bytes(self) -> int:
-        """The total size of the objects."""
+        """The total size of the objects in bytes."""
         return sum(it.size_bytes for it in self.objects)
 
     def name_of(self, item: RemoteObject) -> str:
@@ -89,7 +89,7 @@ class RemoteDataset:
         )
 
     def is_named(self, digest: str | None) -> bool:
-        """Return True for its digest, with or without versions, which some callers may not list."""
+        """Return True for its digest with versions or, since not all callers see them, without."""
         without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
         return digest in (self.digest, without)
 
@@ -140,7 +140,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
 
 
 def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
-    """List with versions if the bucket keeps them and they may be listed."""
+    """List the objects, with versions if the bucket keeps them and they may be listed."""
     try:
         if s3.get_bucket_versioning(Bucket=bucket).get("Status"):
             return list_in_parallel(pages_of_versions(s3, bucket, prefix))
@@ -151,9 +151,9 @@ def _list(s3: Any, bucket: str, prefix: str) -> list[Mapping[str, Any]]:
 
 
 def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
-    """Refuse a key that cannot be a file's path in SageMaker's channel.
+    """Refuse a key that cannot be a file's path in a SageMaker channel.
 
-    Files that are not tables may be below an empty part.
+    Paths of files that are not tables may have an empty part.
     """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
@@ -174,7 +174,7 @@ def split_uri(uri: str) -> tuple[str, str]:
 
 
 def find_changes(before: RemoteDataset, now: RemoteDataset) -> list[str]:
-    """Return the changes between two listings, each in words."""
+    """Return a description of each change between two listings."""
     old = {it.key: (it.size_bytes, it.etag, it.version) for it in before.objects}
     new = {it.key: (it.size_bytes, it.etag, it.version) for it in now.objects}
     words = [f"s3://{now.bucket}/{key} was deleted" for key in old.keys() - new.keys()]
@@ -188,7 +188,7 @@ def find_changes(before: RemoteDataset, now: RemoteDataset) -> list[str]:
 
 
 def modified_since(dataset: RemoteDataset, moment: datetime) -> list[str]:
-    """Return the objects written in that second or later, in words.
+    """Return a description of each object written in that second or later.
 
     S3's times are whole seconds.
     """

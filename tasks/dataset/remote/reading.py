@@ -2,9 +2,9 @@
 
     with pq.ParquetFile(RemoteFile(s3, "bucket", item)) as table: ...
 
-Memory is bounded: an object of up to WHOLE_BYTES is fetched in one call and held, of a larger one
-only the requested range, and nothing is written to disk. Every call requires the listed ETag, so no
-reader gets bytes of two objects.
+Memory is bounded: an object of up to WHOLE_BYTES is fetched in one call and held; of a larger one,
+only the requested range is. Nothing is written to disk. Every call requires the listed ETag, so no
+reader gets bytes of two different objects.
 """
 
 from __future__ import annotations
@@ -127,9 +127,9 @@ def read_remote_range(s3: Any, bucket: str, item: RemoteObject, range_of_bytes: 
 
 
 def opener(s3: Any, bucket: str, item: RemoteObject, in_order: bool) -> Callable[[], Any]:
-    """Return a call that opens the object again each time.
+    """Return a function that opens the object afresh on every call.
 
-    `in_order` reads ahead, for readers that go through it in small pieces.
+    With `in_order`, the file reads ahead, for readers that go through it in small pieces.
     """
 
     def open_object() -> Any:

@@ -1,4 +1,4 @@
-"""Validate a dataset in S3 without a copy of it."""
+"""Validate a dataset in S3 without copying it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nodesweep.tasks.task import task
 
 
 def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> list[TableFile]:
-    """Return the objects as table files, with their names and times."""
+    """Return the objects as table files, with their names and modification times."""
     names = [dataset.name_of(item) for item in dataset.objects]
     return [
         TableFile(
@@ -39,6 +39,6 @@ def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> lis
 def validate_remote(
     platform: PlatformConfig, config: DatasetConfig, dataset: RemoteDataset
 ) -> ValidationReport:
-    """Validate the dataset's objects in S3 against its expectations, read in place."""
+    """Validate the dataset's objects, read in place in S3, against its expectations."""
     tables = remote_tables(aws_client("s3", platform), dataset, config)
     return validate_tables(tables, config, now=datetime.now(UTC))

@@ -4,7 +4,8 @@
     report = report_of(verdict, config.dataset, dataset, now)  # of its output verdict.json
 
 The program in infra/image_spark/nodesweep_judge reads and writes them. Every sentence of the report
-is made here, by pandas' functions (tasks/dataset/findings.py), so both engines report alike.
+is written here, by the functions that pandas' verdicts use (tasks/dataset/findings.py), so both
+engines report alike.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from nodesweep.tasks.errors import DatasetRefused
 
 FORMAT = 1
 READING_ERRORS = ("deleted", "replaced", "forbidden")
-"""Kinds of a verdict's error that concern one object."""
+"""Kinds of errors in a verdict that concern a single object."""
 
 
 def request_document(section: DatasetConfig, dataset: RemoteDataset) -> dict[str, Any]:
-    """Return the program's request, as JSON types.
+    """Return the request to the program, with JSON types only.
 
     Raises:
         InvalidExpectations: the suite is unusable.
@@ -71,7 +72,7 @@ def _describe_expectation(spec: ExpectationConfig) -> dict[str, Any]:
     """Return an expectation for the request.
 
     `columns` are those read for it: none if the number of rows is enough, null if it may use any.
-    `of_the_schema`: a table without rows is enough.
+    `of_the_schema` is True if a table without rows is enough.
     """
     columns = named_columns(spec)
     return {
@@ -84,7 +85,7 @@ def _describe_expectation(spec: ExpectationConfig) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return dates and times, which JSON lacks, as {"$date": …} and {"$datetime": …}."""
+    """Return a value for JSON, with dates and times as {"$date": …} and {"$datetime": …}."""
     if isinstance(value, datetime.datetime):
         return {"$datetime": value.isoformat()}
     if isinstance(value, datetime.date):
@@ -105,7 +106,8 @@ def report_of(
     """Return the report that pandas would have given for the same data.
 
     Raises:
-        DatasetRefused: an object is unreadable, or the verdict is unusable or of another request.
+        DatasetRefused: an object is unreadable, or the verdict is unusable or of a different
+            request.
         InvalidExpectations: an expectation is unusable in Spark.
     """
     _check_verdict(verdict, section, dataset)
@@ -173,7 +175,7 @@ def _report(
 def _schema(
     described: Mapping[str, Any],
 ) -> tuple[list[str], list[str], dict[str, tuple[str, str]]]:
-    """Return a file's columns, its pandas index, and its types; a CSV file has none."""
+    """Return a file's columns, its pandas index and its types; a CSV file has no types."""
     import pyarrow as pa
 
     from nodesweep.tasks.dataset.judging.proof import column_types
