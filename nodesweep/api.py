@@ -45,7 +45,7 @@ class Plan:
     """The most that the sweep can cost; None if unknown, with the cause in `cost_bound_reason`."""
     cost_bound_reason: str
     notices: tuple[str, ...]
-    """Hints from preflight."""
+    """Notices from preflight."""
 
     def points(self) -> DataFrame:
         """Return one row per planned run, in execution order.
@@ -184,7 +184,8 @@ def run(config: BenchmarkConfig, *, resume: str | None = None) -> Report:
 
     Raises:
         PreflightRefused: Preflight refused the config before anything was started.
-        PointsMissing: Fewer points completed than `sweep.min_points`; `result.report` has the rest.
+        PointsMissing: Fewer points completed than `sweep.min_points`; `result.report` has those
+            that did.
         NodesweepError: The run failed; `nodesweep list` shows what is left of it.
     """
     from nodesweep.configs.load import check_directories
@@ -215,7 +216,7 @@ def read_report(path: str | os.PathLike[str]) -> Report:
         path: A report.json or its folder, or the id of a sweep under `reports/`.
 
     Raises:
-        ReportUnreadable: The report is missing, damaged or of another schema version.
+        ReportUnreadable: The report is missing, damaged or has a different schema version.
     """
     from nodesweep.cli.commands.compare import find_report
     from nodesweep.cli.inputs import config_of_sweep

@@ -1,4 +1,4 @@
-"""Format numbers for people: in the terminal, Markdown, HTML and plots."""
+"""Format numbers for the terminal, Markdown, HTML and plots."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MARKDOWN_SPECIAL = re.compile(r"([\\`*_~\[\]|])")
 
 
 def format_seconds(seconds: float | None) -> str:
-    """Return 8.25 ms, 1.2 s, 3 min 20 s or 1 h 39 min.
+    """Return a duration such as 8.25 ms, 1.2 s, 3 min 20 s or 1 h 39 min.
 
-    Rounds before splitting, so the text is never "60.0 s".
+    The value is rounded before it is split, so the text is never "60.0 s".
     """
     if seconds is None:
         return UNKNOWN
@@ -30,7 +30,7 @@ def format_seconds(seconds: float | None) -> str:
 
 
 def format_speedup(speedup: float | None) -> str:
-    """Return 1.8x, as the reference benchmark prints it.
+    """Return a speedup such as 1.8x, as the reference benchmark prints it.
 
     Below 0.1x it has two significant digits, so that it is never 0.0x.
     """
@@ -50,7 +50,7 @@ def format_ratio(ratio: float | None) -> str:
 
 
 def format_usd(usd: float | None) -> str:
-    """Return $12.30, with four decimals below one dollar.
+    """Return an amount such as $12.30, with four decimals below one dollar.
 
     A small run on the local platform costs fractions of a cent.
     """
@@ -60,7 +60,7 @@ def format_usd(usd: float | None) -> str:
 
 
 def format_interval(interval: Interval | None, write: Callable[[float], str]) -> str:
-    """Return [45.9 s, 46.8 s], followed by its level unless that is 95%; "" for None.
+    """Return an interval such as [45.9 s, 46.8 s], and its level unless that is 95%; "" for None.
 
     `write` formats each end.
     """
@@ -81,17 +81,17 @@ def format_count(count: int | None) -> str:
 
 
 def format_value(value: float | None, digits: int = 4) -> str:
-    """Return a metric, price or learning rate with that many significant digits."""
+    """Return a metric, price or learning rate with `digits` significant digits."""
     return UNKNOWN if value is None else f"{value:.{digits}g}"
 
 
 def pluralize(number: int, thing: str) -> str:
-    """Return 1 job or 2 jobs: a number and its noun, whose plural ends in s."""
+    """Return a number and its noun, such as 1 job or 2 jobs; the plural ends in s."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def nodes_text(nodes: int) -> str:
-    """Return 1 node or 2 nodes."""
+    """Return a node count such as 1 node or 2 nodes."""
     return pluralize(nodes, "node")
 
 

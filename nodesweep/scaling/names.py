@@ -1,4 +1,4 @@
-"""The only place that spells sweep ids, job names, S3 keys, result file names and their digests.
+"""The only place that builds sweep ids, job names, S3 keys, result file names and their digests.
 
 Imports nothing heavy, because shell completion of sweep ids loads it.
 """
@@ -49,7 +49,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     """Return the digest of what a config measures; a sweep is resumed by a config of equal digest.
 
     Fields marked NOT_MEASURED are left out: with a larger budget, for example, a sweep measures the
-    same points. Bucket, region and role count. Local paths count by their last component.
+    same points. Bucket, region and role are included, and the last component of each local path.
     """
     from nodesweep.configs.section import NOT_MEASURED, WITH_SECRETS, marked_fields
 
@@ -90,7 +90,7 @@ def is_sweep_id(text: str) -> bool:
 
 
 def sweep_age_key(sweep: str) -> tuple[str, str]:
-    """Return a key that sorts sweep ids by start, oldest first, and other texts before them."""
+    """Return a key that sorts sweep ids by start, oldest first, and other strings before them."""
     match = _SWEEP_ID.fullmatch(sweep)
     return (match["started"] if match else "", sweep)
 
@@ -99,7 +99,7 @@ def sweep_started(sweep: str) -> datetime:
     """Return the UTC time in a sweep id.
 
     Raises:
-        ValueError: The text is no sweep id or contains no valid time.
+        ValueError: The text is not a sweep id or contains no valid time.
     """
     match = _SWEEP_ID.fullmatch(sweep)
     if match is None:
@@ -164,7 +164,7 @@ def attempt_of_validation_job(name: str) -> int | None:
 
 
 def validation_request_key(prefix: str, sweep: str, job: str) -> str:
-    """Return the key of a Processing job's one input, the document that asks for the validation.
+    """Return the key of a Processing job's one input, the document with the validation request.
 
     It is written before the job is sent, so that stopping a sweep can find every such job.
     """
@@ -185,7 +185,7 @@ def validation_claims_prefix(prefix: str, sweep: str) -> str:
 
 
 def request_digest(request: Mapping[str, Any]) -> str:
-    """Return the digest of a CreateTrainingJob request without its names.
+    """Return the digest of a CreateTrainingJob request without the parts that identify its job.
 
     The job name, the tags and the job's own folder are left out.
     """
@@ -202,14 +202,14 @@ def request_digest(request: Mapping[str, Any]) -> str:
 
 
 def dataset_prefix(prefix: str, name: str, content_digest: str) -> str:
-    """Return the prefix of a dataset, by its content."""
+    """Return the prefix of a dataset, derived from its content."""
     return f"{prefix}/datasets/{name}/{content_digest[:16]}/"
 
 
 def dataset_data_prefix(prefix: str, name: str, content_digest: str) -> str:
     """Return the prefix of a dataset's files.
 
-    The manifest is outside of it, so that channels hold only data.
+    The manifest is outside it, so that channels contain only data.
     """
     return dataset_prefix(prefix, name, content_digest) + "data/"
 
@@ -320,7 +320,7 @@ def report_folder_name(stem: str) -> str:
 
 
 def of_type(instance_type: str, file_name: str) -> str:
-    """Return the path of a file of one instance type's own report within the sweep's."""
+    """Return the path, within a sweep's report, of a file of one instance type's own report."""
     return f"{instance_type}/{file_name}"
 
 
@@ -353,7 +353,7 @@ def history_key(prefix: str, benchmark: str, sweep: str, schema_version: int) ->
 
 
 def image_tag(content_digest: str) -> str:
-    """Return an image's tag, by the content of its build context."""
+    """Return an image's tag, derived from the content of its build context."""
     return f"ctx-{content_digest[:16]}"
 
 
@@ -377,7 +377,7 @@ _VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v(?P<attempt>\d+)-[0-9a-f]{8}$")
 
 
 def parse_job_name(name: str) -> tuple[int, int, int] | None:
-    """Return (nodes, repeat, attempt) of a training job of nodesweep's, None for any other name."""
+    """Return (nodes, repeat, attempt) of a nodesweep training job, None for any other name."""
     match = _JOB_NAME.match(name)
     return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])) if match else None
 
@@ -406,9 +406,10 @@ def letter_of_job(name: str) -> str:
 
 
 def log_file(job: str, host: str) -> str:
-    """Return the name of the file in LOGS that keeps one node's log of a job.
+    """Return the name of the file in LOGS that contains one node's log of a job.
 
-    n4-r1-a2-ab12_algo-3.log for a training job, v1-0123abcd_algo-1.log for a Processing job.
+    For example, n4-r1-a2-ab12_algo-3.log for a training job and v1-0123abcd_algo-1.log for a
+    Processing job.
     """
     sweep = sweep_of_job(job) or sweep_of_validation_job(job)
     return f"{job.removeprefix(f'{sweep}-')}_{host}.log"

@@ -1,8 +1,8 @@
-"""Hide secrets in whatever nodesweep writes: reports, records and logs are passed around.
+"""Hide secrets in all that nodesweep writes, since reports, records and logs are passed around.
 
-Hidden are (1) every value of a container's environment and of an image's build arguments, except in
-a request shown before it is sent; (2) every text under a name that looks like a secret's; (3) any
-part of a text that has the shape of a secret. The shapes come from detect-secrets 1.5.0 (its
+It hides (1) every value of a container's environment and of an image's build arguments, except in a
+request shown before it is sent; (2) every string under a name that looks like a secret's; (3) any
+part of a string that has the shape of a secret. The shapes come from detect-secrets 1.5.0 (its
 plugins for AWS, GitHub, GitLab, JWT, npm, OpenAI, private keys, PyPI, SendGrid, Slack, Stripe,
 Telegram) and the issuers' documentation; the library itself is not used because it scans files and
 brings in an HTTP client.
@@ -153,7 +153,7 @@ def hide_in_request(
 
 
 def _masked(sent: Any, shown: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of the texts that differ."""
+    """Yield the paths of the strings that differ."""
     if isinstance(sent, Mapping):
         for key, value in sent.items():
             yield from _masked(value, shown[key], f"{path}.{key}" if path else str(key))
@@ -296,7 +296,7 @@ def remember_secrets(values: Iterable[str]) -> None:
 
 
 def secrets_of(config: BenchmarkConfig) -> list[str]:
-    """Return the values of a config that no text may repeat."""
+    """Return the values of a config that must not appear in any output."""
     closed = marked_values(config, MAY_BE_SECRET)
     return [
         *secrets_in(config.training.hyperparameters),
@@ -305,12 +305,13 @@ def secrets_of(config: BenchmarkConfig) -> list[str]:
 
 
 def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
-    """Return the texts under secret names, and the passwords in URLs under any name.
+    """Return the strings under secret names, and the passwords in URLs under any name.
 
     Args:
-        values: Texts and other values by name.
-        is_closed: The mapping's values are never shown (environment, build arguments), so random
-            strings count too: 12 or more characters with letters and digits, and no path.
+        values: Strings and other values by name.
+        is_closed: Whether the mapping's values are never shown (environment, build arguments), so
+            that random strings count too: 12 or more characters with letters and digits, and no
+            path.
     """
     texts = {
         name: value
@@ -335,7 +336,7 @@ def _in_urls(text: str) -> Iterator[str]:
 
 
 def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
-    """Return the values in a training job's description that no text may repeat."""
+    """Return the values in a training job's description that must not appear in any output."""
     hyperparameters = {
         name: _decoded(value) for name, value in (description.get("HyperParameters") or {}).items()
     }
@@ -373,7 +374,7 @@ def _is_random(name: str, value: str) -> bool:
 
 
 def _forms_of(value: str) -> set[str]:
-    """Return the spellings of a value that programs print, also of each line of a multiline one."""
+    """Return the spellings of a value, and of each of its lines, that programs print."""
     plain = {value, *(line.strip() for line in value.splitlines())}
     forms = set()
     for one in plain:
@@ -403,7 +404,7 @@ class LogHider:
     def hide(self, lines: Iterable[str]) -> list[str]:
         """Return the next lines with their secrets hidden.
 
-        If a key ends that began before the first line, the lines up to its end are hidden too.
+        If a key that began before the first line ends, the lines up to its end are hidden too.
         """
         shown: list[str] = []
         for line in lines:
@@ -426,12 +427,12 @@ class LogHider:
 def _without_keys(text: str, is_in_key: bool) -> tuple[str, bool]:
     """Return the text with its private keys replaced, and whether it ends within one.
 
-    Of a key whose beginning was cut off, everything back to the last character that cannot be part
+    If the beginning of a key was cut off, everything back to the last character that cannot be part
     of a key is removed.
 
     Args:
         text: One line or many.
-        is_in_key: The text begins within a key.
+        is_in_key: Whether the text begins within a key.
     """
     parts, end = [HIDDEN] if is_in_key else [], 0
     for edge in _KEY_EDGE.finditer(text):
@@ -466,7 +467,7 @@ def _entry(name: str, value: Any) -> Any:
 
 
 def _hide_all(value: Any) -> Any:
-    """Return the value with every text in it replaced.
+    """Return the value with every string in it replaced.
 
     Keys of mappings stay, as do the names and types in CodeBuild's list of variables.
     """

@@ -1,1 +1,1 @@
-"""Tables of times that anyone measured."""
+"""Tables of measured times from any source."""

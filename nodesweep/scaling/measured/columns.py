@@ -1,7 +1,7 @@
 """The columns of a table of measured times, and a reader of each one's cells.
 
-A reader takes a cell's text and returns its value, None for blanks alone; it raises BadCell with
-what it expected. docs/measured-tables.md describes the columns for users.
+A reader takes a cell's text and returns its value, or None if the cell is blank; it raises BadCell,
+which says what was expected. docs/measured-tables.md describes the columns for users.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 TIME_COLUMNS = ("train_seconds", "samples_per_second")
-# No training run was ever measured beyond these: 1 microsecond to 31 years, a million nodes.
+# Beyond any measured training run: 1 microsecond to 31 years, a million nodes.
 _SECONDS = (1e-6, 1e9)
 _SAMPLES_PER_SECOND = (1e-9, 1e12)
 _USD = (1e-9, 1e9)
@@ -23,7 +23,7 @@ _MAX_SAMPLES = 1_000_000_000_000
 _MAX_TEXT = 64
 _STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
 _POLICIES = ("fixed_global", "fixed_per_replica")
-# float() would also take "1_0", other scripts' digits and "infinity".
+# float() would also accept "1_0", other scripts' digits and "infinity".
 _BLANKS = " \t\r\n\u00a0"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 
@@ -35,10 +35,10 @@ class BadCell(ValueError):
 
 
 def number(cell: str) -> float | None:
-    """Return a cell as a finite number, None for blanks.
+    """Return a cell as a finite number, or None if it is blank.
 
     Raises:
-        BadCell: It has a unit, a thousands separator or anything else.
+        BadCell: The cell has a unit, a thousands separator or other characters.
     """
     if _NUMBER.fullmatch(cell) and math.isfinite(value := float(cell)):
         return value
@@ -66,7 +66,7 @@ def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
 
 
 def whole_reader(maximum: int, required: bool = False) -> Reader:
-    """Return a reader of whole numbers from 1; 2.0 is one."""
+    """Return a reader of whole numbers from 1 to `maximum`; 2.0 counts as one."""
 
     def read(cell: str) -> int | None:
         value = number(cell)
@@ -88,7 +88,7 @@ def status(cell: str) -> str:
 
 
 def batch_policy(cell: str) -> str | None:
-    """Return the batch policy of a cell, None for blanks."""
+    """Return the batch policy of a cell, or None if it is blank."""
     cell = cell.strip(_BLANKS)
     if cell and cell not in _POLICIES:
         raise BadCell(f"allowed: {', '.join(_POLICIES)}")
@@ -96,10 +96,11 @@ def batch_policy(cell: str) -> str | None:
 
 
 def text(cell: str) -> str | None:
-    """Return a short name, None for blanks.
+    """Return a cell as a short name, or None if it is blank.
 
     Raises:
-        BadCell: It is long or has control characters, which would reach terminals and files.
+        BadCell: The cell is too long or has control characters, which would reach terminals and
+            files.
     """
     cell = cell.strip(_BLANKS)
     if not cell.isprintable() or len(cell) > _MAX_TEXT:
@@ -126,7 +127,7 @@ TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})
 
 
 def header_problems(names: Sequence[str]) -> list[str]:
-    """List the problems of a header of these (lower-case) names."""
+    """List the problems of a header with these lower-case names."""
     problems = [
         f"unknown column {quoted(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
         for name in names
@@ -150,7 +151,7 @@ def header_problems(names: Sequence[str]) -> list[str]:
 def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
     """Return the reader for a table whose decimal mark is the comma, first seen in `comma_line`.
 
-    A dot is refused there: it may be a decimal mark or a thousands separator.
+    A dot is refused, since it may be a decimal mark or a thousands separator.
     """
 
     def read_comma(cell: str) -> Any:
@@ -165,7 +166,7 @@ def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
 
 
 def quoted(cell: str) -> str:
-    """Return a cell quoted, with control characters escaped, cut where it is long."""
+    """Return a cell quoted, with control characters escaped, and shortened if it is long."""
     return reprlib.repr(cell)
 
 

@@ -1,4 +1,4 @@
-"""A table of measured times (CSV) -> JobOutcomes, so that the analysis serves anyone's numbers.
+"""Read a table of measured times (CSV) as JobOutcomes, so that any times can be analysed.
 
 docs/measured-tables.md describes the columns and rules. Comma, semicolon or tab separated; in a
 semicolon table a comma is the decimal mark, as spreadsheets with that separator write it.
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MeasuredTableError", "read_measured"]
 MAX_NODE_COUNTS = 1_000
-"""Limit of node counts; each has a row, an interval and a place in every plot of the report."""
+"""Maximum number of node counts; each has a row, an interval and a place in every plot."""
 _SHOWN = 4
-# What all rows of one curve share; an empty cell contradicts nothing.
+# Values that all rows of a curve must share; an empty cell contradicts nothing.
 _MUST_AGREE = {
     "instance_type": "instance types",
     "region": "regions",
@@ -51,7 +51,8 @@ def read_measured(
         origin: Name of the table in the refusal of too many rows.
 
     Raises:
-        MeasuredTableError: With every bad row's line number and reason.
+        MeasuredTableError: The table is invalid; `problems` has every bad row's line number and
+            reason.
     """
     cells = read_cells(
         table.encode("utf-8", "surrogatepass") if isinstance(table, str) else table, origin
@@ -120,7 +121,7 @@ def _readers(cells: Cells) -> dict[str, Reader]:
 
 
 def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
-    """Find contradictions within rows whose cells are good each by itself."""
+    """Yield (line, problem) of rows that contradict themselves or repeat an earlier one."""
     lines = rows.index.to_series()
     first_lines = lines.groupby([rows["nodes"], rows["repeat"]]).transform("first")
     for line, row in rows[lines != first_lines].iterrows():
@@ -170,7 +171,7 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
 
 
 def _table_problems(rows: DataFrame) -> list[str]:
-    """List what is wrong with the table as a whole, once every row is good."""
+    """List the problems of the table as a whole, once every row is valid."""
     if rows.empty:
         return ["the table has a header but no rows"]
     completed = rows[rows["status"] == "Completed"]
@@ -198,7 +199,7 @@ def _table_problems(rows: DataFrame) -> list[str]:
 
 
 def _gaps(column: Series) -> list[str]:
-    """Refuse a policy that holds for some rows only, or costs some of which would be computed."""
+    """Return a problem if only some rows have a policy or cost; other costs would be computed."""
     missing = int(column.isna().sum())
     if missing in (0, len(column)):
         return []
@@ -209,7 +210,7 @@ def _gaps(column: Series) -> list[str]:
 
 
 def _batch_problems(rows: DataFrame) -> Iterator[str]:
-    """Find batch and world sizes that contradict each other or the policy.
+    """Yield problems of batch and world sizes that contradict each other or the policy.
 
     docs/method.md, "Batch policy", has the rules.
     """

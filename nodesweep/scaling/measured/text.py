@@ -1,4 +1,4 @@
-"""Bytes of a table of measured times -> a data frame of its cells, still as text."""
+"""Turn the bytes of a table of measured times into a data frame of its cells, still as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""Size limit of a file: far above what MAX_ROWS take, so that a refusal can count the rows."""
+"""Size limit of a file, far above that of MAX_ROWS rows, so that a refusal can count the rows."""
 MAX_ROWS = 5_000
 """Row limit of a table: five for each job of the largest sweep that nodesweep runs."""
 HEAD_BYTES = 64 * 1024 + 1
-"""Bytes that refuse_other_files needs; a longer first line is no header."""
+"""Bytes that refuse_other_files needs; a longer first line is not a header."""
 MAX_PROBLEMS_SHOWN = 20
 _SEPARATORS = ",;\t"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -37,7 +37,7 @@ class MeasuredTableError(ValueError):
 
 
 class Cells(NamedTuple):
-    """The cells of a table as text, before any is read."""
+    """The cells of a table as text, before any is parsed."""
 
     separator: str
     header_line: int
@@ -91,7 +91,7 @@ def read_cells(table: bytes, origin: str) -> Cells:
         origin: Name of the table in the refusal of too many rows.
 
     Raises:
-        MeasuredTableError: It is no CSV table in UTF-8, or larger than the limits.
+        MeasuredTableError: It is not a CSV table in UTF-8, or it is larger than the limits.
     """
     if len(table) > MAX_TABLE_BYTES:
         raise MeasuredTableError(

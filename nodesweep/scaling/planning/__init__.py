@@ -1,1 +1,1 @@
-"""Planning: which jobs a sweep runs, their requests, their cost bound and their order."""
+"""Planning of a sweep: its jobs, their order, requests and cost bound."""

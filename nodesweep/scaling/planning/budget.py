@@ -1,6 +1,6 @@
 """A sweep's cost bound, and the attempts that sweep.budget_usd and sweep.max_retries still allow.
 
-Both limits count every job that the sweep ever had, across resumes and retried flow runs.
+Both limits count every job that the sweep has ever had, across resumes and retried flow runs.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
 
     Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run
     to its limit, take 120 s to stop, and leave a warm pool that nothing reuses (docs/method.md,
-    "Cost and recommendation"). Not included, as the derivation says, is the billed time without a
-    limit: the download of the data and the image before, and the upload of the output after. If
+    "Cost and recommendation"). Billed time without a limit is not included, as the derivation says:
+    downloading the data and the image beforehand, and uploading the output afterwards. If
     sweep.max_retries allows fewer further attempts, the largest jobs are assumed to use them.
-    Waiting for spot capacity is not billed, and the spot discount is unknown beforehand;
+    Waiting for spot capacity is not billed, and the spot discount is not known in advance;
     retry_attempts share one max runtime.
 
     Returns:
@@ -119,7 +119,7 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
 
 @dataclass
 class Allowance:
-    """The jobs that a sweep may still start under its limits.
+    """The budget and retries that a sweep has left, given the jobs that it has started.
 
     `node_seconds` maps each of its jobs to the node-seconds that were, or can still be, billed;
     `spent_usd` is the cost before those jobs. Preflight refuses a budget without a price, so that
@@ -128,16 +128,16 @@ class Allowance:
 
     config: BenchmarkConfig
     usd_per_hour: Mapping[str, float | None]
-    """By the instance type's letter in job names, "" in a sweep of one type."""
+    """Price by the instance type's letter in job names; the letter is "" in a sweep of one type."""
     spent_usd: float = 0.0
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """Count a job in full: it is about to start, runs, or ended in a way not known yet."""
+        """Count in full a job that is about to start or running, or whose end is unknown."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, description: Mapping[str, Any]) -> None:
-        """Count an ended job by its billed time, if its description has that."""
+        """Count an ended job by its billed time, if its description has one."""
         billed = billed_node_seconds(description)
         if billed is not None:
             self.node_seconds[description["TrainingJobName"]] = billed
@@ -162,7 +162,8 @@ class Allowance:
     def bound_problem(self, job_name: str) -> str | None:
         """Return why a repeat of a contended run could exceed its point's share of the cost bound.
 
-        That share is max_attempts full runs. None if the repeat fits, or if no price makes a bound.
+        That share is max_attempts full runs. None if the repeat fits, or if there is no bound
+        because the price is unknown.
         """
         if self.usd_per_hour.get(names.letter_of_job(job_name)) is None:
             return None
@@ -189,7 +190,7 @@ class Allowance:
         )
 
     def _usd(self, node_seconds: Mapping[str, float]) -> float:
-        """Return the cost; node-seconds of one price are summed first."""
+        """Return the cost in USD, after summing the node-seconds of each instance type."""
         by_letter: dict[str, float] = {}
         for name, seconds in node_seconds.items():
             letter = names.letter_of_job(name)
@@ -205,14 +206,14 @@ class Allowance:
 
 
 def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
-    """Return nodes x (billed + kept warm) of an ended job; None if it runs or has no times.
+    """Return nodes x (billed + kept-warm seconds) of an ended job; None if its end is unknown.
 
     A job is billed from TrainingStartTime to TrainingEndTime (API reference of
-    DescribeTrainingJob), on spot less: BillableTimeInSeconds. A job that failed or was stopped
-    before its start has none of these and costs nothing. A warm pool counts its whole period until
-    its retained time is final.
+    DescribeTrainingJob), or for less than that on spot: BillableTimeInSeconds. A job that failed or
+    was stopped before its start has none of these and costs nothing. A warm pool is counted for its
+    whole period until its retained time is final.
     """
-    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and no part of a plan
+    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and not used by a plan
 
     if description["TrainingJobStatus"] not in TERMINAL:
         return None
@@ -231,7 +232,7 @@ def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
 
 
 def _billed_seconds(config: BenchmarkConfig) -> int:
-    """Return the most seconds billed per node of one attempt, without downloads and uploads."""
+    """Return the maximum billed seconds per node and attempt, excluding downloads and uploads."""
     return (
         config.training.max_runtime_seconds
         + STOPPING_SECONDS
@@ -246,6 +247,6 @@ def _point_of(job_name: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def _nodes_and_attempt(job_name: str) -> tuple[int, int]:
-    """Return (nodes, attempt) of a sweep's job; any other name counts as no nodes."""
+    """Return (nodes, attempt) of a sweep's job; (0, 1) for any other name."""
     parsed = names.parse_job_name(job_name)
     return (0, 1) if parsed is None else (parsed[0], parsed[2])

@@ -1,9 +1,10 @@
-"""Decide which job starts next and when to give up on a sweep; flows/stages/sweep.py does it.
+"""Choose the next job, and decide when to give up on a sweep; flows/stages/sweep.py acts on it.
 
-Code that never completed a point is tried at a small size: until one job has reached its first step
-or completed, jobs run one at a time, the smallest first. A sweep ends on one failure that every job
-would repeat (an import, an argument, a syntax error), on two consecutive failures of the program
-with the same cause, and on two completed probes that gave no train time for the same reason.
+Code that has never completed a point is tried at a small size first: until one job has reached its
+first step or completed, jobs run one at a time, the smallest first. A sweep ends on one failure
+that every job would repeat (an import, argument or syntax error), on two consecutive failures of
+the program with the same cause, or on two completed probes that gave no train time for the same
+reason.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from nodesweep.scaling.planning.request import ResolvedInputs
 
 # FailureReason prefixes for a fault of the program or its inputs
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")
-# For programs without metric definitions: step=12; or "step 12" or "Step: 12/300".
+# For programs without metric definitions: step=12, "step 12" or "Step: 12/300".
 _STEP = re.compile(r"\bstep\b\s*(?:[=:]\s*)?\d", re.IGNORECASE)
 
 
@@ -66,7 +67,7 @@ def code_digest(config: BenchmarkConfig, inputs: ResolvedInputs) -> str:
 
 
 def needs_smoke(config: BenchmarkConfig) -> bool:
-    """Return True if a small job can save a larger one, and the config wants that."""
+    """Return True if a small job should test the code before larger ones start."""
     arms = len(config.sweep.node_counts) * len(config.instance_types)
     return config.sweep.smoke == "auto" and arms > 1
 
@@ -77,9 +78,9 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
     Until the code is proven, existing jobs come first, then the smallest node count, alone.
 
     Args:
-        waiting: The attempts that wait, in order.
+        waiting: The waiting attempts, in order.
         running: The number of running jobs.
-        is_proven: The code has reached its first step.
+        is_proven: Whether the code has reached its first step.
 
     Raises:
         ValueError: No attempt is waiting.
@@ -97,7 +98,7 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
 def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
     """Return True if a log line reports a step.
 
-    Either a metric definition matches, or the line names a step's number.
+    Either a metric definition matches, or the line contains a step number.
     """
     parts = plain_lines(line)
     texts = [searchable(line), *(searchable(part.text) for part in parts)]
@@ -111,11 +112,11 @@ def is_step(line: str, metric_definitions: Mapping[str, str]) -> bool:
 def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
     """Return the reason to give up on a sweep, or None.
 
-    One failure that is certain to recur is enough if no job has completed. Otherwise only failures
-    of the program and jobs without a train time count, and any other completed job resets the
-    count. Lack of capacity, internal errors and stops say nothing about the program and are
-    skipped. Running out of memory is the same cause only at the same batch size, since another node
-    count may have more room.
+    One failure that is certain to recur is enough if no job has completed. Otherwise it takes two
+    in a row with the same cause: only failures of the program and jobs without a train time count,
+    and any other completed job resets the count. Lack of capacity, internal errors and stops say
+    nothing about the program and are skipped. Running out of memory is the same cause only at the
+    same batch size, since another node count may have more room.
 
     Args:
         ended: The outcomes of this run in the order in which its jobs ended.
@@ -144,7 +145,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
 def given_up_caveat(
     planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]
 ) -> str | None:
-    """Return a caveat on a sweep that was given up: how many points were never tried, and why.
+    """Return a caveat on an abandoned sweep: how many points were never tried, and why.
 
     `planned` are all points as (nodes, repeat).
     """
@@ -159,14 +160,14 @@ def given_up_caveat(
 
 
 def is_programs_fault(outcome: JobOutcome) -> bool:
-    """Return True if the job failed for a reason that the next job will meet too."""
+    """Return True if the job failed because of the program or its inputs."""
     return outcome.status == "Failed" and (outcome.reason or "").startswith(_PROGRAMS_FAULT)
 
 
 def is_deterministic_failure(outcome: JobOutcome) -> bool:
-    """Return True if every job of the same code and arguments fails like this one.
+    """Return True if every job with the same code and arguments fails in the same way.
 
-    That is so for imports, arguments and syntax errors.
+    This applies to import, argument and syntax errors.
     """
     error = outcome.program_error
     return is_programs_fault(outcome) and error is not None and bool(_CERTAIN.match(error.said))

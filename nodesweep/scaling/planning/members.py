@@ -1,4 +1,4 @@
-"""Members that requests of training and of processing jobs have only if they are configured."""
+"""Members that requests for training and processing jobs have only if they are configured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def given(**members: Any) -> dict[str, Any]:
 
 
 def network_members(training: TrainingConfig) -> dict[str, Any]:
-    """Return the VPC and the encryption between containers, as far as they are configured."""
+    """Return the members for the VPC and inter-container encryption that are configured."""
     vpc = training.vpc and {
         "Subnets": list(training.vpc.subnets),
         "SecurityGroupIds": list(training.vpc.security_group_ids),

@@ -162,7 +162,7 @@ def plan_sweep(
     validation_price: Price | None = None,
     base_world: int | None = None,
 ) -> SweepPlan:
-    """Return the plan for every node count x repeat, allowed by the rules or not.
+    """Return the plan for every node count and repeat, whether or not the rules allow it.
 
     nodesweep/scaling/rules/offline.py applies the rules.
 
@@ -201,9 +201,9 @@ def plan_sweep(
 def _batch_and_rate(
     training: TrainingConfig, world: int, base_world: int, shared: int
 ) -> dict[str, Any]:
-    """Return a point's batch sizes and learning rate by PlannedPoint's field names.
+    """Return a point's batch sizes and learning rate, keyed by PlannedPoint's field names.
 
-    They are None if the config has none.
+    Values are None if the config has none.
     """
     batch, rate = training.batch, training.learning_rate
     if batch is None:
@@ -224,15 +224,15 @@ def _batch_and_rate(
 
 
 def processes_per_node(config: BenchmarkConfig, instance: InstanceType) -> int:
-    """Return the ranks per node.
+    """Return the number of ranks per node.
 
-    The config's value, else one per GPU or NeuronCore under a launcher, else one.
+    This is the config's value, else one per GPU or NeuronCore under a launcher, else one.
     """
     return distribution.processes_per_node(config.training.distribution, instance)
 
 
 def global_batch_size(batch: BatchConfig, replicas: int) -> int:
-    """Return B: constant under fixed_global, else b x W x accumulation.
+    """Return the global batch size B: constant under fixed_global, else b x W x accumulation.
 
     W counts replicas of the model: the ranks, unless several of them share a replica
     (docs/method.md, "Batch policy").
@@ -280,15 +280,15 @@ def fill_placeholders(value: Scalar, point: PlannedPoint) -> Scalar:
 
 
 def repeats_share_seeds(config: BenchmarkConfig) -> bool:
-    """Return True if a repeat trains with one seed at every node count, passed to the program."""
+    """Return True if the program is given a seed, the same at every node count of a repeat."""
     return any("{seed}" in str(value) for value in config.training.hyperparameters.values())
 
 
 def pairs_repeats(config: BenchmarkConfig) -> bool:
-    """Return True if each repeat is one pass over all node counts in a new order.
+    """Return True if each repeat is one pass over all node counts in random order.
 
-    Whatever slows a whole pass then cancels in the ratios of its times. A sequential sweep repeats
-    only some counts, each when the design asks for it, so its repeats are not paired.
+    Anything that slows down a whole pass then cancels out in the ratios of its times. A sequential
+    sweep repeats only some counts, each when the design asks for it, so its repeats are not paired.
     """
     return config.sweep.order == "shuffled" and not config.sweep.rules.repeats_as_needed
 
@@ -296,7 +296,7 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
     """Yield the points: each repeat is a pass over all types and node counts.
 
-    The recorded seed shuffles each pass.
+    If sweep.order is shuffled, the recorded seed determines the order of each pass.
     """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")

@@ -1,4 +1,4 @@
-"""A sweep's decisions: which attempt starts, waits, is retried or refused, and when it is done.
+"""Decisions of a sweep: the attempt to start, hold back, retry or refuse, and when it is done.
 
 SweepQueue is a state machine without a clock or a platform, so every decision can be tested without
 Prefect or jobs. flows/stages/sweep.py asks it what to do (`next_order`), does it and reports the
@@ -40,7 +40,7 @@ from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_ke
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a point; `tries_left` counts further ones that this run may make."""
+    """One attempt at a point; `tries_left` counts the retries that this run may still make."""
 
     point: PlannedPoint
     number: int
@@ -50,7 +50,7 @@ class Attempt:
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """(nodes, repeat, attempt), which the job's name contains too."""
+        """(nodes, repeat, attempt), which the job's name also contains."""
         return self.point.nodes, self.point.repeat, self.number
 
 
@@ -79,20 +79,20 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Wait:
-    """Start nothing now: one of the sweep's jobs has to end or, if none runs, time has to pass."""
+    """Start nothing now: a job of the sweep has to end or, if none is running, time has to pass."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Nothing runs and nothing is left to try."""
+    """Nothing is running, and nothing is left to try."""
 
 
 class SweepQueue:
     """The waiting attempts, the running jobs (`active`) and the `outcomes` of the ended ones.
 
     The life of a job: `next_order` returns Submit; `confirm` is called once the job is claimed, and
-    may still refuse it or make it wait; then `handle_refusal` or finally `settle` (`settle_earlier`
-    for a job that ended in an earlier run).
+    may still refuse it or make it wait; `handle_refusal` follows if the platform refuses the job,
+    otherwise `settle` once it has ended (`settle_earlier` if it ended in an earlier run).
     """
 
     def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
@@ -102,11 +102,11 @@ class SweepQueue:
         self.outcomes: list[JobOutcome] = []
         self.given_up: str | None = None
         self.is_proven = not needs_smoke(config)
-        """True once the code is known to reach a first step; until then one small job runs."""
+        """True once the code is known to reach a first step; until then, jobs run one at a time."""
         self.progress: SweepProgress | None = None
         """The latest progress of a sequential or probe sweep."""
         self.retained: tuple[Key, ...] = ()
-        """Points with jobs of earlier runs that the design no longer asks for."""
+        """Points that have jobs from earlier runs, but that the design no longer asks for."""
         self.left_out: tuple[Key, ...] = ()
         """Points that were waiting when a lack of memory ruled them out."""
         self._is_over = self._is_stopped = self._is_reopened = False
@@ -129,7 +129,7 @@ class SweepQueue:
 
     @property
     def known_jobs(self) -> list[str]:
-        """Every job of the sweep that this run knows of, whoever started it."""
+        """Every job of the sweep that this run knows of, even if another run started it."""
         had_outcome = {outcome.job_name for outcome in self.outcomes} - self._never_sent
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
@@ -150,12 +150,12 @@ class SweepQueue:
     def count_earlier(
         self, job_names: Iterable[str], descriptions: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Count the jobs that the sweep already has; they come first, since they need no money.
+        """Count the jobs that the sweep already has; they come first, since they cost nothing more.
 
         Args:
             job_names: The sweep's existing or claimed jobs.
             descriptions: The jobs' descriptions if `needs_earlier_descriptions`. A claimed job
-                without one was perhaps never sent; it starts as a new job does, within the budget.
+                without one may never have been sent; it starts like a new job, within the budget.
         """
         self._earlier = frozenset(job_names)
         self._existing = frozenset(description["TrainingJobName"] for description in descriptions)
@@ -173,8 +173,8 @@ class SweepQueue:
     def next_order(self) -> Submit | Refuse | Wait | Done:
         """Return what to do now.
 
-        A Submit's attempt no longer waits; `confirm` may put it back. Attempts are refused on an
-        instance type where the program cannot run, and if they need a number of steps that is
+        The attempt of a Submit leaves the queue; `confirm` may put it back. Attempts are refused on
+        an instance type where the program cannot run, and if they need a number of steps that is
         unknown.
         """
         self._enqueue_due()
@@ -218,7 +218,7 @@ class SweepQueue:
                 return Wait()
             retries = self._allowance.retry_problem(name)
             budget = self._allowance.budget_problem(name)
-            if order.attempt.is_repeat:  # its point has a time already
+            if order.attempt.is_repeat:  # its point already has a time
                 bound = self._allowance.bound_problem(name)
                 if reason := retries or budget or bound:
                     return self._refuse(order.attempt, name, reason)
@@ -235,8 +235,8 @@ class SweepQueue:
     ) -> Wait | Refuse:
         """Handle a job that the platform refused.
 
-        Quota may become available: the attempt waits up to sweep.queue_deadline_seconds after its
-        first refusal.
+        Quota may become available, so the attempt waits for it for up to
+        sweep.queue_deadline_seconds after its first refusal.
 
         Args:
             order: The Submit that was refused.
@@ -261,7 +261,7 @@ class SweepQueue:
     def _refuse(
         self, attempt: Attempt, name: str, reason: str, is_over_budget: bool = False
     ) -> Refuse:
-        """Refuse the attempt; if it is a repeat, ask for no other one at its point."""
+        """Refuse the attempt; if it is a repeat, request no more repeats of its point."""
         if attempt.is_repeat:
             self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
         return Refuse(attempt, name, reason, is_over_budget)
@@ -276,7 +276,7 @@ class SweepQueue:
     def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
         """Handle a job that ended in an earlier run: a completed one is the point's result.
 
-        Any other one gets a further attempt. If the earlier run has already made that attempt, it
+        Any other job gets a further attempt. If the earlier run has already made that attempt, it
         is settled next.
         """
         attempt = self.active.pop(outcome.job_name)
@@ -310,16 +310,16 @@ class SweepQueue:
         self._leave_out_lost()
 
     def unwatch(self, job_name: str) -> Attempt:
-        """Stop watching a job that may still run, and return its attempt.
+        """Stop watching a job that may still be running, and return its attempt.
 
         The job counts in full.
         """
         return self.active.pop(job_name)
 
     def stop(self) -> int:
-        """Stop the sweep, and return the number of attempts that are dropped.
+        """Stop the sweep, and return the number of dropped attempts.
 
-        These are the last Submit and those that wait.
+        These are the last Submit's attempt and the waiting ones.
         """
         left = len(self._waiting) + 1
         self._is_over = self._is_stopped = True
@@ -327,9 +327,9 @@ class SweepQueue:
         return left
 
     def give_up(self) -> tuple[str, int] | None:
-        """Return (reason, number of dropped attempts) once, when the program cannot run; else None.
+        """Give up if the program cannot run: return (reason, number of dropped attempts), or None.
 
-        The caller then stops the running jobs.
+        It does so only once; the caller then stops the running jobs.
         """
         reason = self._reason_to_give_up()
         self._enqueue_due()
@@ -341,7 +341,10 @@ class SweepQueue:
         return reason, left
 
     def _reason_to_give_up(self) -> str | None:
-        """Return the reason; with several instance types, once none can run the program."""
+        """Return the reason to give up, or None.
+
+        With several instance types, there is a reason only once none can run the program.
+        """
         types = self._config.sweep.instance_types
         if types is None:
             return reason_to_give_up(self._ended)
@@ -363,8 +366,8 @@ class SweepQueue:
         """Queue the points that the design asks for, once all previous ones have ended.
 
         A full sweep queues all points at once. Contended points run again before further ones are
-        queued. Nothing is queued once the sweep was stopped or given up, or one of its limits has
-        refused an attempt.
+        queued. No new point is queued once the sweep has been stopped or abandoned, or one of its
+        limits has refused an attempt.
         """
         if self._waiting or self.active:
             return
@@ -397,7 +400,8 @@ class SweepQueue:
     def _enqueue_contended(self) -> None:
         """Queue each point all of whose completed runs were contended.
 
-        At most MOST_REPEATS times, and not after two runs by this process were contended alike.
+        Each is queued at most MOST_REPEATS times, and not after two of its runs in this process
+        were equally contended.
         """
         points = contended_keys(self._config, self.outcomes)
         tries = self._config.sweep.max_attempts - 1
@@ -411,7 +415,7 @@ class SweepQueue:
                 self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
 
     def _reopen(self) -> None:
-        """Repeat, once, contended points of a sweep that an earlier run left without an answer.
+        """Repeat contended points once if an earlier run left the sweep without an answer.
 
         A sweep with an answer starts no job.
         """
@@ -423,9 +427,10 @@ class SweepQueue:
             self._enqueue_contended()
 
     def _enqueue_paid_runs(self) -> None:
-        """Keep paid runs of earlier runs in the report that the design no longer asks for.
+        """Queue earlier jobs that the design no longer asks for, so that the report keeps them.
 
-        The design's answer has moved since; none of these points is tried again.
+        They are paid for, and the design's answer has changed since; none of these points is tried
+        again.
         """
         paid = []
         for name in sorted(self._existing):
@@ -452,7 +457,7 @@ class SweepQueue:
         return attempt.point.key(self._config) != sizing_key(self._config)
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Count jobs that another run of this sweep has claimed since: they share one budget."""
+        """Count jobs that another run of this sweep has claimed since, as they share one budget."""
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():
             self._allowance.count(name)

@@ -110,9 +110,9 @@ def build_request(
 
 
 def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
-    """Return the environment variables that make a program end itself early.
+    """Return the environment variables that tell a program to end early.
 
-    They are the same for every probe, so that the request digest distinguishes probes from whole
+    They are the same for every probe, so that the request digest distinguishes probes from full
     jobs such as the validation run.
     """
     if not config.sweep.ends_early(point.repeat):
@@ -129,7 +129,7 @@ def _named(
     attempt: int,
     letter: str,
 ) -> dict[str, Any]:
-    """Return the request with the parts that contain its own digest.
+    """Return the request, completed with the parts that depend on its own digest.
 
     These are the job name, the tags, and the S3 prefix of the checkpoints.
     """
@@ -154,7 +154,7 @@ def _named(
 
 
 def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
-    """Return the request's optional members, which are there only if configured."""
+    """Return the request's optional members, as far as they are configured."""
     features = network_members(training)
     if training.tensorboard:
         # SageMaker appends <job>/tensorboard-output, so the logs are next to the job's output.
@@ -182,7 +182,7 @@ def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any
 
 
 def _input_data(channels: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return InputDataConfig, which the service requires to be absent if there is no channel."""
+    """Return InputDataConfig, which the service requires to be absent if there are no channels."""
     return {"InputDataConfig": channels} if channels else {}
 
 
@@ -236,7 +236,7 @@ def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]
 def _hyperparameters(
     config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
 ) -> dict[str, str]:
-    """Return the user's and the toolkit's hyperparameters, each as JSON like the SDK's."""
+    """Return the user's and the toolkit's hyperparameters, JSON-encoded as the SDK does."""
     training = config.training
     values: dict[str, Value] = {
         key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()

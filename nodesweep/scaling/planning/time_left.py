@@ -1,4 +1,4 @@
-"""Estimate how long a sweep still takes, from the jobs that have ended and those to come."""
+"""Estimate the remaining time of a sweep from its completed, running and waiting jobs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import NamedTuple
 SPREAD = 0.1
 """Assumed (not measured) relative error of a measured time, in either direction.
 
-Repeats of a job on the local platform differ by less if nothing else runs there.
+Repeats of a job on the local platform differ by less if nothing else is running there.
 """
 SURE_SHARE = 0.1
-"""Share of its steps that a job must have made to predict its end: the first steps are slow."""
+"""Share of its steps from which a job's end is predicted, since the first steps are slow."""
 
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """The estimate in seconds, with its bounds if every assumption holds.
+    """The estimated seconds left, with bounds that hold if every assumption does.
 
     An infinite upper bound means that some jobs cannot be estimated; the estimate is then that of
     the others.
@@ -39,7 +39,7 @@ class TypedCount(NamedTuple):
 
 
 class CompletedJob(NamedTuple):
-    """A finished job: its node count, the seconds from accepted to ended, its instance type."""
+    """A finished job: its node count, the seconds from acceptance to end, and its instance type."""
 
     nodes: int
     seconds: float
@@ -48,13 +48,12 @@ class CompletedJob(NamedTuple):
 
 @dataclass(frozen=True)
 class PendingJob:
-    """A job that runs or waits.
+    """A running or waiting job.
 
     `elapsed_seconds`: since it was accepted, None while it waits. `left_seconds`: the remaining
     time according to its steps, None if unknown. `is_validation_run`: the validation run of a probe
-    sweep.
-    `or_at`: further counts that it may run at while that is undecided. `may_be_dropped`: it runs
-    only if the measurements until then leave the answer open.
+    sweep. `or_at`: other counts that it may run at, while that is undecided. `may_be_dropped`: it
+    runs only if the measurements until then leave the answer open.
     """
 
     nodes: int
@@ -72,7 +71,7 @@ class PendingJob:
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
-    """Return the remaining seconds of a training by its completed steps; None if too few."""
+    """Return a training's remaining seconds from its completed steps; None if these are too few."""
     if step < SURE_SHARE * steps or step < 1:
         return None
     return trained_seconds * max(0, steps - step) / step
@@ -84,21 +83,21 @@ def time_left(
     at_once: int,
     projected: Sequence[CompletedJob] = (),
 ) -> TimeLeft | None:
-    """Return the time left; None if no job to come can be estimated.
+    """Return the time left; None if no pending job can be estimated.
 
     A job at a measured node count takes the median of that count's jobs, from accepted to ended. At
     another count it takes between the nearest measured count's time (no speedup) and that times the
     ratio of the counts (ideal speedup); the middle estimate is their geometric mean. Running jobs
-    end when their time is over or their own steps say; waiting ones are scheduled in order. A probe
-    sweep's validation run takes the projected time of a whole job and starts after all probes. The
-    relative speed of instance types is unknown, so each goes by its own jobs; while a type has
-    none, only a lower bound is known.
+    end when their time is over or when their own steps predict; waiting ones are scheduled in
+    order. A probe sweep's validation run takes the projected time of a full job and starts after
+    all probes. The relative speed of instance types is unknown, so each goes by its own jobs; while
+    a type has none, only a lower bound is known.
 
     Args:
         ended: The jobs that completed.
-        to_come: The jobs that run or wait, in order.
-        at_once: The most jobs that run at the same time.
-        projected: Whole jobs as projected from probes.
+        to_come: The running and waiting jobs, in order.
+        at_once: Maximum number of jobs that run at the same time.
+        projected: Full jobs, as projected from probes.
     """
     known = [
         *ended,
@@ -167,7 +166,7 @@ def _by_type(known: Sequence[CompletedJob]) -> _SecondsByType:
 def _bounds(by_nodes: dict[int, list[float]], nodes: int) -> tuple[float, float]:
     """Return the seconds of a job without speedup and with ideal speedup.
 
-    They are relative to the nearest measured count, and equal if that is the job's own count.
+    Both are derived from the nearest measured count, and equal if that is the job's own count.
     """
     nearest = min(by_nodes, key=lambda count: abs(math.log(count / nodes)))
     seconds = median(by_nodes[nearest])
@@ -182,9 +181,9 @@ def _makespan(
 ) -> float:
     """Return the seconds until the last job has ended.
 
-    Each job starts as soon as fewer than `at_once` run, a validation run once nothing else does.
-    `takes` returns a whole job's seconds; `factor` multiplies the remaining seconds that a job's
-    own steps predict.
+    Each job starts as soon as fewer than `at_once` run, a validation run once nothing else is
+    running. `takes` returns a full job's seconds; `factor` multiplies the remaining seconds that a
+    job's own steps predict.
     """
     ends = [_left(job, takes, factor) for job in to_come if job.elapsed_seconds is not None]
     ends += [0.0] * max(0, at_once - len(ends))

@@ -36,7 +36,7 @@ class EngineChoice:
 
 
 def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
-    """Return the engine for a dataset of that size: the configured one, or by size."""
+    """Return the engine for a dataset of this size: the configured one, or one chosen by size."""
     asked = section.validation
     if asked is None:
         return EngineChoice("pandas", "dataset.validation is not set")
@@ -238,9 +238,10 @@ def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Pri
 def billed_seconds(description: Mapping[str, Any]) -> float | None:
     """Return the billed seconds of each instance of an ended Processing job.
 
-    None if the job runs or its times are missing; 0 if it ended before its instances started.
+    None if the job is still running or its times are missing; 0 if it ended before its instances
+    started.
     """
-    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and no part of a plan
+    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and not used by a plan
 
     if description["ProcessingJobStatus"] not in TERMINAL:
         return None
@@ -251,7 +252,7 @@ def billed_seconds(description: Mapping[str, Any]) -> float | None:
 
 
 def validation_usd(provenance: Mapping[str, Any]) -> float | None:
-    """Return the cost of a recorded validation on Spark; None if there was none or unknown."""
+    """Return the recorded cost of a Spark validation; None if there was none or it is unknown."""
     usd = (provenance.get("dataset_validation") or {}).get("usd")
     return float(usd) if isinstance(usd, int | float) else None
 

@@ -1,9 +1,9 @@
 """Size a workload in seconds (training.baseline_seconds).
 
-The first run at the smallest node count sizes its steps by the pace of the first ones
-(infra/image/nodesweep_clock.py), and every other job is told to make as many. The number of steps
-follows from the outcomes, so a resumed sweep gives its jobs the same one without an extra job or
-stored state.
+The first run at the smallest node count chooses its number of steps from the pace of the first ones
+(infra/image/nodesweep_clock.py), and every other job is told to run as many. The number follows
+from the outcomes, so a resumed sweep gives its jobs the same number without an extra job or stored
+state.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from nodesweep.scaling.outcome.outcome import JobOutcome
 
 RUN_SECONDS = "NODESWEEP_RUN_SECONDS"
-"""Environment variable of the run that sizes its own steps."""
+"""Environment variable with the target duration, for the run that sizes its own steps."""
 RUN_STEPS = "NODESWEEP_RUN_STEPS"
-"""Environment variable of every other run."""
+"""Environment variable with the number of steps, for every other run."""
 
 
 def sizing_key(config: BenchmarkConfig) -> Key | None:
@@ -37,10 +37,10 @@ def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
 
 
 def sized_steps(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> int | None:
-    """Return the steps that each job makes.
+    """Return the number of steps that each job runs.
 
-    None before the run that determines them has completed, and if its program reported none: then
-    the program chooses its own number.
+    None before the run that determines it has completed, or if its program reported none; the
+    program then chooses its own number.
     """
     run = _sizing(config, outcomes)
     steps = None if run is None else run.metric_number("steps")
@@ -73,7 +73,7 @@ def workload_variables(
 
 
 def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield caveats: how much work each job did, and how that was determined."""
+    """Yield caveats on how much work each job did, and how that was determined."""
     run = None if config is None else _sizing(config, outcomes)
     if config is None or run is None:
         return

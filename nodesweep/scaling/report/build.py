@@ -1,4 +1,4 @@
-"""JobOutcomes -> ScalingReport; the time and everything that was looked up are arguments."""
+"""Build a ScalingReport from JobOutcomes; the time and all looked-up facts are arguments."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ UNKNOWN_POLICY_LABEL = "batch policy unknown"
 _HOLDS_START_UP = "the times are those of the platform's Training phase, not the program's own"
 
 Section = TypeVar("Section", SteadyWindow, SampleCounts, DeviceFacts)
-# What an outcome and its point have under the same name.
+# Fields that an outcome and its point have under the same name.
 _SHARED = tuple(field.name for field in fields(JobOutcome) if field.name in Point.model_fields)
 
 
@@ -85,11 +85,11 @@ def analyse(
         provenance: Digests, versions and whatever else the run recorded.
         generated_at: Time of the report.
         rules: Rules of the recommendation if there is no config.
-        progress: What was asked for, if not the design's of this config alone.
+        progress: Progress of the sweep; None: that of this config's design alone.
 
     Raises:
         ValueError: There are no outcomes.
-        MixedOutcomesError: The outcomes do not compare.
+        MixedOutcomesError: The outcomes are not comparable.
     """
     if not outcomes:
         raise ValueError(f"sweep {sweep_id}: nothing to report, since no job was accepted")
@@ -103,7 +103,7 @@ def analyse(
         planned = sorted({(point.nodes, point.repeat) for point in plan.points})
     platform = _platform(outcomes)
     price = price or unknown_price(platform.instance_type, "none was given")
-    # By the order that was planned, before any time is seen (docs/statistics.md).
+    # Decided by the planned order, before any time is seen (docs/statistics.md).
     paired = config is not None and pairs_repeats(config)
     rows, runs = summarise_runs(
         outcomes,
@@ -232,7 +232,7 @@ def _conditions(
 
 
 def _start(points: Sequence[Point]) -> Start | None:
-    """Return cold, warm or mixed, if all used runs say how their instances started."""
+    """Return cold, warm or mixed; None unless all used runs say how their instances started."""
     starts = {point.start for point in points if point.used}
     if None in starts or not starts:
         return None
@@ -311,7 +311,7 @@ def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[P
 
 
 def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | None) -> Point:
-    """Return an attempt; `reused` names the jobs that started in a kept warm pool."""
+    """Return an attempt as a Point; `reused` names the jobs that started in a kept warm pool."""
     outcome = run.outcome
     own = {
         "used": run.used,
@@ -348,7 +348,7 @@ def _section(outcome: JobOutcome, name: str, model: type[Section]) -> Section | 
 
 
 def _value(outcome: JobOutcome, kind: type, *path: str) -> Any:
-    """Return a value of metrics.json; None if it is missing or of another kind."""
+    """Return a value of metrics.json; None if it is missing or of a different type."""
     if kind is int:
         return _whole(outcome, *path)
     value = outcome.metric_number(*path) if kind is float else outcome.metric(*path)

@@ -42,19 +42,19 @@ from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, sta
 
 NOT_ISOLATED = "not isolated"
 DUTY_CYCLE = "duty cycle"
-# Above these a reader should know: a loader-bound job "scales" perfectly;
-# more filler is other work at other N.
+# Limits above which a caveat is due: a loader-bound job "scales" perfectly, and more filler means
+# different work at a different N.
 DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
 SPEED_LIMIT = 0.03
-# From this many runs on an interval of S covers what it says (docs/statistics.md).
+# Number of runs from which an interval of S has its nominal coverage (docs/statistics.md).
 CALIBRATED_FROM_REPEATS = 5
 PRICE_AGE_LIMIT_DAYS = 365
 
 
 def find_caveats(evidence: Evidence) -> tuple[str, ...]:
-    """The caveats that apply, the gravest kind first."""
+    """Return the caveats that apply, the most serious kind first."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
 
 
@@ -146,7 +146,7 @@ def _contended(evidence: Evidence) -> Iterator[str]:
 
 
 def _speed(evidence: Evidence) -> Iterator[str]:
-    """Warn if a difference of times may be the machine's.
+    """Warn if a difference in times may be due to the machine.
 
     docs/method.md, "What a CPU second is worth", has the rule.
     """
@@ -167,7 +167,7 @@ def _speed(evidence: Evidence) -> Iterator[str]:
 
 
 def _speedups_at_equal_speed(evidence: Evidence) -> dict[int, float]:
-    """Return the speedup over the smallest node count if all runs had had equally fast CPUs.
+    """Return the speedup over the smallest node count, as if all runs had equally fast CPUs.
 
     The median of time × CPU speed replaces the median time. Empty if a run's speed is unknown.
     """
@@ -316,11 +316,11 @@ def _odd(evidence: Evidence) -> Iterator[str]:
     yield from find_confounded(evidence.started)
     report = evidence.report
     advice = report.recommendation
-    least = 2 if judged_by(advice) else MIN_REPEATS  # own bounds judge by the spread of two runs
+    least = 2 if judged_by(advice) else MIN_REPEATS  # a design's own bounds use two runs' spread
     statistics_at = {row.nodes: row.train for row in report.summary}
     yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
     even = {point.nodes for point in evidence.used if _has_even_steps(point)}
-    if report.platform.kind != "simulated":  # whose steps are all alike
+    if report.platform.kind != "simulated":  # simulated steps are all alike
         yield from find_even_steps(sorted(even))
 
 
@@ -346,7 +346,7 @@ def _interruptions(evidence: Evidence) -> Iterator[str]:
 
 
 def _lost_seconds(point: Point) -> float | None:
-    """Return an upper bound of the time interrupted or spent on steps done twice."""
+    """Return an upper bound on the seconds lost to interruptions and repeated steps."""
     trained, phase = point.clocks.train_seconds, point.phases.get("Training")
     if point.train_clock != "program" or trained is None or phase is None:
         return None
@@ -354,7 +354,7 @@ def _lost_seconds(point: Point) -> float | None:
 
 
 def _shape(evidence: Evidence) -> Iterator[str]:
-    """Warn of superlinear and retrograde counts, unless a unit mix-up explains them."""
+    """Warn about superlinear and retrograde counts, unless a unit mix-up explains them."""
     if other_unit(evidence.report.train_seconds_by_nodes()):
         return
     flagged = [row for row in evidence.report.summary if "superlinear" in row.flags]
@@ -389,7 +389,7 @@ def _work(evidence: Evidence) -> Iterator[str]:
             f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of"
             f" the baseline's, so the time is not a time-to-train ({reasons})."
         )
-    # that probes tell nothing of it is said of all of them (nodesweep/scaling/design/probe.py)
+    # nodesweep/scaling/design/probe.py says for all probes that they do not show convergence
     unchecked = [
         row.nodes
         for row in evidence.report.summary
@@ -411,7 +411,7 @@ def _work(evidence: Evidence) -> Iterator[str]:
 
 
 def _samples(evidence: Evidence) -> Iterator[str]:
-    """Compare every used run's samples with the baseline's median and with what was requested."""
+    """Warn if a used run's samples differ from the baseline's median or from those requested."""
     base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
     at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]
     base = median(at_base) if at_base else None
@@ -436,7 +436,7 @@ def _samples(evidence: Evidence) -> Iterator[str]:
 
 
 def _as_asked(evidence: Evidence) -> Iterator[str]:
-    """Compare what the program reported with what the job was asked for."""
+    """Warn if the program's reported values differ from those that the job was given."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
         other = [

@@ -1,4 +1,4 @@
-"""CPU use of the nodes while they trained: the first hint of why a job does not scale."""
+"""CPU use of the nodes while they trained: the first clue to why a job does not scale."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 from nodesweep.scaling.report.model import Point
 
 LOW_USE = 0.5
-"""Below this share of its CPU a node waited for longer than it worked."""
+"""Share of its CPU below which a node waited for longer than it worked."""
 _CPU = "cpu_percent"
 
 
 def find_low_use(used: Sequence[Point]) -> Iterator[str]:
-    """Yield a caveat with the share at each node count if one of them is low.
+    """Yield a caveat with the CPU share at each node count if one of them is low.
 
-    None where it is unknown, or where accelerators do the work.
+    Node counts whose share is unknown, or where accelerators do the work, are left out.
     """
     shares: dict[int, list[float]] = {}
     for point in used:
@@ -35,14 +35,14 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
 
 
 def _share(point: Point) -> float | None:
-    """Return the used share of a node's CPU, of an emulated node of its quota; None: unknown."""
+    """Return the used share of a node's CPU, or of an emulated node's quota; None if unknown."""
     quota = point.utilisation.get(QUOTA_USED)
     if quota is not None:
         return quota / 100
     cpu, instance = point.utilisation.get(_CPU), _instance(point.instance_type)
     if cpu is None or instance is None or instance.accelerators:
         return None
-    if instance.emulated:  # its platform gives per cent of the node, AWS 100 for each core
+    if instance.emulated:  # in percent of the node; AWS reports 100 per core
         return cpu / 100
     return None if instance.vcpus is None else cpu / (100 * instance.vcpus)
 

@@ -13,7 +13,7 @@ from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 
 @dataclass(frozen=True)
 class Evidence:
-    """A report, still without its caveats, and what it was judged by.
+    """A report before its caveats are added, with the plan and tolerance to check it against.
 
     `planned` holds the (nodes, repeat) of every planned point.
     """
@@ -29,7 +29,7 @@ class Evidence:
 
     @cached_property
     def untimed(self) -> list[int]:
-        """Node counts of completed runs that lack a time, validation runs excepted."""
+        """Node counts of completed runs that should have a time but lack one."""
         report = self.report
         checks = [check.job_name for check in (report.check, *report.other_checks) if check]
         return [
@@ -45,7 +45,7 @@ class Evidence:
 
     @cached_property
     def started(self) -> list[int]:
-        """Node counts of the used runs by time of their start; empty if one start is unknown."""
+        """Node counts of the used runs in order of creation; empty if one has no creation time."""
         at = [
             (datetime.fromisoformat(point.created_at), point.nodes)
             for point in self.used
@@ -55,7 +55,7 @@ class Evidence:
 
     @cached_property
     def sampled(self) -> list[tuple[int, SampleCounts]]:
-        """(nodes, samples) of the used runs that counted theirs."""
+        """(nodes, samples) of the used runs that counted their samples."""
         return [
             (point.nodes, point.samples)
             for point in self.used

@@ -45,7 +45,7 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
 
 
 def _cpu_speed(report: ScalingReport) -> Iterator[str]:
-    """Yield the machine's speed (docs/method.md, "What a CPU second is worth")."""
+    """Yield the machine's CPU speed (docs/method.md, "What a CPU second is worth")."""
     used = [point for point in report.points if point.used]
     speeds = [speed for point in used if (speed := cpu_speed(point)) is not None]
     if not speeds:
@@ -57,7 +57,7 @@ def _cpu_speed(report: ScalingReport) -> Iterator[str]:
 
 
 def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
-    """Return (name, value) of the key facts: which sweep, its baseline, clock and price."""
+    """Return the key facts as (name, value) pairs: sweep, baseline, clock, price and the like."""
     facts = [
         ("sweep", report.sweep_id),
         ("generated", report.generated_at),
@@ -142,7 +142,7 @@ def costs_text(report: ScalingReport) -> str | None:
 
 
 def _flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, text) of a nested mapping's leaves; null reads as unknown."""
+    """Yield (dotted key, text) of a nested mapping's leaves; null becomes the text for unknown."""
     for key, value in mapping.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")

@@ -14,7 +14,7 @@ _REASON_CHARACTERS = 400
 
 
 def failure_lines(report: ScalingReport) -> list[str]:
-    """Return each cause's first run, its error with a remedy, and the program's last lines."""
+    """Return lines on each cause: first run, error with a remedy, and the program's last lines."""
     causes: dict[str, list[Point]] = {}
     for point in (*report.points, *report.other_points):
         if point.status != "Completed":

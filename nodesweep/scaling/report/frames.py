@@ -162,7 +162,7 @@ def model_frame(rows: Sequence[Any], fields: Mapping[str, Field]) -> DataFrame:
 def summary_frame(report: ScalingReport) -> DataFrame:
     """Return one row per node count, ascending, with the columns of SUMMARY.
 
-    Of a sweep of several instance types these are the rows of its main one.
+    For a sweep of several instance types, these are the rows of its main type.
     """
     return rows_frame(report.summary)
 
@@ -188,7 +188,7 @@ def points_frame(report: ScalingReport) -> DataFrame:
         if name not in _LEFT_OUT and (probed or name not in _OF_PROBES)
         for column in _columns(name, [getattr(point, name) for point in points])
     ]
-    # Rows of several sweeps end up in one sheet: each says what its nodes were.
+    # Rows of several sweeps may end up in one sheet, so each row says what its nodes were.
     columns.append(_column("platform", [_label(report, point) for point in points], str))
     columns.append(_column("platform_kind", [report.platform.kind] * len(points), str))
     return concat(columns, axis=1)
@@ -230,7 +230,7 @@ def _column(name: str, values: Iterable[Any], kind: type) -> Series:
 
 
 def _kind(field: FieldInfo) -> type:
-    """Return the type of a field's known values, by its annotation."""
+    """Return the type of a field's known values, from its annotation."""
     arguments = get_args(field.annotation)
     named = {field.annotation, *arguments} & _DTYPES.keys()
     # a Literal has its values instead of a type

@@ -1,10 +1,10 @@
-"""Advice of AWS's own documents for sweeps that ran out of memory or scale at a loss.
+"""Advice from AWS's own documents for sweeps that run out of memory or scale poorly.
 
-Each sentence comes with its condition and source, none was measured here: the Amazon SageMaker
-developer guide, "Distributed training", has the steps against a lack of memory, and the AWS blog of
-the reference benchmark has SMDDP's gain "for larger cluster sizes", which counts here as a sweep
-whose efficiency fell below its own limit. The blog's SageMaker Training Compiler is left out, as
-nodesweep does not support it.
+Each piece of advice has a condition and a source; none was measured here. The Amazon SageMaker
+developer guide, "Distributed training", has the steps against a lack of memory. The AWS blog post
+with the reference benchmark reports SMDDP's gain "for larger cluster sizes", taken here to mean a
+sweep whose efficiency fell below its own limit. The blog's SageMaker Training Compiler is left out,
+as nodesweep does not support it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from nodesweep.scaling.rules.learning import single_instance_alternative
 GUIDE = "Amazon SageMaker developer guide, Distributed training"
 BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"
 LOADER_DOC = "PyTorch documentation, torch.utils.data"
-# Ways of data parallelism whose collectives SMDDP would replace.
+# Kinds of data parallelism whose collectives SMDDP would replace.
 _OTHER_DATA_PARALLEL = frozenset({"torch_distributed", "pytorchddp", "mpi", "horovod"})
 _SHARDING = frozenset({"fsdp", "smp", "deepspeed"})
 
 
 class Advice(NamedTuple):
-    """A sentence, its matter in few words, and its source."""
+    """A piece of advice: its subject in a few words, its text and its source."""
 
     matter: str
     text: str
@@ -38,14 +38,14 @@ class Advice(NamedTuple):
 
 
 class OutOfMemory(NamedTuple):
-    """A resource that ran out in a failed run, the words that say so, and steps to try in order."""
+    """The memory that ran out in a failed run, with the evidence, and steps to try in order."""
 
     finding: str
     steps: tuple[Advice, ...]
 
 
 def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
-    """Return what to try for a run that failed for lack of memory; None for any other."""
+    """Return the remedies for a run that failed for lack of memory; None for any other run."""
     if point.status != "Failed":
         return None
     shortage = memory_that_ran_out(point.reason, [*point.log_tail, *point.other_log_tail])
@@ -62,7 +62,7 @@ def out_of_memory(report: ScalingReport, point: Point) -> OutOfMemory | None:
 
 
 def out_of_memory_by_index(report: ScalingReport) -> dict[int, OutOfMemory]:
-    """Return what to try for each run that ran out of memory, by its index in `points`.
+    """Return the remedies for each run that ran out of memory, by its index in `points`.
 
     The steps are empty if an earlier run has the same ones.
     """
@@ -107,7 +107,7 @@ def _finding(shortage: MemoryShortage) -> str:
 
 
 def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
-    """The developer guide's steps in its order, without those that this job has taken already."""
+    """Yield the developer guide's steps in its order, except those that this job already takes."""
     training = _section(report.config, "training")
     hyperparameters = _section(training, "hyperparameters")
     kind = _section(training, "distribution").get("kind")
@@ -148,7 +148,7 @@ def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
 
 
 def _main_memory(instance: InstanceType | None) -> Iterator[Advice]:
-    """Advise on main memory, which the guide's steps for an accelerator's do not save."""
+    """Yield advice on main memory, which the guide's steps for accelerators do not save."""
     size = (
         f" ({instance.memory_gib:g} GiB)"
         if instance is not None and instance.memory_gib is not None
@@ -225,6 +225,6 @@ def _instance(name: str | None) -> InstanceType | None:
 
 
 def _section(parent: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
-    """A section of a resolved config, empty where it has none."""
+    """Return a section of a resolved config, empty if it has none."""
     found = (parent or {}).get(name)
     return found if isinstance(found, Mapping) else {}

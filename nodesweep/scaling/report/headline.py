@@ -1,4 +1,4 @@
-"""The result in one sentence: node count, speedup, cost, and what they rest on."""
+"""The result in one sentence: node count, speedup and cost, with the evidence for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nodesweep.scaling.formats import (
 from nodesweep.scaling.outcome.outcome import PlatformKind, TrainClock
 from nodesweep.scaling.report.sources import is_phase
 
-# Opens the sentence, so that it can't be quoted without it.
+# The qualifier opens the sentence, so that the result cannot be quoted without it.
 _QUALIFIERS: dict[PlatformKind, str] = {
     "aws": "",
     "emulated": "On emulated nodes",
@@ -48,9 +48,9 @@ def write_headline(
 ) -> str:
     """Return the recommendation and its numbers, then how many jobs did not complete.
 
-    The sentence names unconfirmed world sizes, contended nodes with the command that settles them,
-    throughput scaling (docs/method.md, "Batch policy") and projected times with their validation
-    run.
+    The sentence names unconfirmed world sizes, contended nodes with the command that repeats their
+    runs, throughput scaling (docs/method.md, "Batch policy") and projected times with their
+    validation run.
 
     Args:
         kind: Kind of platform.
@@ -171,7 +171,7 @@ def _deadline_text(recommendation: Recommendation) -> str:
 
 
 def qualified(kind: PlatformKind, text: str) -> str:
-    """Return a sentence, opened by the kind of nodes if they were not real ones."""
+    """Return the sentence, prefixed with the kind of nodes if they were not real."""
     qualifier = _QUALIFIERS[kind]
     return f"{qualifier}, {text[0].lower()}{text[1:]}" if qualifier else text
 
@@ -187,7 +187,7 @@ def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
 def _compare(
     row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str
 ) -> str:
-    """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% dearer"."""
+    """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% more expensive"."""
     of = (
         f"the relative baseline of {nodes_text(base.nodes)}"
         if baseline.relative
@@ -224,7 +224,7 @@ def _no_interval(rows: Sequence[SummaryRow]) -> str:
 
 
 def _repeats_note(rows: Sequence[SummaryRow]) -> str:
-    """Nothing where every comparison has its interval."""
+    """Return a note on missing intervals; "" if every measured count has one."""
     measured = [row for row in rows if row.train.seconds is not None]
     return (
         ""
@@ -236,7 +236,7 @@ def _repeats_note(rows: Sequence[SummaryRow]) -> str:
 def _faster_but(
     chosen: SummaryRow, rows: Sequence[SummaryRow], recommendation: Recommendation
 ) -> str | None:
-    """Describe the fastest count and why it was not chosen; None if it was."""
+    """Return the fastest count and why it was not chosen; None if it was chosen."""
     fastest = max(rows, key=lambda row: (rounded(row.train.speedup or 0.0), -row.nodes))
     if rounded(fastest.train.speedup or 0.0) <= rounded(chosen.train.speedup or 0.0):
         return None

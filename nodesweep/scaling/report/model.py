@@ -43,7 +43,7 @@ class PlatformFacts(Part):
 
 
 class Conditions(Part):
-    """The conditions of a sweep; two sweeps compare only if these are equal.
+    """The conditions of a sweep; two sweeps are comparable only if these are equal.
 
     Null: unknown.
     """
@@ -262,11 +262,11 @@ class Point(Part):
 
     @property
     def is_validation_run(self) -> bool:
-        """True for a whole run that validates what is projected."""
+        """True for a full run that validates a projection."""
         return validates(self.kind)
 
     def seconds_on(self, clock: TrainClock | None) -> float | None:
-        """Return the train time on the clock of a summary; None if that does not use the run."""
+        """Return the train time on a summary's clock; None if the summary does not use the run."""
         if not self.used:
             return None
         if self.train_clock == clock:
@@ -275,7 +275,7 @@ class Point(Part):
 
 
 class ScalingReport(Part):
-    """The meaning of one sweep's outcomes, or of one table of times."""
+    """The analysis of one sweep's outcomes, or of one table of times."""
 
     schema_version: Literal[2] = Field(
         default=SCHEMA_VERSION, description="Increases when a field changes its meaning."
@@ -358,7 +358,7 @@ class ScalingReport(Part):
     @field_validator("config")
     @classmethod
     def _has_sections(cls, config: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Refuse entries that are no mapping, which a comparison would read as empty."""
+        """Refuse sections that are not mappings, which a comparison would read as empty."""
         for section in ("training", "dataset"):
             if config is not None and not isinstance(config.get(section, {}), Mapping | None):
                 raise ValueError(
@@ -367,7 +367,7 @@ class ScalingReport(Part):
         return config
 
     def train_seconds(self, point: Point) -> float | None:
-        """Return a point's train time on the clock of the summary; None if it is not used."""
+        """Return a point's train time on the summary's clock; None if the point is not used."""
         return point.seconds_on(self.train_clock)
 
     def train_seconds_by_nodes(self) -> dict[int, list[float]]:

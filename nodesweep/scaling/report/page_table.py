@@ -1,4 +1,4 @@
-"""Table -> HTML, by pandas' Styler."""
+"""Render a Table as HTML with pandas' Styler."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, with_note
 
 Links = Mapping[str, Sequence[str | None]]
 FIRST_COLUMNS = 4
-"""Columns next to its keys that a split table shows without a click."""
+"""Number of columns beside its keys that a split table shows without a click."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
-# Columns of numbers that a page is wide enough for, and how many of them one of text takes.
+# Number columns that fit the width of a page, and how many of them one text column takes up.
 _WIDTH = 8
 _TEXT_WIDTH = 4
 
@@ -58,15 +58,16 @@ def split_table(
     bad: Collection[int] = (),
     status: str | None = None,
 ) -> Markup:
-    """Return a table in parts that fit a page: what matters first, the rest behind a click.
+    """Return a table in parts that fit a page: main columns first, the rest behind a click.
 
     Args:
         table: The table.
         keys: Headings that each part begins with.
-        first: Headings by weight; the first FIRST_COLUMNS of them that the table has are shown.
+        first: Headings by importance; the first FIRST_COLUMNS of them that the table has are shown.
         links: As in page_table().
         bad: As in page_table().
-        status: Column of words, of which all but "ok" become a note below the first key.
+        status: Heading of the status column; any status but "ok" becomes a note below the first
+            key.
     """
     cells = table.cells
     weighty = [heading for heading in first if heading in cells][:FIRST_COLUMNS]
@@ -83,7 +84,7 @@ def split_table(
         page_table(
             Table(
                 f"{' to '.join(dict.fromkeys((part[0], part[-1])))}: {table.title}",
-                # the ids are those of the first part
+                # only the first part's rows have ids
                 cells[[*keys, *part]].reset_index(drop=True),
                 table.meanings,
             ),

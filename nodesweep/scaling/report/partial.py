@@ -1,4 +1,4 @@
-"""The caveats on jobs that ended before all their steps were made, whatever the design."""
+"""Caveats on jobs that ended before completing all their steps, under any design."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 
 
 def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield caveats: which probes give no train time, and the remedy."""
+    """Yield caveats on probes that give no train time, with the reason."""
     by_reason: dict[str, list[int]] = {}
     for outcome in outcomes:
         if outcome.unprojected is not None:
@@ -26,10 +26,10 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 def unrequested_partial_notes(
     config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]
 ) -> Iterator[str]:
-    """Yield caveats on unrequested partial runs, whose times are projected all the same.
+    """Yield caveats on unrequested partial runs, whose times are projected nonetheless.
 
-    These are jobs that ended early but were to be whole, and probes that ended without being told
-    to.
+    These are jobs that ended early but should have been full runs, and probes that ended without
+    being told to.
     """
     if config is None:
         return

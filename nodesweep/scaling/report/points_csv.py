@@ -7,15 +7,15 @@ import re
 from nodesweep.scaling.report.frames import points_frame
 from nodesweep.scaling.report.model import ScalingReport
 
-# What a spreadsheet takes for a formula (OWASP, CSV Injection): also the full-width signs, and one
-# that follows a separator, since some locales split a row at `;` and at tabs, whatever is quoted.
+# Text that a spreadsheet takes for a formula (OWASP, CSV Injection), including full-width signs and
+# any sign after a separator, since some locales split a row at `;` and tabs even inside quotes.
 _FORMULA = re.compile("^[=+\\-@＝＋－＠\t\r\n]|[;\t\n][\\s\"']*[=+\\-@＝＋－＠]")
 
 
 def render_csv(report: ScalingReport) -> str:
     """Return the attempts as CSV; unknown is an empty field.
 
-    A text that a spreadsheet would run as a formula gets an apostrophe before the sign.
+    Text that a spreadsheet would run as a formula gets an apostrophe before the sign.
     """
     frame = points_frame(report)
     texts = frame.select_dtypes("string")
@@ -24,6 +24,6 @@ def render_csv(report: ScalingReport) -> str:
 
 
 def _without_formula(text: str) -> str:
-    # The csv module quotes no lone carriage return, which readers take for the end of a row.
+    # The csv module does not quote a lone carriage return, which readers take for a row's end.
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     return _FORMULA.sub(lambda found: f"{found[0][:-1]}'{found[0][-1]}", text)

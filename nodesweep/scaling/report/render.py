@@ -1,4 +1,4 @@
-"""ScalingReport -> report.json, points.csv, report.md, report.html and its plots as files."""
+"""Render a ScalingReport as report.json, points.csv, report.md, report.html and plot files."""
 
 from __future__ import annotations
 
@@ -106,16 +106,16 @@ def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str,
 
 
 def render_json(report: ScalingReport) -> str:
-    """Return the report by docs/report.schema.json; numbers as they are, not rounded."""
+    """Return the report as JSON that matches docs/report.schema.json, with unrounded numbers."""
     return report.model_dump_json(indent=2) + "\n"
 
 
 def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | None = None) -> str:
-    """Return the report for a pull request.
+    """Return the report as Markdown, for a pull request.
 
     Args:
         report: The report.
-        pictures: Plots as SVG to put inside, for a Prefect artifact, which has no files.
+        pictures: Plots as SVG to embed, for a Prefect artifact, which has no files.
     """
     sources = {kind: _Verbatim(_data_url(svg)) for kind, svg in (pictures or {}).items()}
     return (
@@ -126,14 +126,14 @@ def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | 
 
 
 def render_html(report: ScalingReport) -> str:
-    """Return the page, one file without a request to anywhere: style and plots are inside."""
+    """Return the page as one self-contained file with the style and plots embedded."""
     return _page(report, *_drawn(report))
 
 
 def render_share(report: ScalingReport) -> str:
-    """Return the page for people outside the account.
+    """Return the page to share outside the account.
 
-    It links to no other file, and has nothing of the account in it but numbers
+    It links to no other file, and contains nothing from the account except numbers
     (`without_account_names`).
     """
     shared = without_account_names(report)
@@ -208,7 +208,7 @@ def _page(
 
 
 def _context(report: ScalingReport) -> dict[str, Any]:
-    """Return the values that both templates, of the page and of the Markdown, print."""
+    """Return the values that the templates of both the page and the Markdown print."""
     failures = [
         (number, point)
         for number, point in enumerate(report.points, start=1)
@@ -252,7 +252,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
 
 
 def types_context(report: ScalingReport) -> dict[str, Any] | None:
-    """Return what the templates print of several instance types; None of one."""
+    """Return the values that the templates print for several instance types; None for one."""
     comparison = report.instances
     if comparison is None:
         return None
@@ -278,7 +278,7 @@ def _data_url(svg: bytes) -> str:
 
 
 class _Verbatim(str):
-    """Text that is Markdown already and is not escaped."""
+    """Text that is already Markdown, so it is not escaped."""
 
 
 @lru_cache(maxsize=1)
@@ -290,7 +290,7 @@ def _html() -> Environment:
 
 @lru_cache(maxsize=1)
 def _markdown() -> Environment:
-    """Return templates that escape every value they print (finalize) but a _Verbatim."""
+    """Return the environment whose templates escape every printed value except a _Verbatim."""
     environment = _environment(autoescape=False, finalize=_markdown_text)
     environment.filters["code_block"] = _code_block
     return environment
@@ -306,12 +306,12 @@ def _environment(**options: Any) -> Environment:
 
 
 def _keep_units(text: str) -> str:
-    """Return a text with no line break between a number and its unit."""
+    """Return the text with no line break between a number and its unit."""
     return _UNIT_SPACE.sub("\N{NO-BREAK SPACE}", text)
 
 
 def _markdown_text(value: object) -> str:
-    """Return a value as plain text in one line of Markdown, whatever is in it."""
+    """Return a value as plain text in one line of Markdown, whatever it contains."""
     if isinstance(value, _Verbatim):
         return value
     return escape_markdown(str(value))

@@ -1,4 +1,4 @@
-"""The JSON Schema of report.json, made from the typed model.
+"""The JSON Schema of report.json, generated from the typed model.
 
 python -m nodesweep.scaling.report.schema > docs/report.schema.json
 """
@@ -14,11 +14,11 @@ from nodesweep.scaling.report.model import ScalingReport
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of report.json.
 
-    Every key is always there and unknown is null, but for keys of probe sweeps and rare cases.
+    Every key is always present, with null for unknown, except those of probe sweeps and rare cases.
     """
     schema = ScalingReport.model_json_schema(mode="serialization")
-    # Definitions of two classes with one name are named by their modules. Where those lie in the
-    # package is no part of the contract.
+    # Definitions of classes that share a name are named by their modules. The modules' place in the
+    # package is not part of the contract.
     schema = json.loads(json.dumps(schema).replace("nodesweep__scaling__", "scaling__"))
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 

@@ -18,7 +18,7 @@ SOURCES: Mapping[TrainClock, str] = {
     "phase_from_first_step": "the Training phase from the first step",
     "training_phase": "the Training phase",
 }
-"""Of a job's times; those of a table have none but the table."""
+"""Source of a job's times by clock; times from a table have no source but the table."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_start_line": (
         "the platform's Training phase from the program's line run_start_unix_seconds=… on: "
@@ -34,11 +34,11 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
         "libraries and waiting for the other nodes"
     ),
 }
-"""What the times of a phase are, after "Train times are"."""
+"""Description of a phase's times by clock, to follow "Train times are"."""
 
 
 def at_start_text(reason: str) -> str:
-    """Return what it means that requirements.txt is no layer of the image."""
+    """Return a clause on what follows if requirements.txt is not a layer of the image."""
     return (
         "every node installs requirements.txt from training.source_dir at the start of every "
         f"job, which is billed, instead of once as a layer of the image: {reason}"
@@ -46,7 +46,7 @@ def at_start_text(reason: str) -> str:
 
 
 def changed_dataset_text(change: str) -> str:
-    """Return what a change of the dataset means for the numbers."""
+    """Return a sentence on what a change in the dataset means for the numbers."""
     return (
         "The dataset changed in S3 while the sweep ran, so its jobs may not have trained on the "
         f"same data: {change}."
@@ -54,18 +54,18 @@ def changed_dataset_text(change: str) -> str:
 
 
 def source_text(clock: TrainClock | None) -> str:
-    """Return where times on a clock come from."""
+    """Return the source of times on a clock."""
     return UNKNOWN if clock is None else SOURCES.get(clock, UNKNOWN)
 
 
 def source_note(report: ScalingReport) -> str:
-    """Return a caption's sentence on the source, after a blank; "" for a table of given times."""
+    """Return a caption's sentence on the source, with a leading space; "" if there is none."""
     source = source_text(report.train_clock)
     return "" if source == UNKNOWN or report.baseline is None else f" T from {source}."
 
 
 def row_source(report: ScalingReport, row: SummaryRow) -> str:
-    """Return where T of a node count comes from; some of its runs may have a better source."""
+    """Return the source of a node count's T; some of its runs may have a better one."""
     if row.train.seconds is None or report.train_clock not in SOURCES:
         return UNKNOWN
     used = [point for point in report.points if point.used and point.nodes == row.nodes]
@@ -77,7 +77,7 @@ def row_source(report: ScalingReport, row: SummaryRow) -> str:
 
 
 def point_source(report: ScalingReport, point: Point) -> str:
-    """Return a run's best source, and what the curve used if that is another."""
+    """Return a run's best source, and the one that the curve used if it differs."""
     own = source_text(point.train_clock)
     if point.is_validation_run:
         is_it = report.check is not None and report.check.job_name == point.job_name
@@ -101,9 +101,9 @@ def _probe_text(projection: Projection) -> str:
 
 
 def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
-    """Return how much start-up was taken off the used runs' Training phase, by node count.
+    """Return the start-up time excluded from the used runs' Training phase, by node count.
 
-    None if nothing was.
+    None if none was excluded.
     """
     if clock == "training_phase":
         return None
@@ -118,7 +118,7 @@ def start_up_text(used: Sequence[Point], clock: TrainClock) -> str | None:
 
 
 def is_phase(clock: TrainClock | None) -> bool:
-    """Return True if the times hold start-up or the like, so that no ratio of them is a speedup."""
+    """Return True if the times include start-up or the like, so their ratios are not speedups."""
     return clock in PHASE_CLOCKS
 
 

@@ -1,7 +1,7 @@
-"""Tables for people: data frames of formatted text, one column per heading.
+"""Tables of formatted text, as data frames with one column per heading.
 
-What follows the line break in a cell is its note, which a page shows smaller below the value. The
-index of a frame has the rows' ids on a page, or numbers.
+Text after the line break in a cell is its note, which a page shows in small print below the value.
+The index of a frame contains the rows' ids on a page, or numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TEXT_HEADINGS = frozenset(
         *("law", "parameter", "95% interval", "meaning", "clock"),
     }
 )
-"""Headings of columns of words; all others hold numbers."""
+"""Headings of text columns; all other columns contain numbers."""
 _KIND_LABELS = {
     "aws": "AWS",
     "emulated": "emulated nodes",
@@ -34,7 +34,7 @@ _KIND_LABELS = {
 
 
 class Table(NamedTuple):
-    """Formatted cells with their title and what each heading means."""
+    """Formatted cells with a title and the meaning of each heading."""
 
     title: str
     cells: DataFrame
@@ -50,17 +50,17 @@ def kind_label(platform: PlatformFacts, train_clock: str | None = None) -> str:
 
 
 def titled(title: str, report: ScalingReport) -> str:
-    """Return a title with the platform behind it."""
+    """Return the title followed by the platform in parentheses."""
     return f"{title} ({kind_label(report.platform, report.train_clock)})"
 
 
 def format_columns(frame: DataFrame, columns: Mapping[str, tuple[str, Format]]) -> DataFrame:
-    """Format columns of a frame.
+    """Return columns of a frame as formatted text.
 
     Args:
-        frame: One of frames.py, or any with its rules: unknown is missing, and the interval of a
-            column NAME is in NAME_low, NAME_high and NAME_level.
-        columns: (column, format of a value) of each heading.
+        frame: A frame from frames.py, or one that follows its rules: unknown is missing, and the
+            interval of a column NAME is in NAME_low, NAME_high and NAME_level.
+        columns: (column, format of a value) by heading.
     """
     from pandas import DataFrame
 
@@ -99,13 +99,13 @@ def value_of(cell: str) -> str:
 
 
 def without_unknown(cells: DataFrame, always: Collection[str] = ()) -> DataFrame:
-    """Return the cells without the columns that no row knows, `always` excepted."""
+    """Return the cells without columns that are unknown in every row, except those in `always`."""
     known_somewhere = cells.map(value_of).ne(UNKNOWN).any()
     return cells[[heading for heading in cells if heading in always or known_somewhere[heading]]]
 
 
 def evenly_spaced(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most that many items, evenly spaced, with the first and the last."""
+    """Return at most `most` items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return list(items)
     step = (len(items) - 1) / (most - 1)

@@ -68,7 +68,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
 
     Args:
         report: The report.
-        typed: Rewrites the commands in a text into ones that can be typed in this terminal.
+        typed: Function that rewrites the commands in a text as they can be typed in this terminal.
     """
     summary = brief_table(report)
     parts: list[RenderableType] = []

@@ -1,4 +1,4 @@
-"""Caveats on a job's log: metric definitions without a match, and numbers read in part."""
+"""Caveats on a job's log: metric definitions without a match, and partly read numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_unmatched(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def find_cut(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield one caveat per name with a number that does not count, with the first job's line."""
+    """Yield one caveat per name whose number was only partly read, with the first job's line."""
     jobs: dict[tuple[str, str | None], list[JobOutcome]] = {}
     first: dict[tuple[str, str | None], CutNumber] = {}
     for outcome in outcomes:

@@ -42,7 +42,7 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
 
 @refuses
 def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
-    """Refuse a file system without a VPC, through which it is reached."""
+    """Refuse a file system without a VPC: it is reachable only through one."""
     if facts.training.vpc is None:
         yield from (
             f"training.extra_channels.{name}: {channel.type} {channel.id} is reachable only "
@@ -83,9 +83,9 @@ def channels_have_one_name(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_reads_files(facts: Facts) -> list[str]:
-    """Refuse anything but Parquet and CSV files, which the program in infra/image reads.
+    """Refuse anything but the Parquet and CSV files that the program in infra/image reads.
 
-    Under Pipe the channel's folder contains no files.
+    In Pipe mode, the channel's folder contains no files.
     """
     dataset = facts.config.dataset
     if not facts.ships_program:
@@ -125,7 +125,8 @@ def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
 def shipped_program_splits_no_model(facts: Facts) -> list[str]:
     """Refuse model parallelism that the shipped program does not implement.
 
-    It shards states under SMP v2, but has no tensor or context parallelism and nothing of SMP v1.
+    It shards states under SMP v2, but supports neither tensor, context nor expert parallelism, nor
+    SMP v1.
     """
     chosen = facts.training.distribution
     if not facts.ships_program:
@@ -150,7 +151,7 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
 
 @advises
 def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
-    """Recommend checkpoints for spot: an interrupted job resumes from CheckpointConfig's."""
+    """Recommend checkpoints for spot: an interrupted job resumes from them."""
     if facts.training.spot is not None and facts.training.checkpoints is None:
         yield (
             "training.checkpoints: not set, so a spot job that is interrupted restarts from its "
@@ -160,7 +161,7 @@ def spot_resumes_from_checkpoints(facts: Facts) -> Iterator[str]:
 
 @advises
 def volume_key_is_checked(facts: Facts) -> Iterator[str]:
-    """Hint that the volume key cannot be checked if the instance store is unknown."""
+    """Warn that the volume key cannot be checked if the instance store is unknown."""
     if facts.training.volume_kms_key_id is not None and facts.instance.instance_store is None:
         yield (
             f"training.volume_kms_key_id: it is unknown whether {facts.instance.instance_type} "
@@ -170,9 +171,9 @@ def volume_key_is_checked(facts: Facts) -> Iterator[str]:
 
 @advises
 def retries_are_in_one_clock(facts: Facts) -> list[str]:
-    """Hint that RetryStrategy's attempts share one job's clocks and limits.
+    """Explain that RetryStrategy's attempts share one job's clocks and limits.
 
-    It repeats within one job, and only after InternalServerError.
+    RetryStrategy retries within one job, and only after InternalServerError.
     """
     attempts, spot = facts.training.retry_attempts, facts.training.spot
     if attempts is None:
@@ -218,7 +219,7 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
 
 
 def _most_jobs_between(node_order: Sequence[int]) -> int:
-    """Return the most jobs between two consecutive jobs of one node count.
+    """Return the maximum number of jobs between two consecutive jobs of one node count.
 
     Jobs before the first and after the last one of a count do not matter.
     """
@@ -232,7 +233,7 @@ def _most_jobs_between(node_order: Sequence[int]) -> int:
 
 @advises
 def encryption_slows(facts: Facts) -> Iterator[str]:
-    """Hint that encryption can make training slower, the more so the more nodes exchange.
+    """Warn that encryption can slow down training, more so with more nodes.
 
     Source: API reference of CreateTrainingJob.
     """
@@ -266,7 +267,7 @@ def step_limit_is_intended(facts: Facts) -> Iterator[str]:
 
 @advises
 def own_program_reads_a_stream(facts: Facts) -> list[str]:
-    """Hint that Pipe mode provides a FIFO per epoch instead of files."""
+    """Explain that Pipe mode provides a FIFO per epoch instead of files."""
     dataset = facts.config.dataset
     modes = {}
     if dataset is not None and not facts.ships_program:

@@ -1,4 +1,4 @@
-"""Facts from the name of an image: tags of AWS containers have framework, version and device."""
+"""Facts from an image's name: tags of AWS containers contain framework, version and device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PYTORCH = frozenset({"pytorch-training", "pytorch"})  # `pytorch` from 2.11 on
 NEURON = frozenset({"pytorch-training-neuron", "pytorch-training-neuronx"})
 MODEL_PARALLEL = frozenset({"smdistributed-modelparallel"})
 SMDDP_BY_PATCH = frozenset({(2, 4, 0), (2, 5, 1)})
-"""PyTorch versions whose containers got SMDDP only by a later patch of the same tag.
+"""PyTorch versions whose containers got SMDDP only in a later patch of the same tag.
 
 2.4.0 (aws/deep-learning-containers#4395 and #4403) and 2.5.1 (its Dockerfile.gpu installs SMDDP
 2.6.0 of March 2025). AWS's table of containers with SMDDP lists neither.
@@ -49,7 +49,7 @@ _TAG = re.compile(r"^(?P<version>\d+\.\d+(\.\d+)?)-(?P<device>gpu|cpu|cu\d+|neur
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """An AWS container.
+    """An AWS container, as its name describes it.
 
     `version` is PyTorch's as numbers. `cuda` is, for example, "124" for 12.4, and None if there is
     none or it is unknown. `extended`: the training image is built on this one and may contain more
@@ -115,8 +115,8 @@ def parse_image(
 
     Args:
         uri: The image's URI.
-        own_account: The account that trains; an image in it may have been extended.
-        built_on: The training image is built on this one.
+        own_account: The account that runs the training; an image in it may have been extended.
+        built_on: Whether the training image is built on this one.
         field: The config field that names the image.
     """
     found = _URI.match(uri)

@@ -1,4 +1,4 @@
-"""Hints on learning at larger batches, and on larger instances instead of more of them."""
+"""Hints on learning with larger batches, and on larger instances instead of more of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def rule_suits_the_optimizer(facts: Facts) -> list[str]:
     """Recommend the learning rate rule that suits the optimizer.
 
     SGD: linear (Goyal et al. 2017, arXiv 1706.02677); Adam: square root (Malladi et al. 2022, arXiv
-    2205.10287). Only if the global batch grows: under fixed_global every rule leaves the rate as it
-    is.
+    2205.10287). This applies only if the global batch grows: under fixed_global, every rule leaves
+    the rate as it is.
     """
     training = facts.training
     if training.batch is None or training.learning_rate is None:
@@ -59,7 +59,7 @@ def rule_suits_the_optimizer(facts: Facts) -> list[str]:
 def batch_normalization_has_samples(facts: Facts) -> list[str]:
     """Warn about too few samples per replica for batch normalization's statistics.
 
-    A fixed global batch leaves fewer of them to each replica as nodes are added.
+    A fixed global batch leaves each replica fewer samples as nodes are added.
     """
     batch = facts.training.batch
     sizes = {point.nodes: point.per_replica_batch_size or 0 for point in facts.plan.points}

@@ -49,7 +49,7 @@ def environment_fits(facts: Facts) -> Iterator[str]:
 
 @refuses
 def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
-    """Refuse variables that would make every job end itself, including validation runs."""
+    """Refuse variables that would make every job end early, including validation runs."""
     for name in (ASKED_BY, MOST_STEPS):
         if name in facts.training.environment:
             yield (
@@ -61,7 +61,7 @@ def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
 
 @refuses
 def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
-    """Refuse variables that would make jobs size their own work, each a different amount."""
+    """Refuse variables that set each job's amount of work, which only the sweep may set."""
     for name in (RUN_SECONDS, RUN_STEPS):
         if name in facts.training.environment:
             yield (

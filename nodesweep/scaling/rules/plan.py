@@ -15,7 +15,7 @@ MAX_HYPERPARAMETERS = 100
 MAX_HYPERPARAMETER_CHARS = 2500
 MAX_HYPERPARAMETER_KEY_CHARS = 256
 # Sent by nodesweep/scaling/planning/request.py under every distribution kind; the last one only
-# with code.
+# with training.source_dir.
 COMMON_HYPERPARAMETERS = (
     "sagemaker_program",
     "sagemaker_container_log_level",

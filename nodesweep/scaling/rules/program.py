@@ -1,8 +1,9 @@
 """Rules on entry points that the SageMaker toolkit cannot start: their name, place and siblings.
 
 From sagemaker-training 5.1.4: validate_entry_point() (process.py) and _entry_point_type.get(),
-which only refuse once the nodes are running. Later versions, and those in AWS's older containers,
-accept fewer names or start them differently; the names accepted here start on all of them.
+which refuse them only once the nodes are running. Later versions, and those in AWS's older
+containers, accept fewer names or start them differently; the names accepted here start on all of
+them.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def entry_point_is_sent(facts: Facts) -> Iterator[str]:
 def package_is_started(facts: Facts) -> Iterator[str]:
     """Refuse a setup.py that keeps the program from starting.
 
-    With one the toolkit runs `python -m NAME`, and under torchrun it starts no package.
+    With a setup.py, the toolkit runs `python -m NAME`; under torchrun, it cannot start a package.
     """
     if not _is_package(facts):
         return
@@ -85,7 +86,7 @@ def package_is_started(facts: Facts) -> Iterator[str]:
 
 @advises
 def package_is_installed(facts: Facts) -> Iterator[str]:
-    """Hint that a setup.py makes every job start with `pip install .`."""
+    """Warn that a setup.py makes every job start with `pip install .`."""
     launcher = distribution.option_of(facts.distribution).launcher
     if _is_package(facts) and launcher != "torchrun":
         yield (

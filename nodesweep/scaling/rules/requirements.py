@@ -1,4 +1,4 @@
-"""Rules on whether the image and the code fit together, as far as their files show."""
+"""Rules on the compatibility of image and code, as far as their files show it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def files_left_out(facts: Facts) -> tuple[str, ...]:
 
 @refuses
 def mpi4py_is_installed(facts: Facts) -> Iterator[str]:
-    """Refuse a build that cannot contain mpi4py; if the base may contain it, only a hint is due.
+    """Refuse a build that cannot contain mpi4py; a base that may contain it only gets a hint.
 
     The toolkit's mpirun starts `python -m mpi4py`, and the nodes would fail with "No module named
     mpi4py".
@@ -79,7 +79,7 @@ def own_code_is_unpacked(facts: Facts) -> list[str]:
 
 
 def _code_line(dockerfile: str) -> str | None:
-    """Return the instruction that puts a file into /opt/ml/code of the last stage or its bases."""
+    """Return the instruction that puts a file in /opt/ml/code in the last stage or its bases."""
     joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^\s*#.*\n", "", dockerfile, flags=re.MULTILINE))
     line_of: dict[str, str | None] = {}  # by stage
     stage, folder = "", PurePosixPath("/")
@@ -100,7 +100,7 @@ def _code_line(dockerfile: str) -> str | None:
 
 
 def _names_package(path: str, text: str) -> bool:
-    """Return True if a requirement is mpi4py, or a Dockerfile names it (python3-mpi4py of apt)."""
+    """Return True if a requirement is mpi4py, or a Dockerfile names it (apt: python3-mpi4py)."""
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     if path.rpartition("/")[2] == "Dockerfile":
         return any(_PACKAGE in line for line in lines)

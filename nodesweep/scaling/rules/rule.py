@@ -205,7 +205,7 @@ Judge = Callable[[Subject], Findings]
 
 
 def refuses(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
-    """Make a rule of a function whose sentences refuse the sweep."""
+    """Turn a function into a rule whose sentences refuse the sweep."""
 
     @wraps(sentences)
     def judge(subject: Subject) -> Findings:
@@ -215,7 +215,7 @@ def refuses(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
 
 
 def advises(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
-    """Make a rule of a function whose sentences are hints, which refuse nothing."""
+    """Turn a function into a rule whose sentences are hints, which refuse nothing."""
 
     @wraps(sentences)
     def judge(subject: Subject) -> Findings:
@@ -225,7 +225,7 @@ def advises(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
 
 
 def notes(sentences: Callable[[Subject], Iterable[str]]) -> Judge[Subject]:
-    """Make a rule of a function whose sentences are notices, which a run logs too."""
+    """Turn a function into a rule whose sentences are notices, which a run also logs."""
 
     @wraps(sentences)
     def judge(subject: Subject) -> Findings:

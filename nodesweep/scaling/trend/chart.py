@@ -1,9 +1,9 @@
-"""A control chart over the sweeps of a trend, against the level that its first sweeps had.
+"""A control chart over the sweeps of a trend, against the level of its first sweeps.
 
-Comparing each sweep with the one before would alarm on the shift that every sweep has as a whole,
-and never on a creep. This is a one-sided CUSUM (Page, Biometrika 41, 1954) of the logarithms of
-median train times, with limits from the variance between sweeps; docs/history.md has its error
-rates.
+Comparing each sweep with the previous one would raise alarms on the random shift that each sweep
+has as a whole, and never on a slow creep. This is a one-sided CUSUM (Page, Biometrika 41, 1954) of
+the logarithms of median train times, with limits from the variance between sweeps; docs/history.md
+has its error rates.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ LEARNING_SWEEPS = 5
 """Sweeps that the level is learned from, before any can alarm."""
 HISTORY_SWEEPS = 30
 FALSE_ALARM_SHARE = 0.01
-"""Share of histories of HISTORY_SWEEPS sweeps that may alarm falsely where the level and the
-variance are known exactly; as they are learnt, the measured share is larger.
+"""Share of histories of HISTORY_SWEEPS sweeps that may raise a false alarm if the level and the
+variance are known exactly; since they are learned, the measured share is larger.
 """
-# Standard errors by which the learnt level may be off (one-sided 95%): k and h are made for a
-# level that is.
+# Standard errors by which the learned level may be off (one-sided 95%); k and h allow for them.
 _LEVEL_ERRORS = 1.645
 # Between a discrete sum and the continuous one of the approximation (Siegmund 1985).
 _OVERSHOOT = 1.166
@@ -33,13 +32,13 @@ _VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
 
 @dataclass(frozen=True)
 class SweepLevel:
-    """A sweep at one node count, as the chart takes it."""
+    """A sweep at one node count, as input to the chart."""
 
     sweep_id: str
     log_seconds: float
     """Logarithm of the median train time."""
     error_variance: float
-    """Variance that the scatter of the sweep's own runs gives that median."""
+    """Variance of that median due to the scatter of the sweep's own runs."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Judgement:
 def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel | None:
     """Return the level of a sweep's used runs at one node count.
 
-    None for fewer than 3 runs, whose median one slow host moves.
+    None for fewer than 3 runs, since a single slow host would shift their median.
     """
     if len(train_seconds) < MIN_REPEATS:
         return None
@@ -84,13 +83,13 @@ def chart_sweeps(
     Args:
         levels: Levels of the sweeps, oldest first.
         tolerance: Share by which a sweep may be slower than the reference.
-        node_counts: Number of counts that are charted, over which false alarms are shared out.
+        node_counts: Number of charted counts, which share the allowance for false alarms.
     """
     learnt = levels[:LEARNING_SWEEPS]
     if len(learnt) < LEARNING_SWEEPS:
         return ()
     reference = statistics.fmean(level.log_seconds for level in learnt)
-    # Successive differences: a creep within the history moves them by its step alone.
+    # Successive differences: a creep within the history moves them only by its step.
     differences = [b.log_seconds - a.log_seconds for a, b in pairwise(learnt)]
     squares, pairs = math.fsum(difference**2 for difference in differences), len(differences)
     within, sweeps = math.fsum(level.error_variance for level in learnt), len(learnt)
@@ -100,7 +99,7 @@ def chart_sweeps(
     for level in levels[LEARNING_SWEEPS:]:
         sigma = math.sqrt(max(squares / (2 * pairs), within / sweeps))
         allowance, limit = design(sigma, tolerance, node_counts)
-        # From the limit at most: one good sweep after an alarm ends it.
+        # Start from the limit at most, so that one good sweep ends an alarm.
         begun = min(judgements[-1].limit, excess) if judgements else 0.0
         excess = max(0.0, begun + level.log_seconds - reference - allowance)
         since = (since or level.sweep_id) if excess else None
@@ -119,9 +118,9 @@ def design(sigma: float, tolerance: float, node_counts: int) -> tuple[float, flo
 
     k is the tolerance, or half the smallest shift that a chart tells from noise (one standard
     deviation, Montgomery, Introduction to Statistical Quality Control, section 9.1) above the error
-    of the level. h is the tolerance again, or what keeps false alarms to FALSE_ALARM_SHARE by
-    Siegmund's approximation of the average run length (Sequential Analysis, 1985):
-    (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
+    of the level. h is the tolerance again, or the value that keeps false alarms to
+    FALSE_ALARM_SHARE by Siegmund's approximation of the average run length (Sequential Analysis,
+    1985): (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
 
     Args:
         sigma: Standard deviation of a sweep's median, as a logarithm.

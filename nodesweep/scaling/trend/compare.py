@@ -1,8 +1,8 @@
-"""Two reports -> Comparison: is the second sweep slower than the first, per node count.
+"""Comparison of two reports: is the second sweep slower than the first, per node count?
 
-A is the reference (before), B the candidate (after). Per node count there is the ratio T(B)/T(A)
-of the median train times with its bootstrap interval, a two-sided Mann-Whitney test, and a verdict
-that only the interval decides. docs/compare.md says which sweeps compare.
+A is the reference (before), B the candidate (after). Per node count there is the ratio T(B)/T(A) of
+the median train times with its bootstrap interval, a two-sided Mann-Whitney test, and a verdict
+that only the interval decides. docs/compare.md says which sweeps are comparable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIGNIFICANCE = 0.05
 MOST_RUNS_OF_THE_EXACT_TEST = 50
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
-# Known from used runs alone: a sweep in which none completed does not differ in them.
+# Known only from used runs: a sweep in which none completed does not differ in them.
 _SIZE = "training.baseline_seconds"
 _OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device", _SIZE})
 _MORE_CONDITIONS = ("isolation", "device", "code", "dataset.distribution", "training")
@@ -43,7 +43,7 @@ class ComparisonError(ValueError):
 
 
 class IncomparableError(ComparisonError):
-    """Sweeps of different conditions; `differences` has those neither allowed nor forced."""
+    """Sweeps under different conditions; `differences` has those neither allowed nor forced."""
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
         self.differences = tuple(differences)
@@ -88,7 +88,7 @@ class ComparedSweep(Part):
 
     @classmethod
     def of(cls, report: ScalingReport) -> Self:
-        """Return a report's facts."""
+        """Return the sweep of a report."""
         return cls(**{name: getattr(report, name) for name in cls.model_fields})
 
 
@@ -172,19 +172,19 @@ def compare(
     allowed: frozenset[str] = frozenset(),
     force: bool = False,
 ) -> Comparison:
-    """Compare B with A.
+    """Compare sweep B with sweep A.
 
     Args:
         a: Report of the reference.
         b: Report of the candidate.
         tolerance: Share by which B may be slower.
         allowed: Conditions that may differ.
-        force: Compare whatever differs.
+        force: Whether to compare even if other conditions differ.
 
     Raises:
         IncomparableError: Another condition differs and `force` is not set.
-        ComparisonError: No node count is in both, a name in `allowed` is no condition, or the
-            tolerance is not a number from 0 on.
+        ComparisonError: No node count is in both, a name in `allowed` is not a condition, or the
+            tolerance is not a share of at least 0.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ComparisonError(
@@ -256,7 +256,7 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
 
 
 def _sized(report: ScalingReport) -> dict[str, str | None]:
-    """Return the work of a workload sized in seconds: runs of the same length may differ in it."""
+    """Return the work of a workload sized in seconds; runs of equal length may do unequal work."""
     training = (report.config or {}).get("training")
     seconds = training.get("baseline_seconds") if isinstance(training, Mapping) else None
     used = sorted((point for point in report.points if point.used), key=lambda each: each.nodes)
@@ -273,7 +273,7 @@ def _sized(report: ScalingReport) -> dict[str, str | None]:
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
     """Return every condition that is not known to be the same on both sides.
 
-    Unknown on both sides is no difference.
+    Unknown on both sides is not a difference.
     """
     in_a, in_b = measured_under(a), measured_under(b)
     if (a.config is None) != (b.config is None):
@@ -410,10 +410,10 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
-    """Return (two-sided p-value, None), or (None, why there is none).
+    """Return (two-sided p-value, None), or (None, the reason that there is none).
 
-    The smallest p of n and m runs is 2/C(n + m, n); unless that is below 0.05, the test cannot tell
-    anything. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's
+    The smallest p of n and m runs is 2/C(n + m, n); unless that is below 0.05, the test cannot show
+    a difference. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's
     distribution, or, with ties, by permutation (all of them, or 9999 drawn with a fixed seed).
     """
     n, m = len(a), len(b)
@@ -480,7 +480,7 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
 
 
 def _levels(rows: Sequence[ComparedRow], counts: Sequence[int]) -> str:
-    """The levels of these counts' intervals: "90% or 93%"."""
+    """Return the levels of these counts' intervals, for example "90% or 93%"."""
     levels = {
         row.ratio_interval.level for row in rows if row.ratio_interval and row.nodes in counts
     }

@@ -1,4 +1,4 @@
-"""Comparison -> the table and the lines below it on a terminal."""
+"""Render a Comparison for a terminal, as a table with lines below it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """List what each verdict rests on, then what was allowed, is missing or limits it."""
+    """Return lines with each verdict's basis, then what was allowed, is missing or limits it."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
@@ -111,7 +111,7 @@ def _row_line(row: ComparedRow) -> str:
 
 
 def _table(comparison: Comparison) -> Table:
-    """Return what fits a terminal of 80 characters."""
+    """Return the table of known columns, which fit a terminal of 80 characters."""
     columns = {heading: [write(row) for row in comparison.rows] for heading, write in _COLUMNS}
     known = {heading: cells for heading, cells in columns.items() if set(cells) != {UNKNOWN}}
     title = Text(comparison_title(comparison))

@@ -44,7 +44,7 @@ _CONDITIONS = tuple(
 
 
 class HistoryError(ValueError):
-    """An unreadable history or file of one; the message names it."""
+    """An unreadable history, or an unreadable file of one; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Trend:
-    """Sweeps that compare: same conditions, image and code apart, and same N0."""
+    """Comparable sweeps, with the same N0 and, except for image and code, the same conditions."""
 
     platform: PlatformFacts
     conditions: Mapping[str, str | None]
@@ -221,7 +221,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         origin: Name of the file in errors.
 
     Raises:
-        HistoryError: It is damaged or of another schema version.
+        HistoryError: The file is damaged or has a different schema version.
     """
     try:
         table = pq.read_table(io.BytesIO(body))
@@ -259,9 +259,9 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
 
 
 def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple[Trend, ...]:
-    """Return the trends of a history, the one with the youngest sweep first.
+    """Return the trends of a history, the one with the most recent sweep first.
 
-    Attempts that were not used stay out.
+    Attempts that were not used are left out.
 
     Args:
         frames: Rows of each file.
@@ -283,7 +283,7 @@ def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple
 def _trend(runs: DataFrame) -> Trend:
     runs = runs.assign(
         at=runs["started_at"].fillna(runs["generated_at"]),
-        # as total_usd() of analysis/cost.py: an unknown pool counts as none
+        # like total_usd() in analysis/cost.py: an unknown pool counts as none
         total_usd=runs["run_usd"] + runs["warm_pool_usd"].fillna(0.0),
         throughput_only=runs["flags"].str.contains("throughput_only", regex=False, na=False),
     )
@@ -347,7 +347,7 @@ def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
 
 
 def _train_seconds(report: ScalingReport, point: Point) -> float | None:
-    """Return the time on the sweep's clock, also of spot runs, which the summary leaves out."""
+    """Return the time on the sweep's clock, even for spot runs, which the summary leaves out."""
     if point.used:
         return report.train_seconds(point)
     if point.train_clock == report.train_clock:

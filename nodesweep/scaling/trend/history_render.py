@@ -1,4 +1,4 @@
-"""Trends of a benchmark -> the terminal's tables and a plot of S, E and cost over the sweeps."""
+"""Render a benchmark's trends as terminal tables and a plot of S, E and cost over the sweeps."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _image_changes(trend: Trend) -> list[str]:
 
 
 def _short(value: str | None) -> str:
-    """Return a digest cut to what tells it apart, anything else as it is."""
+    """Return a digest shortened to its first digits, and anything else unchanged."""
     if value is None:
         return UNKNOWN
     digest = value.rpartition("sha256:")[2]

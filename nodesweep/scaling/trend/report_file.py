@@ -1,4 +1,4 @@
-"""report.json -> ScalingReport; only a whole report is read."""
+"""Read report.json as a ScalingReport; only a complete report is accepted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
     """Return the report of a report.json's bytes.
 
     Raises:
-        ReportUnreadable: It is damaged or of another schema version; the message names `origin`.
+        ReportUnreadable: It is damaged or has a different schema version; the message names
+            `origin`.
     """
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)
@@ -56,7 +57,7 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
 
 
 def _refuse_constant(name: str) -> None:
-    """Refuse NaN and infinity, which JSON does not have and Python reads."""
+    """Refuse NaN and infinity, which Python reads although JSON has neither."""
     raise ValueError(name)
 
 

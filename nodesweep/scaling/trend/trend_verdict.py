@@ -1,4 +1,4 @@
-"""A trend -> TrendVerdict: alarms of its latest sweep per node count, and in words."""
+"""Verdict on a trend: the alarms of its latest sweep per node count, and in words."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TrendVerdict(Part):
 
     @property
     def alarms(self) -> tuple[int, ...]:
-        """Node counts that alarm: slower, or without a completed run."""
+        """Node counts with an alarm: slower, or without a completed run."""
         return tuple(each.nodes for each in self.counts if each.verdict in ("slower", "lost"))
 
     @property
@@ -102,13 +102,13 @@ def judge_trend(
 
     Args:
         trend: The trend.
-        tolerance: Share by which a sweep may be slower, from 0 on.
-        reference: First of the sweeps that the level is learnt from; None: the trend's first.
+        tolerance: Share by which a sweep may be slower, at least 0.
+        reference: First of the sweeps that the level is learned from; None: the trend's first.
         sweep: The judged sweep; None: the latest.
 
     Raises:
-        HistoryError: The trend has no such reference up to the judged sweep, or the tolerance is no
-            share.
+        HistoryError: The trend has no such reference up to the judged sweep, or the tolerance is
+            not a share of at least 0.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise HistoryError(

@@ -1,4 +1,4 @@
-"""ScalingReport -> its four plots, and two more of several instance types.
+"""The four plots of a ScalingReport, and two more for several instance types.
 
 A plot with nothing to draw is left out.
 """
@@ -27,8 +27,8 @@ __all__ = ["Drawing", "draw_plots", "drawing_style", "to_png", "to_svg"]
 def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     """Return the plots in the order of the page; empty if nothing completed.
 
-    Draw and save within drawing_style(). Times of a platform's phase give the plot of phases alone,
-    which shows what the times hold.
+    Draw and save within drawing_style(). Times of a platform's phase yield only the plot of phases,
+    which shows what they include.
     """
     types = [] if report.instances is None else draw_type_plots(report, report.instances)
     if report.baseline is None:

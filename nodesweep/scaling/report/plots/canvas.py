@@ -1,7 +1,7 @@
 """Parts that a report's plots share: colours, axes, markers, and writing a figure.
 
-It uses matplotlib's object-oriented API, no pyplot. matplotlib takes about a second to import, so
-that happens when a plot is made.
+It uses matplotlib's object-oriented API instead of pyplot. matplotlib takes about a second to
+import, so it is imported only when a plot is made.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Those of the page's light style.
+# The colours of the page's light style.
 COLOURS = {
     "ink": "#1b2127",
     "muted": "#5f6b76",
@@ -37,9 +37,9 @@ COLOURS = {
     "downloading": "#00796b",
     "uploading": "#8e24aa",
 }
-# Evenly spaced markers show the shape of a curve as well as thousands of them.
+# Evenly spaced markers show the shape of a curve as well as thousands of them would.
 MAX_MARKERS = 100
-# On a phone 4.7 inches are drawn about as wide as they are, so that the text stays readable.
+# A phone shows 4.7 inches at about their real width, so the text stays readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
 HOLLOW: dict[str, Any] = {
     "markerfacecolor": COLOURS["hollow"],
@@ -56,7 +56,7 @@ _TITLE_CHARACTERS = 38
 
 @dataclass
 class Drawing:
-    """A plot: the figure, what a screen reader says instead of it, and how to read it."""
+    """A plot: its figure, the text for screen readers, and a caption on how to read it."""
 
     kind: PlotKind
     title: str
@@ -68,7 +68,7 @@ class Drawing:
 
 @contextmanager
 def drawing_style() -> Iterator[None]:
-    """Keep text as text, also dollar signs, and make equal reports give equal bytes."""
+    """Keep all text, including dollar signs, as text, and give equal reports equal bytes."""
     from matplotlib import rc_context
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _HASH_SALT, "text.parse_math": False}):
@@ -82,7 +82,7 @@ def begin(
     subtitle: str,
     height_inches: float = HEIGHT_INCHES,
 ) -> Drawing:
-    """Return an empty plot with its titles, the platform's kind among them."""
+    """Return an empty plot with its titles, which include the kind of platform."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -108,7 +108,7 @@ def begin(
 
 
 def _wrapped(title: str, what: str) -> str:
-    """Return a title on one line, or broken behind `what`, with which it begins."""
+    """Return a title on one line, or broken after `what`, which it begins with."""
     if len(title) <= _TITLE_CHARACTERS:
         return title
     parts = (what, title.removeprefix(what).strip())
@@ -138,7 +138,7 @@ def mark(drawing: Drawing, x: float, y: float, **style: Any) -> None:
 
 
 def hollow_kind(row: SummaryRow) -> str | None:
-    """Return why a point is drawn hollow: no time-to-train, or no measurement; None of others."""
+    """Return why a point is drawn hollow: no time-to-train, or no measurement; None if not."""
     if "starved" in row.flags:
         return "contended"
     return "throughput only" if "throughput_only" in row.flags else None
@@ -147,7 +147,7 @@ def hollow_kind(row: SummaryRow) -> str | None:
 def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], label: str) -> None:
     """Draw measured points (row, y) over node counts and the line through them.
 
-    Points are hollow as hollow_kind() says.
+    Points are drawn hollow if hollow_kind() gives a reason.
     """
     drawing.axes.plot(
         [row.nodes for row, _ in points],
@@ -208,14 +208,14 @@ def set_node_axis(drawing: Drawing, rows: Sequence[SummaryRow], last: float | No
 
 
 def set_node_ticks(drawing: Drawing, nodes: Sequence[int], last: float | None = None) -> None:
-    """Do the same for ascending node counts."""
+    """Make the axis logarithmic, from the first of ascending node counts to the last or `last`."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axis = drawing.axes.xaxis
     drawing.axes.set_xscale("log", base=2)
     furthest = max(nodes[-1], last or 0)
-    # Half of a label's width to the left of the first point, whose label then keeps clear of those
-    # of the other axis.
+    # Leave half a label's width to the left of the first point, so that its label keeps clear of
+    # those of the other axis.
     drawing.axes.set_xlim(nodes[0] / max(1.2, (furthest / nodes[0]) ** 0.08), furthest * 1.35)
     axis.set_major_locator(FixedLocator(spaced(nodes if last is None else [*nodes, int(last)])))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -224,7 +224,7 @@ def set_node_ticks(drawing: Drawing, nodes: Sequence[int], last: float | None = 
 
 @dataclass(frozen=True)
 class Label:
-    """A text at (nodes, y), `offset` points away; an axes' `align` is left, center or right."""
+    """A text `offset` points away from (nodes, y); `align` is left, center or right."""
 
     nodes: int
     y: float
@@ -249,7 +249,7 @@ def draw_labels(drawing: Drawing, labels: Sequence[Label]) -> None:
 
 
 def spaced(nodes: Sequence[int]) -> list[int]:
-    """Return the ascending counts with room for a label on the log axis; the last one always."""
+    """Return the ascending counts with room for a label on the log axis; always keep the last."""
     ratio = max(_MIN_TICK_RATIO, (nodes[-1] / nodes[0]) ** (1 / _MAX_TICKS))
     kept: list[int] = []
     for count in reversed(nodes):
@@ -259,17 +259,17 @@ def spaced(nodes: Sequence[int]) -> list[int]:
 
 
 def to_svg(drawing: Drawing) -> bytes:
-    """Return the plot as an SVG file on white."""
+    """Return the plot as an SVG file with a white background."""
     buffer = io.BytesIO()
     no_metadata = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     drawing.figure.savefig(buffer, format="svg", facecolor="white", metadata=no_metadata)
-    # the PNG keeps the SVG's layout instead of making it again
+    # the PNG keeps the SVG's layout instead of computing it again
     drawing.figure.set_layout_engine("none")
     return buffer.getvalue()
 
 
 def to_png(drawing: Drawing, dots_per_inch: int = 160) -> bytes:
-    """Return the same plot as a PNG."""
+    """Return the plot as a PNG file with a white background."""
     buffer = io.BytesIO()
     drawing.figure.savefig(
         buffer, format="png", dpi=dots_per_inch, facecolor="white", metadata={"Software": None}

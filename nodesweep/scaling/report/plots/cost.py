@@ -88,7 +88,7 @@ def _in_usd(report: ScalingReport) -> list[_Spend]:
 
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
-    """Return the same with N x T instead of the cost; the front follows the same rule."""
+    """Return node counts with N x T instead of the cost; the front follows the same rule."""
     unit = 1 if per_sample else _SECONDS_PER_HOUR
     measured = [(row, row.train.seconds) for row in report.summary if row.train.seconds is not None]
     spends = [

@@ -1,4 +1,4 @@
-"""Efficiency over node counts, with the smallest one that is recommended as a line."""
+"""Efficiency over node counts, with a line at the lowest efficiency that is recommended."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from nodesweep.scaling.report.plots.canvas import (
 )
 from nodesweep.scaling.report.table import evenly_spaced
 
-# Where a label may stand, best first: from the point to its baseline (below it or above it), and
-# the least free space to a line, all in points. 7 put its middle about 8 percentage points away. A
-# label is _LABEL_POINTS high.
+# Possible label positions, best first: the offset from the point to the label's baseline (below or
+# above it), and the least free space to a line, all in points. An offset of 7 puts its middle about
+# 8 percentage points away. A label is _LABEL_POINTS high.
 _LABEL_POSITIONS = ((-23, 7), (11, 7), (-17, 4), (7, 4), (-34, 4), (22, 4))
 _LABEL_POINTS = 9
 
@@ -107,7 +107,7 @@ def _labels(
 
 
 def _free_points(bottom: float, lines: Sequence[float]) -> float:
-    """Return the points from a label's lower edge to the nearest line; below 0: on one.
+    """Return the points from a label's lower edge to the nearest line; negative if on one.
 
     The lowest line is the axis.
     """

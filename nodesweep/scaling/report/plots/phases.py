@@ -1,4 +1,4 @@
-"""Time of a job by phase of the platform: one stacked bar per node count."""
+"""Time of a job by platform phase: one stacked bar per node count."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
 
 
 def _stack(row: SummaryRow) -> dict[str, float]:
-    """Return a row's phases in order, those of other names added up."""
+    """Return a row's phases in order, with all other phases summed."""
     stack = {phase: row.phases[phase] for phase in _STYLES if phase in row.phases}
     other = [seconds for phase, seconds in row.phases.items() if phase not in _STYLES]
     return stack | ({_OTHER: sum(other)} if other else {})

@@ -41,7 +41,7 @@ MAX_DOTS_PER_NODE_COUNT = 100
 
 
 def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
-    """Draw the headline's plot; `baseline` is the report's."""
+    """Draw the speedup over node counts; `baseline` is the report's."""
     rows = report.summary
     curve = evenly_spaced(
         [(row, row.train.speedup) for row in rows if row.train.speedup is not None], MAX_MARKERS
@@ -76,7 +76,7 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
 
 
 def _label(row: SummaryRow, speedup: float, baseline: Baseline) -> Label:
-    # below the point, or above it where it is above the ideal line
+    # below the point, or above it if the point is above the ideal line
     above = speedup > row.nodes / baseline.nodes
     offset, align = ((-7, 7), "right") if above else ((7, -14), "left")
     return Label(row.nodes, speedup, format_speedup(speedup), offset, align)
@@ -112,7 +112,7 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
 
 
 def _run_dots(report: ScalingReport, baseline: Baseline) -> list[tuple[int, float]]:
-    """Return (nodes, speedup) of every run, of node counts with several."""
+    """Return (nodes, speedup) of every run at node counts with several runs."""
     return [
         (nodes, baseline.train_seconds / each)
         for nodes, seconds in evenly_spaced(
@@ -178,7 +178,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
 
 
 def _predicted_interval(report: ScalingReport, baseline: Baseline) -> list[float]:
-    """Return the speedups at the ends of the prediction's interval; none without one."""
+    """Return the speedups at the ends of the prediction's interval; empty if it has none."""
     interval = report.fits.extrapolation.interval
     if interval is None:
         return []

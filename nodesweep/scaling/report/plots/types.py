@@ -22,7 +22,7 @@ from nodesweep.scaling.report.plots.canvas import (
 from nodesweep.scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
 from nodesweep.scaling.report.tables.instances import of_all_types
 
-# Shapes tell them apart without colour.
+# Marker shapes tell the types apart without colour.
 _STYLES = tuple(
     zip(
         ("accent", "starting", "downloading", "uploading", "bad", "pending", "ink", "muted"),
@@ -113,7 +113,7 @@ def _draw_curve(
     colour: str,
     shape: str,
 ) -> None:
-    """Draw a type's line with its markers, if it has any."""
+    """Draw a type's line with its markers, if it has any points."""
     if not points:
         return
     drawing.axes.plot(

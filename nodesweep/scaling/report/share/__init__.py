@@ -1,4 +1,4 @@
-"""A report for people outside the account.
+"""A report to share outside the account.
 
 Whatever comes from the account or from a program's output is left out rather than searched for
 names: config, provenance, image, addresses, and the reasons and log lines of failed runs. In the
@@ -46,7 +46,7 @@ def without_account_names(report: ScalingReport) -> ScalingReport:
 
 
 def _without_output(point: Point) -> Point:
-    """Return a run without its program's output and the location of that."""
+    """Return a run without its program's output and that output's location."""
     return point.model_copy(
         update={
             "reason": None if point.reason is None else LEFT_OUT,
@@ -60,7 +60,7 @@ def _without_output(point: Point) -> Point:
 
 
 def _names(config: Mapping[str, Any]) -> list[str]:
-    """Return the bucket and the role of the config, whose names look like any word."""
+    """Return the names of the config's bucket and role, which can look like any word."""
     platform = config.get("platform") or {}
     role = str(platform.get("role_arn") or "").rpartition("/")[2]
     return [name for name in (str(platform.get("bucket") or ""), role) if name]

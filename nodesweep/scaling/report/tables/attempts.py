@@ -71,7 +71,7 @@ _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov
 
 
 def attempts_table(report: ScalingReport, logs: Collection[str] = ()) -> Table:
-    """Return one row per attempt, the first MAX_ATTEMPTS_SHOWN of them, by their run_anchor().
+    """Return one row per attempt, for the first MAX_ATTEMPTS_SHOWN, indexed by run_anchor().
 
     Args:
         report: The report.

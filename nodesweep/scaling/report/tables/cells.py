@@ -14,13 +14,13 @@ MAX_NODE_COUNTS_SHOWN = 100
 
 
 def time_unit(report: ScalingReport) -> str:
-    """Return what follows a train time: " per sample" of a rate, " projected", or nothing."""
+    """Return the suffix of a train time: " per sample" for a rate, " projected" or ""."""
     clock = report.train_clock or ""
     return {"throughput": " per sample", "projected": " projected"}.get(clock, "")
 
 
 def hidden_node_counts(report: ScalingReport) -> int:
-    """Return how many node counts have no row in the tables."""
+    """Return the number of node counts without a row in the tables."""
     return max(0, len(report.summary) - MAX_NODE_COUNTS_SHOWN)
 
 
@@ -45,7 +45,7 @@ def shown_rows(report: ScalingReport) -> Sequence[SummaryRow]:
 
 
 def hidden_note(report: ScalingReport) -> str:
-    """Return the sentence of a caption that counts hidden rows, after a blank; "" for none."""
+    """Return a caption's sentence on hidden rows, with a leading space; "" if none are hidden."""
     hidden = hidden_node_counts(report)
     return (
         f" {hidden} of {len(report.summary)} node counts are not listed here; see report.json."

@@ -53,7 +53,7 @@ def costs_table(report: ScalingReport) -> Table | None:
         return None
     cells = format_columns(frame, _COLUMNS)
     has_pool = frame["warm_pool_usd"].gt(0).fillna(False)
-    # the interval is that of the total: the run's own only where no pool was kept
+    # the interval is that of the total, which is the run's own only if no pool was kept
     cells["run"] = cells["run"].where(has_pool, cells["total"])
     cells["total"] = cells["total"].where(has_pool, UNKNOWN)
     cells["per result"] = cells["per result"].where(frame["failed_runs"] > 0, UNKNOWN)
@@ -77,7 +77,7 @@ def costs_table(report: ScalingReport) -> Table | None:
 
 
 def cost_origin(report: ScalingReport) -> str:
-    """Return how the run costs came about: computed, given by a table, or some of both."""
+    """Return the origin of the run costs: computed, given in a table, or both."""
     text, computed = "as given in the table", "billable x nodes x price"
     given = report.costs.attempts_with_given_cost
     if not given:
@@ -87,7 +87,7 @@ def cost_origin(report: ScalingReport) -> str:
 
 
 def price_text(price: Price) -> str:
-    """Return the price with its source and date, or why there is none."""
+    """Return the price with its source and date, or the reason that there is none."""
     if price.usd_per_hour is None:
         return f"unknown: {price.reason}"
     rate = f"{format_value(price.usd_per_hour)} USD per node-hour, {price.purchase_option}"

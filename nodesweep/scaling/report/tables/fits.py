@@ -46,7 +46,7 @@ def fits_table(report: ScalingReport) -> Table | None:
 
 
 def law_verdict(law: LawFit) -> str:
-    """Return a law's leave-one-out error, if it is identifiable, and its peak."""
+    """Return a law's leave-one-out error, whether it is identifiable, and its peak."""
     error = (
         "unknown" if law.leave_one_out_error is None else f"{law.leave_one_out_error * 100:.2g}%"
     )

@@ -81,7 +81,7 @@ _ANSWERS = {
 
 
 def of_all_types(report: ScalingReport) -> ScalingReport:
-    """Return the report with all its types in its titles."""
+    """Return the report with its number of instance types in its titles."""
     assert report.instances is not None
     count = f"{len(report.instances.instance_types)} instance types"
     platform = report.platform.model_copy(update={"instance_type": count})
@@ -89,7 +89,7 @@ def of_all_types(report: ScalingReport) -> ScalingReport:
 
 
 def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
-    """Return every type at every node count."""
+    """Return a row for every type at every node count."""
     arms = comparison.arms
     cells = format_columns(model_frame(arms, _FIELDS), _COLUMNS)
     cells["T"] = [_projected(cell, arm) for cell, arm in zip(cells["T"], arms, strict=True)]
@@ -106,7 +106,7 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
 
 
 def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
-    """Return the same without intervals and without what was planned, for a terminal."""
+    """Return the table for a terminal, without intervals and planned values."""
     table = arms_table(report, comparison)
     cells = table.cells[[heading for heading in _BRIEF if heading in table.cells]]
     return table._replace(cells=cells.map(value_of))

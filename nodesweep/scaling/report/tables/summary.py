@@ -147,7 +147,7 @@ def compact_table(report: ScalingReport) -> Table:
 
 
 def brief_table(report: ScalingReport) -> Table:
-    """Return the columns that fit a terminal of 80 characters; of the intervals that of S alone."""
+    """Return the columns that fit a terminal of 80 characters, with the interval of S only."""
     cells = _named(_main_cells(report), _BRIEF)
     bare = cells.map(value_of)
     bare["S"] = cells["S"]
@@ -184,7 +184,7 @@ def no_result_text(report: ScalingReport) -> str:
 
 
 def parity_lines(report: ScalingReport) -> list[str]:
-    """List why a node count is no time-to-train, or is one by the target metric alone."""
+    """Return lines on node counts with no time-to-train, or with one by the target metric only."""
     told = {"different": "throughput only", "reached_target": "time to train"}
     return [
         f"{nodes_text(row.nodes)}: {told[row.parity.verdict]} ({row.parity.reason})."
@@ -219,7 +219,7 @@ def clocks_table(report: ScalingReport) -> Table | None:
 
 
 def row_status(row: SummaryRow) -> str:
-    """Return ok, 1 failed, failed (2) or no result; then spot runs left out and the flags."""
+    """Return ok, 1 failed, failed (2) or no result, then excluded spot runs and the flags."""
     if row.n == 0:
         words = [f"failed ({row.n_failed})" if row.n_failed else "no result"]
     else:
@@ -232,7 +232,7 @@ def _main_cells(report: ScalingReport) -> DataFrame:
     rows = shown_rows(report)
     frame = rows_frame(rows)
     cells = format_columns(frame, _COLUMNS)
-    # without an interval from repeats, a projected time has the error within a run
+    # without an interval from repeats, a projected time shows the error within a run
     errors = frame["projection_error_seconds"].where(frame["train_seconds_low"].isna())
     for index, error in errors.dropna().items():
         cells.loc[index, "T"] = with_note(cells.loc[index, "T"], f"± {format_seconds(error)}")
@@ -272,7 +272,7 @@ def _with_caption(report: ScalingReport, cells: DataFrame) -> Table:
 
 
 def _interval_note(cells: DataFrame) -> str:
-    """Return how to read the intervals if a cell has one, after a blank."""
+    """Return how to read the intervals, with a leading space; "" if no cell has one."""
     notes = [cell.partition("\n")[2] for cell in cells.to_numpy().flat]
     intervals = [note for note in notes if note.startswith("[")]
     if not intervals:

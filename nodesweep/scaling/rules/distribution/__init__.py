@@ -43,10 +43,11 @@ def distribution_hyperparameters(
 
 
 def processes_per_node(distribution: DistributionConfig, instance: InstanceType) -> int:
-    """Return the ranks per node.
+    """Return the number of ranks per node.
 
-    The config's value, else one per GPU or NeuronCore under a launcher, else one. It is also one if
-    the number of devices is unknown, but such a job is refused (`rules.processes_are_known`).
+    This is the config's value, else one per GPU or NeuronCore under a launcher, else one. It is
+    also one if the number of devices is unknown, but such a job is refused
+    (`rules.processes_are_known`).
     """
     given = getattr(distribution, "processes_per_node", None)
     if given is not None:
@@ -57,7 +58,7 @@ def processes_per_node(distribution: DistributionConfig, instance: InstanceType)
 def kind_fits(facts: Facts) -> Findings:
     """Return the findings of the chosen kind's rules.
 
-    Under any launcher the number of processes must be known too.
+    Under any launcher, the number of processes must also be known.
     """
     option = option_of(facts.distribution)
     launched = () if option.launcher == "plain" else (rules.processes_are_known,)

@@ -72,7 +72,8 @@ def _text(version: Version) -> str:
 def gpu_supports_the_cuda(facts: Facts) -> Findings:
     """Refuse a container whose CUDA has no code for the GPU; `GPUS` has the sources.
 
-    It is a hint if the training image is built on the container, as it may bring another PyTorch.
+    It is a hint if the training image is built on the container, as it may have a different
+    PyTorch.
     """
     image, instance = facts.image, facts.instance
     gpu = GPUS.get(instance.accelerator or "")

@@ -2,7 +2,7 @@
 
 Sources: sagemaker-training 5.1.4 (lists of instance types, exports of its runners), AWS developer
 guide, "Run a distributed model parallel training job" (the three settings), libfabric prov/efa (a
-process that demands RDMA read of an adapter without it is aborted).
+process that demands RDMA read from an adapter without it is aborted).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_RDMA_FAMILIES = frozenset({"p3dn", "g4dn", "g5", "c5n"})
 def has_device_rdma(instance: InstanceType) -> bool | None:
     """Return True if the adapter reads device memory over RDMA, None if unknown.
 
-    Those of p3dn, g4dn, g5 and c5n cannot.
+    The adapters of p3dn, g4dn, g5 and c5n cannot.
     """
     if instance.efa is False or instance.family in _NO_RDMA_FAMILIES:
         return False

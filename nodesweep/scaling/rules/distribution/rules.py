@@ -33,7 +33,7 @@ _FIELD = "training.distribution"
 def only_on(types: tuple[str, ...], source: str) -> Judge[Facts]:
     """Make a rule that refuses instance types on which the library does not run.
 
-    Emulated nodes pass, since they rehearse the launch.
+    Emulated nodes pass, since they only rehearse the launch.
     """
 
     @refuses
@@ -143,7 +143,7 @@ def processes_are_known(facts: Facts) -> list[str]:
 
 @refuses
 def mca_given_once(facts: Facts) -> Iterator[str]:
-    """Refuse repeated MCA parameters, on which Open MPI exits whatever the values."""
+    """Refuse repeated MCA parameters: Open MPI exits on them, whatever their values."""
     taken = _SMDDP_MCA if facts.distribution.kind in ("smddp", "pytorchddp") else _RUNNER_MCA
     counts = Counter(_mca_names(facts.custom_mpi_options))
     yield from (
@@ -179,7 +179,7 @@ def options_without_quotes(facts: Facts) -> Iterator[str]:
 
 @refuses
 def rdma_is_supported(facts: Facts) -> list[str]:
-    """Refuse to demand RDMA read of an adapter without it: libfabric would abort the process."""
+    """Refuse a demand for RDMA read on an adapter without it: libfabric would abort the process."""
     asked = (
         f"{DEVICE_RDMA}=1" in facts.custom_mpi_options
         or facts.training.environment.get(DEVICE_RDMA) == "1"
@@ -336,7 +336,7 @@ def image_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 
 
 def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
-    """Make a rule that hints at an unsuitable AWS container that is built on.
+    """Make a rule that warns about building on an unsuitable AWS container.
 
     It complements `image_is`: the added layers are unknown here.
     """
@@ -354,7 +354,7 @@ def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
 
 
 def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
-    """Make a rule that hints at a missing smddprun, which is part of SMDDP.
+    """Make a rule that warns about a missing smddprun, which is part of SMDDP.
 
     Under pytorchddp it is smddprun that sets RANK and WORLD_SIZE.
     """
@@ -432,8 +432,8 @@ def adapter_is_there(facts: Facts) -> list[str]:
     NCCL's OFI plugin then logs that it finds no provider, and NCCL continues with TCP sockets
     (NVIDIA/nccl#229; aws/aws-ofi-nccl#174 shows the warnings on ml.p3.16xlarge). Under smddp and
     pytorchddp the toolkit itself sets FI_PROVIDER=efa on any instance type (sagemaker-training
-    5.1.4, smdataparallel.py). It is a hint because jobs train all the same; only a transport that
-    demands libfabric would not.
+    5.1.4, smdataparallel.py). It is a hint because jobs train nonetheless, unless their transport
+    demands libfabric.
     """
     if facts.instance.efa is not False or facts.instance.emulated:
         return []
@@ -472,7 +472,7 @@ def unknown_facts(facts: Facts) -> Iterator[str]:
 
 @advises
 def launch_path_only(facts: Facts) -> Iterator[str]:
-    """Hint that emulated nodes lack AWS's libraries."""
+    """Warn that emulated nodes lack AWS's libraries."""
     if facts.instance.emulated:
         yield (
             f"{_FIELD}.kind: the library of {facts.distribution.kind} exists only on AWS; "
@@ -483,7 +483,7 @@ def launch_path_only(facts: Facts) -> Iterator[str]:
 
 @advises
 def parameter_server_is_plain(facts: Facts) -> list[str]:
-    """Hint that the PyTorch toolkit ignores the parameter-server flag."""
+    """Warn that the PyTorch toolkit ignores the parameter-server flag."""
     return [
         f"{_FIELD}.kind: with PyTorch parameter_server starts no server and runs as kind none, one"
         " plain process per node; use torch_distributed for one process per accelerator"

@@ -96,7 +96,7 @@ def distribution_document() -> str:
 
 
 def runs_table() -> str:
-    """Return the section that reports what was run of every option, and what never was."""
+    """Return the section on what has been run for each option, and what never has."""
     rows = [_trial_row(option.kind, TRIALS[option.kind]) for option in OPTIONS]
     return (
         _RUNS + "\n".join(rows) + "\n" + _PROGRAM_RUNS.format(versions=", ".join(PROGRAM_ON_GLOO))
