@@ -229,7 +229,11 @@ UNUSABLE: dict[str, tuple[dict[str, bytes], int, str]] = {
         1,
         "column 'label' is int64 in a.parquet and large_string in b.parquet",
     ),
-    "dots": ({"../x.parquet": table(1)}, 1, "s3://hostile/dots/../x.parquet is no path of a file"),
+    "dots": (
+        {"../x.parquet": table(1)},
+        1,
+        "s3://hostile/dots/../x.parquet is not a valid file path",
+    ),
 }
 
 
