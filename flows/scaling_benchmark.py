@@ -159,15 +159,15 @@ def scaling_benchmark(
         compare_tolerance: If set, fail the run if this sweep, or a gradual drift up to it, is
             slower than the first sweeps of its trend by more than this fraction, e.g. 0.05, and
             noise.
-        compare_reference: Sweep from which on the trend's normal level is learned, instead of from
-            the first; set one after a change that you accept.
+        compare_reference: Sweep from which the trend's normal level is learned, instead of the
+            first; set it after a change that you accept.
         as_started: With sweep_id or resume, use the code, data and image that the sweep was started
             with, even if they have changed here since. Otherwise the run fails and lists the
             changes.
         resume: Continue the latest sweep of this config, if unfinished, instead of starting one.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of
             the preset; blank fields above then keep its values.
-        timeout_hours: Fail the run after this many hours, and end its jobs as a cancel does.
+        timeout_hours: Fail the run after this many hours, and end its jobs as if cancelled.
             Blank: no limit.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Every file of a state folder, damaged: the platform starts, or its message names the
+"""Every file of a state folder, damaged in five ways: the platform starts, or its message names the
 file and the remedy, and nothing that was sound is lost.
 """
 
@@ -38,14 +38,12 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "other shape": lambda path: path.write_bytes(b"[]"),
     "garbage": lambda path: path.write_bytes(bytes(range(256))),
 }
-NO_JSON = ("empty", "cut", "garbage")
-"""What is no JSON is found in one place, whatever it is: one of them for each file."""
 MAY_BE_MISSING = {"engine.json", "aws-credentials", "ecr.json", "simulated-images.json"}
-"""Made anew without a word: nothing says that they were there."""
+"""Recreated without a notice, since nothing records that they existed."""
 _LIKE_ANOTHER = re.compile("/results[/.]")
 """The bucket that the job writes to is damaged as the other two are."""
 HOLDS_NOTHING = {"server.json", "server.lock", "start.lock", "server.log", "not-kept.json"}
-HOLDS_NOTHING |= {"faults.json", "model.json"}  # given anew with every start
+HOLDS_NOTHING |= {"faults.json", "model.json"}  # passed again at every start
 
 
 def fill(platform: SimpleNamespace) -> None:
@@ -164,12 +162,12 @@ def check_start(
 def check_every_file(
     sound: Path, place: Path, serve: Callable[..., Any], names: Sequence[str]
 ) -> None:
-    """Damage each of the files in three ways."""
-    for number, damaged in enumerate(names):
-        for damage in ("missing", "other shape", NO_JSON[number % len(NO_JSON)]):
+    """Damage each of the files in each way."""
+    for damaged in names:
+        for damage, inflict in DAMAGES.items():
             folder = place / "copy"
             shutil.copytree(sound, folder)
-            DAMAGES[damage](folder / damaged)
+            inflict(folder / damaged)
             try:
                 refused = check_start(sound, folder, damaged, damage == "missing", serve)
             except BaseException as error:
@@ -185,7 +183,7 @@ def check_every_file(
 @pytest.mark.slow
 def test_every_file_of_a_platform(sound: Path, tmp_path: Path) -> None:
     names = [name for name in files_of(sound) if not _LIKE_ANOTHER.search(name)]
-    assert len(names) >= 14
+    assert len(names) * len(DAMAGES) >= 70
     check_every_file(sound, tmp_path, served, names)
 
 
