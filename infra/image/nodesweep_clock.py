@@ -98,7 +98,7 @@ class Probe:
         """Return True if the run ends after this many steps, or has ended before.
 
         Args:
-            steps: Steps made so far.
+            steps: Steps run so far.
             steady_seconds: Returns the times of the steady steps, in seconds.
             agree: Returns rank 0's value in every process.
         """
@@ -153,7 +153,7 @@ class Amount:
         """Return True if the run ends after this many steps.
 
         Args:
-            steps: Steps made so far.
+            steps: Steps run so far.
             step_seconds: Returns the times of all steps, in seconds.
             agree: Returns rank 0's value in every process.
         """
@@ -211,8 +211,8 @@ class Clock:
     def step(self, samples=None):
         """Record an optimizer step on `samples` samples of this process (None: not counted).
 
-        Returns True, in every process, once a probe is precise enough or the run has made the steps
-        the sweep requests: leave the loop.
+        Returns True, in every process, once a probe is precise enough or all the steps that the
+        sweep requests have been run: leave the loop.
         """
         now = time.perf_counter()
         self._step_seconds.append(now - self._last_step)

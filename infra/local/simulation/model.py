@@ -10,7 +10,7 @@ Per step, on N nodes with a global batch of B samples and S samples in the whole
                   or as set by NODESWEEP_RUN_STEPS or NODESWEEP_RUN_SECONDS in its Environment
 
 A job that may end early once its step time is known (NODESWEEP_PROBE_PRECISION in its Environment)
-makes only the steps needed for that, since all steps of a job take the same time.
+runs only the steps needed for that, since all steps of a job take the same time.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PerformanceModel(BaseModel):
         default=5e-5, ge=0, description="Latency of one of the ring's 2 (N - 1) messages."
     )
     noise_sigma: float = Field(
-        default=0.02, ge=0, le=2, description="Of the log-normal factor on a job's step time."
+        default=0.02, ge=0, le=2, description="Sigma of the log-normal factor on a job's step time."
     )
     seed: int = Field(
         default=0,

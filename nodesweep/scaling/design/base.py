@@ -49,7 +49,7 @@ def validates(kind: JobKind) -> bool:
 
 
 def may_end_early(kind: JobKind) -> bool:
-    """Return True for a job that may end itself before it has made all its steps."""
+    """Return True for a job that may end itself before it has run all its steps."""
     return kind == "probe"
 
 

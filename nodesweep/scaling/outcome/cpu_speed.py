@@ -6,13 +6,13 @@ from nodesweep.scaling.formats import UNKNOWN
 from nodesweep.scaling.outcome.attainment import Metered
 
 CPU_SPEED = "cpu_speed_percent"
-"""Key in a run's utilization: 100 if a CPU second hashed 1 GB (BLAKE2b). AWS reports none."""
+"""Key in a run's utilization: 100 if 1 GB was hashed (BLAKE2b) per CPU second. Not set on AWS."""
 QUOTA_USED = "quota_used_percent"
 """Key in a run's utilization: the CPU time that its nodes used, in percent of their quota."""
 
 
 def cpu_speed(run: Metered) -> float | None:
-    """Return the GB (BLAKE2b) that a CPU second of the run hashed; None if unknown."""
+    """Return how many GB were hashed (BLAKE2b) per CPU second of the run; None if unknown."""
     percent = run.utilisation.get(CPU_SPEED)
     return percent / 100 if percent else None
 

@@ -18,7 +18,7 @@ LineKind = Literal["program", "toolkit", "platform", "repeat"]
 MAX_TEXTS_REMEMBERED = 5000
 """Number of lines remembered per job to find repeats; ranks repeat a line within seconds."""
 TRACEBACK_LINES = 200
-"""Number of a node's lines after a traceback's first line that are never taken for repeats."""
+"""Number of lines after a traceback's first line, per node, that never count as repeats."""
 MAX_LINE_CHARACTERS = 1000
 """Number of characters of a line that are searched for a step."""
 _TOOLKIT = re.compile(

@@ -489,7 +489,7 @@ def _train_seconds_by(
         times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
         times["training_phase"] = positive_or_none(phases.get("Training"))
     if ASKED_BY in (description.get("Environment") or {}):
-        # all steps were made, so there is nothing to project
+        # all steps were run, so there is nothing to project
         times["projected"] = times["program"] or times["logged"]
     return {clock: seconds for clock, seconds in times.items() if seconds is not None}
 

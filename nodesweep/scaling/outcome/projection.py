@@ -83,7 +83,7 @@ class Projection(Part):
 def partial_run_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int, int] | None:
-    """Return (steps made, steps of a whole run) of a job that ended itself early, else None."""
+    """Return (steps run, steps of a whole run) of a job that ended itself early, else None."""
     made, planned = _reported_steps(metrics, logged)
     return (made, planned) if made is not None and planned is not None and made < planned else None
 
@@ -91,7 +91,7 @@ def partial_run_steps(
 def _reported_steps(
     metrics: Mapping[str, Any] | None, logged: Mapping[str, float]
 ) -> tuple[int | None, int | None]:
-    """Return (steps made, steps of a whole run) from metrics.json, else from the log.
+    """Return (steps run, steps of a whole run) from metrics.json, else from the log.
 
     If neither has both, each number comes from a source that has it, metrics.json first.
     """
@@ -120,7 +120,7 @@ def project(
 ) -> Projection | None:
     """Return the projection from metrics.json, else from the log.
 
-    None for a job that made all its steps, or whose train time or step time is unknown.
+    None for a job that ran all its steps, or whose train time or step time is unknown.
 
     Args:
         metrics: The contents of metrics.json, if any.
@@ -176,7 +176,7 @@ def unprojected_reason(
 ) -> str | None:
     """Return why a job that was asked to end early has neither a projection nor a train time.
 
-    None for a job that is known to have made all its steps, whose time is measured. `most_steps` is
+    None for a job that is known to have run all its steps, whose time is measured. `most_steps` is
     the job's value of MOST_STEPS.
     """
     measured = positive_or_none(nested_value(metrics, ("train_seconds",))) or positive_or_none(
@@ -202,8 +202,8 @@ def unprojected_reason(
         )
     if made < planned:
         return (
-            f"no steady step was timed among the {made} of {planned} that the program ran; raise "
-            "sweep.probe.max_steps, or have the program print steady_step_seconds=…"
+            f"the program ran {made} of {planned} steps, none of which was timed as a steady step; "
+            "raise sweep.probe.max_steps, or have the program print steady_step_seconds=…"
         )
     if (
         nested_value(metrics, ("probe", "ended")) is not None
@@ -226,7 +226,7 @@ def unprojected_reason(
 def partial_run_reason(steps: tuple[int, int]) -> str:
     """Return why an unrequested partial run without a projection has no train time.
 
-    `steps` is (steps made, steps of a whole run).
+    `steps` is (steps run, steps of a whole run).
     """
     return (
         f"the program ended after {steps[0]} of {steps[1]} steps, although nothing had asked it "
