@@ -115,8 +115,8 @@ class _Sequential(DesignRules):
                 )
         if config.training.spot is not None:
             return (
-                "training.spot is set, but runs on spot capacity never count for the headline, so"
-                " sweep.design: sequential would have nothing to decide by; remove it, or set"
+                "training.spot is set, but runs on spot capacity never count toward the headline,"
+                " so sweep.design: sequential would have nothing to decide by; remove it, or set"
                 " sweep.design: full"
             )
         return None
@@ -139,8 +139,8 @@ class _Probe(DesignRules):
     def unsuited(self, config: BenchmarkConfig) -> str | None:
         if config.training.spot is not None:
             return (
-                "training.spot is set, but runs on spot capacity never count for the headline, so"
-                " sweep.design: probe would have nothing to project from; remove it, or set"
+                "training.spot is set, but runs on spot capacity never count toward the headline,"
+                " so sweep.design: probe would have nothing to project from; remove it, or set"
                 " sweep.design: full"
             )
         if config.report.parity.target_metric is not None:

@@ -68,7 +68,7 @@ class ClockStatistics(Part):
 class RowClocks(Part):
     """One node count on each of the four clocks."""
 
-    train: ClockStatistics = Field(description="The training itself: the headline.")
+    train: ClockStatistics = Field(description="The training itself; the headline uses it.")
     steady: ClockStatistics = Field(
         description="Seconds per sample in the steady window: the inner loop."
     )

@@ -154,10 +154,10 @@ def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     if not spot:
         return f"none of {pluralize(jobs, 'job')} completed with a train time"
     if spot == jobs - sum(row.n_failed for row in rows):
-        return "all completed runs were on spot capacity, which never counts for the headline"
+        return "all completed runs were on spot capacity, which never counts toward the headline"
     return (
         f"none of {pluralize(jobs, 'job')} completed on demand with a train time, and spot runs "
-        "never count for the headline"
+        "never count toward the headline"
     )
 
 

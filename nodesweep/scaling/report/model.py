@@ -187,7 +187,7 @@ class Point(Part):
         ),
     )
     spot: bool = Field(
-        description=("True if it ran on spot capacity; such runs never count for the headline.")
+        description=("True if it ran on spot capacity; such runs never count toward the headline.")
     )
     interruptions: int | None = Field(
         default=None,

@@ -21,11 +21,11 @@ SOURCES: Mapping[TrainClock, str] = {
 """Source of a job's times by clock; times from a table have no source but the table."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_start_line": (
-        "the platform's Training phase from the program's line run_start_unix_seconds=… on: "
+        "the platform's Training phase, starting at the program's run_start_unix_seconds=… line: "
         "they also include what follows the training"
     ),
     "phase_from_first_step": (
-        "the platform's Training phase from the program's first line step=… on: they exclude "
+        "the platform's Training phase, starting at the program's first step=… line: they exclude "
         "the first step and include what follows the training"
     ),
     "training_phase": (

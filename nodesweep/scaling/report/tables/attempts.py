@@ -59,7 +59,7 @@ _MEANINGS = {
     "billable": "billable clock",
     "submit to end": "waited",
     **dict.fromkeys(_UTILISATION, "mean utilization"),
-    "attained": "lowest share of the requested CPU",
+    "attained": "lowest share of the requested CPU time that a node got",
     "CPU speed": "BLAKE2b hashed per CPU second",
     "cost": "cost of the run",
     "job": "training job, or line of the table; its raw result below",

@@ -88,7 +88,7 @@ _MEANINGS = {
     "e": _KARP_FLATT_MEANING,
     "cost": "median cost of a run",
     "cost/epoch": "on the train clock",
-    "attained": "lowest share of the CPU that its nodes requested",
+    "attained": "lowest share of the requested CPU time that a node got",
     "limits": "the recommendation's limits: pass, fail, or undecided if the interval contains one",
     "status": "runs and flags",
     "world": "processes over all nodes",
@@ -114,7 +114,7 @@ _CLOCK_MEANINGS = {
     "e": _KARP_FLATT_MEANING,
 }
 _CLOCKS = {
-    "train": ("train", "the training itself: the headline"),
+    "train": ("train", "the training itself; the headline uses it"),
     "steady": ("steady", "seconds per sample in the steady window: the inner loop"),
     "billable": ("billable", "decides the cost; its ratio is not a speedup"),
     "submit_to_end": ("submit to end", "the time a person waits"),
@@ -179,7 +179,7 @@ def no_result_text(report: ScalingReport) -> str:
     completed = [point for point in report.points if point.status == "Completed"]
     on_spot = [point for point in completed if point.spot]
     if on_spot and len(on_spot) == len(completed):
-        return "All completed runs were on spot capacity, which does not count for the headline"
+        return "All completed runs were on spot capacity, which does not count toward the headline"
     return f"No run {'on demand ' if on_spot else ''}completed with a train time"
 
 
