@@ -32,7 +32,7 @@ def alarm_on_regression(
         config: The benchmark.
         report: The sweep's report.
         tolerance: Fraction by which a sweep may be slower.
-        reference: First sweep that the level is learned from; None for the first of the trend.
+        reference: First sweep from which the level is learned; None for the first of the trend.
 
     Returns:
         The verdict; None if neither this sweep nor an earlier one has a completed run.

@@ -38,7 +38,7 @@ def show_history(
         benchmark: Name of the benchmark.
         nodes: Show only this node count.
         tolerance: Fraction by which a sweep may be slower.
-        reference: Id, or the beginning of the id, of the sweep that the level is learned from.
+        reference: Id, or its beginning, of the first sweep from which the level is learned.
 
     Returns:
         True if the latest sweep raises an alarm.

@@ -129,8 +129,8 @@ def _measured_ratios(sample: Sample, steps_ratio: Mapping[int, float] | None) ->
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
     if np.ptp(ratios) <= ROUNDING * ratios.max():
         return (
-            "the number of optimizer steps is the same at every N, which makes this amdahl's curve"
-            " (sigma = c·r/t1)"
+            "the number of optimizer steps is the same at every N, which makes this the same"
+            " as amdahl (sigma = c·r/t1)"
         )
     return ratios
 

@@ -11,7 +11,7 @@ Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coe
 
 Bounded linear least squares on the relative residuals (fitted − observed)/observed therefore finds
 the one best fit without a starting point. r(N) is the optimizer steps at N over those at N0. If r
-is the same everywhere, ring is amdahl's curve with sigma = c·r/t1 and is left out.
+is the same everywhere, ring is the same as amdahl (sigma = c·r/t1) and is left out.
 """
 
 from __future__ import annotations

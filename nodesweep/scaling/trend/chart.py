@@ -17,7 +17,7 @@ from itertools import pairwise
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 
 LEARNING_SWEEPS = 5
-"""Sweeps that the level is learned from, before any can alarm."""
+"""Number of sweeps from which the level is learned; none of them can raise an alarm."""
 HISTORY_SWEEPS = 30
 FALSE_ALARM_SHARE = 0.01
 """Share of histories of HISTORY_SWEEPS sweeps that may raise a false alarm if the level and the

@@ -467,9 +467,9 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
             notes.append(f"Contended at {at} in {name}: a time there is not a measurement.")
     if any(row.verdict == "regression" for row in rows):
         notes.append(
-            "Two sweeps also differ in what all runs of a sweep share (hosts, time of day), "
-            "which the runs of one sweep cannot show: `nodesweep history` judges by earlier "
-            "sweeps."
+            "Two sweeps may also differ in what all runs of a sweep share (hosts, time of day), "
+            "which the intervals do not cover; `nodesweep history` does, by comparing with "
+            "earlier sweeps."
         )
     if len(rows) > 1:
         notes.append(

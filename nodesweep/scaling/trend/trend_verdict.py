@@ -41,7 +41,7 @@ class CountVerdict(Part):
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
-    learnt: int = Field(description="Sweeps of 3 runs or more, from the reference on.")
+    learnt: int = Field(description="Number of sweeps with at least 3 runs, from the reference on.")
     ratio: float | None = Field(description="T(N) divided by the level of the reference sweeps.")
     sigma: float | None = Field(
         description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
@@ -55,7 +55,9 @@ class TrendVerdict(Part):
 
     schema_version: Literal[1] = 1
     sweep_id: str = Field(description="The judged sweep, the latest of the trend.")
-    reference: str = Field(description="First of the sweeps that the level is learned from.")
+    reference: str = Field(
+        description="First of the sweeps from which the chart's level is learned."
+    )
     pinned: bool = Field(
         description=("True if the reference was given; false: it is the trend's first sweep.")
     )
@@ -103,7 +105,7 @@ def judge_trend(
     Args:
         trend: The trend.
         tolerance: Share by which a sweep may be slower, at least 0.
-        reference: First of the sweeps that the level is learned from; None: the trend's first.
+        reference: First of the sweeps from which the level is learned; None: the trend's first.
         sweep: The judged sweep; None: the latest.
 
     Raises:
