@@ -209,7 +209,8 @@ class SmpV1(_ModelParallel):
     optimize: Literal["memory", "speed"] | None = Field(
         default=None,
         description=(
-            "Objective of tensor parallelism: save memory, or communication (speed). Null: memory."
+            "What tensor parallelism optimizes: memory use, or speed (less communication). Null:"
+            " memory."
         ),
     )
     ddp: bool | None = Field(

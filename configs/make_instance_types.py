@@ -141,7 +141,7 @@ def _sources(date: datetime.date) -> dict[str, dict[str, str]]:
         "moto": (
             f"https://github.com/getmoto/moto/blob/{{version}}/{_RECORDED}",
             (
-                "Answers of EC2 DescribeInstanceTypes for the type of the same name,"
+                "Responses of EC2 DescribeInstanceTypes for the type of the same name,"
                 " as recorded in moto."
             ),
         ),

@@ -2,7 +2,7 @@
 
 Sources: sagemaker-training 5.1.4 (lists of instance types, exports of its runners), AWS developer
 guide, "Run a distributed model parallel training job" (the three settings), libfabric prov/efa (a
-process that demands RDMA read from an adapter without it is aborted).
+process that requests RDMA read from an adapter without it is aborted).
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def options_without_quotes(facts: Facts) -> Iterator[str]:
 
 @refuses
 def rdma_is_supported(facts: Facts) -> list[str]:
-    """Refuse a demand for RDMA read on an adapter without it: libfabric would abort the process."""
+    """Refuse RDMA read on an adapter that does not support it: libfabric would abort the ranks."""
     asked = (
         f"{DEVICE_RDMA}=1" in facts.custom_mpi_options
         or facts.training.environment.get(DEVICE_RDMA) == "1"
@@ -192,8 +192,8 @@ def rdma_is_supported(facts: Facts) -> list[str]:
         else "training.environment"
     )
     return [
-        f"{only_if}: {DEVICE_RDMA}=1, but the adapter of {facts.instance.instance_type} has no RDMA"
-        " read, and libfabric aborts every rank; leave it out"
+        f"{only_if}: {DEVICE_RDMA}=1, but the adapter of {facts.instance.instance_type} does"
+        " not support RDMA read, so libfabric would abort every rank; remove it"
     ]
 
 
