@@ -226,8 +226,8 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
     if "HTTP_ORIGIN" in environ or not _LOOPBACK_HOST.match(host):
         raise ApiError(
             "AccessDeniedException",
-            "The local platform accepts requests to a loopback address only, and none from web"
-            " pages; this one is for {host!r}.",
+            "The local platform only accepts requests to a loopback address, and none from web"
+            " pages.",
             http_status=403,
         )
 

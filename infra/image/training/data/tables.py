@@ -148,8 +148,8 @@ def _feature_columns(schema: pa.Schema, label_column: str) -> list[str]:
             pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
         ):
             raise UserError(
-                f"column {name!r} has type {kind}; features must be numbers, or one "
-                "column of images, each uint8 pixels as fixed-size binary: encode it or remove it"
+                f"column {name!r} has type {kind}; features must be numbers, or a single column of "
+                "images (uint8 pixels as fixed-size binary); encode the column, or remove it"
             )
     if not columns:
         raise UserError(f"the table has no column other than the label {label_column!r}")
