@@ -84,7 +84,7 @@ class Bench:
         """Tags of images that the builder keeps on this machine."""
 
     def cases(self, repeats: int) -> Iterator[tuple[str, Measurement]]:
-        """Make every try in turn; yield the name of its case and its measurement."""
+        """Make every measurement in turn; yield the name of its case and the measurement."""
         yield "cold, first", self.measure()
         for _ in range(min(repeats, _COLD_TRIES)):
             self.change(_REQUIREMENTS)

@@ -283,7 +283,7 @@ class _EarlierRun:
 
 
 def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
-    """Return the id of a sweep that has begun; None if it is new, or not known yet.
+    """Return the id of the sweep to continue; None for a new sweep, or if that is not known yet.
 
     Raises:
         SweepNotNamed: The latest sweep is finished or was never recorded.

@@ -37,7 +37,7 @@ __all__ = ["Plan", "Report", "history", "load_config", "plan", "read_report", "r
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a sweep and their cost bound, before anything is sent."""
+    """The runs of a sweep and the most they can cost, before anything is submitted."""
 
     planned: tuple[PlannedPoint, ...]
     """The runs, in execution order."""

@@ -39,7 +39,7 @@ class _Call:
     """One call in its own thread.
 
     Its deadline starts with the first request, once credentials are resolved, and restarts with
-    each try and each block of a request body.
+    each attempt and each block of a request body.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -141,7 +141,7 @@ def _bounded(method: Callable[..., Any], gave_up: GaveUp) -> Callable[..., Any]:
 
 
 def _before_send(request: Any, **_: Any) -> None:
-    """Start a try of the current call, and restart its deadline.
+    """Begin an attempt of the current call, and restart its deadline.
 
     Raises:
         TimeoutError: the call was abandoned; nobody would own a job that it starts now.

@@ -142,7 +142,7 @@ class RunFailed(NodesweepError):
 
 
 class DatasetRefused(RunFailed):
-    """The dataset breaks an expectation of the config."""
+    """The dataset violates an expectation of the config."""
 
 
 class DatasetMissing(DatasetRefused):

@@ -1,4 +1,4 @@
-"""The invariants of a chaos run, on the platform's ledger, the uploads and the report."""
+"""The invariants of a chaos run, checked in the platform's ledger, the uploads and the report."""
 
 from __future__ import annotations
 

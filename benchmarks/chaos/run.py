@@ -56,7 +56,7 @@ class Try:
     seconds: float
     last_words: str
     left_running: Sequence[str] = ()
-    """Jobs in progress at the end of the try that nobody had asked to stop."""
+    """Jobs in progress at its end, without those that are being stopped."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ Runs = dict[Arm, dict[int, Sample | None]]
 
 @dataclass(frozen=True)
 class Kind:
-    """An instance type of a grid: speed relative to the reference, USD per hour, and curve."""
+    """An instance type of a grid: speed relative to the reference, price, and scaling curve."""
 
     speed: float
     usd_per_hour: float

@@ -179,7 +179,7 @@ def measure(bench: Bench, way: str, folder: Path, bucket: str) -> dict[str, Any]
 
 @contextmanager
 def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
-    """Create a bucket for one upload; on a server that discards objects this is only a name."""
+    """Yield a bucket for one upload; it is created only if the server keeps objects."""
     if not bench.keeps:
         yield bucket
         return

@@ -163,7 +163,7 @@ def _nested_value(raw: Any, names: list[str]) -> Any:
 def document_presets(function: _Function) -> _Function:
     """Replace `{presets:FIELD}` in the docstring with the values that a blank field stands for.
 
-    Prefect shows the docstring as the form's help; the values read e.g. `3` (local), else `1`.
+    Prefect shows the docstring as the form's help. Values look like this: `3` (local), else `1`.
     """
     for field, values in preset_values().items():
         words = _by_value(values)

@@ -81,7 +81,7 @@ class _UploadedDataset:
 def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Validate the dataset, then upload it while the image builds.
 
-    Nothing is spent on a dataset that breaks an expectation.
+    Nothing is spent on a dataset that violates an expectation.
     """
     of_flow = copy_context()
     # the image stage runs alongside the dataset stage

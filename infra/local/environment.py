@@ -44,7 +44,7 @@ _USER_PART = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@
 
 
 def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for the platform's server and the installers that it starts.
+    """Return the environment variables for the platform's server and the installers it starts.
 
     These are paths, proxies, certificates and pip settings.
     """
@@ -56,9 +56,10 @@ def server_environment(caller: Mapping[str, str]) -> dict[str, str]:
 
 
 def node_environment_of(server: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for a node, whose job may also install packages.
+    """Return the environment variables for a node.
 
-    They are the server's without paths, and with user names and passwords removed from URLs.
+    They are the server's for locale, network and pip, since a job may install packages; user names
+    and passwords are removed from URLs.
     """
     return {
         name: _USER_PART.sub("", value)

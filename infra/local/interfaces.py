@@ -137,7 +137,7 @@ class RunResult:
 class NodeUsage:
     """Resources that a running node has used.
 
-    The CPU time may decrease slightly when processes end unnoticed.
+    The CPU time may decrease slightly when a process ends that no other process waits for.
     """
 
     cpu_seconds: float  # since its start

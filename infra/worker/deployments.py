@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 
 class DeployError(Exception):
-    """A server that did not respond or refused; the message names the command and its output."""
+    """The server did not respond, or it refused; the message has the command and its output."""
 
 
 def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:

@@ -48,7 +48,7 @@ _PLATFORM_START_SECONDS = 2 * LONGEST_SECONDS + 180.0
 
 
 class MachineError(Exception):
-    """A component that did not come up; the message names it and its log."""
+    """A component did not start; the message names it and its log."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ _PAGE_HEADERS = {
 
 
 class SecretError(Exception):
-    """A secret that is missing or unusable; the message names it."""
+    """A secret is missing or unusable; the message names it."""
 
 
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -330,7 +330,7 @@ def from_type(file_name: str) -> str:
 
 
 def log_link(file_name: str) -> str:
-    """Return the path of a file named by log_file() within a sweep's report."""
+    """Return the path, within a sweep's report, of a log whose name log_file() returned."""
     return f"{LOGS}/{file_name}"
 
 

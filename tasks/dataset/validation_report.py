@@ -3,7 +3,7 @@
 DatasetRefused (tasks/errors.py)
 ├── InvalidExpectations  the suite is unusable: unknown type, wrong arguments, or empty
 ├── NoFiles              there is nothing to check
-└── ValidationFailed     the data broke an expectation; the message lists every problem
+└── ValidationFailed     the data violates an expectation; the message lists every problem
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
 from nodesweep.tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
-"""Maximum lines in ValidationFailed's message, as one wrong column may break a thousand files."""
+"""Maximum lines in ValidationFailed's message: one wrong column may affect a thousand files."""
 
 
 class InvalidExpectations(DatasetRefused):
@@ -31,7 +31,7 @@ class NoFiles(DatasetRefused):
 
 
 class ValidationFailed(DatasetRefused):
-    """The data broke at least one critical expectation; `report` has all details."""
+    """The data violates at least one critical expectation; `report` has all details."""
 
     def __init__(self, report: ValidationReport) -> None:
         self.report = report

@@ -220,7 +220,7 @@ def wait(
 
 
 class _BuildLog:
-    """A follower of a build's log stream, until the stream is unreadable."""
+    """Follows a build's log stream until it can't be read."""
 
     def __init__(self, logs: Any) -> None:
         self._logs = logs

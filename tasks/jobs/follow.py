@@ -49,7 +49,7 @@ class _Cursor:
 
 
 class LogFollower:
-    """A follower of the logs of all nodes of each job; it drops a job whose log is unreadable."""
+    """Follows the logs of all nodes of each job, and drops a job whose log can't be read."""
 
     def __init__(self, logs: Any, clock: Clock | None = None) -> None:
         self._logs, self._clock = logs, clock or Clock()

@@ -135,7 +135,7 @@ class _Ending:
         self.lost: Exception | None = ValueError("the jobs of the sweep were never listed")
         """Why the set of jobs is unknown; None once a call has reported it."""
         self.failures: dict[str, str] = {}
-        """Jobs that the last try could not stop, and why."""
+        """Jobs that the last attempt could not stop, and why."""
 
     @property
     def is_late(self) -> bool:

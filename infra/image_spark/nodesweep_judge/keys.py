@@ -26,7 +26,7 @@ MAX_EXAMPLES = 5
 MAX_EXAMPLE_CHARACTERS = 80
 KEYS_PER_PARTITION = 1_000_000
 _EXACT = Context(prec=1100)
-"""Precision for the exact digits of any float64."""
+"""Enough digits to represent any float64 exactly."""
 _UNITS = ("s", "ms", "us", "ns")
 
 

@@ -98,7 +98,7 @@ def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]
 
 
 def _readable_region(region: str | None) -> str | None:
-    """Return the region, checked as strictly as the table's column, since reports show it."""
+    """Return the region, checked like a cell of the table, since reports show it."""
     try:
         return None if region is None else text(region)
     except BadCell as error:

@@ -29,7 +29,7 @@ class JsonLines:
         self._lock = threading.RLock()
 
     def show(self, event: Event) -> None:
-        """Write the event, unless it is filtered."""
+        """Write the event, unless it is filtered out."""
         with self._lock:
             if not self._quiet.shows(event):
                 return

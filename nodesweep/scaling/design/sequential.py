@@ -502,7 +502,7 @@ class Sequential(Design):
         return (*skipped_run_notes(measured.config, measured.progress, made), *general)
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost for up to the largest number of repeats of the config's design."""
+        """Return the cost for at most as many repeats as the config's design makes."""
         sweep = config.sweep
         if sweep.instance_types is not None or len(sweep.node_counts) < 2:
             return None

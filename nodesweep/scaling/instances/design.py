@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 
 Runs = Mapping[Arm, Mapping[int, Sample | None]]
-"""The repeats of each arm that have ended; None for a run without a time."""
+"""Each arm's repeats that have ended; None for a run without a time."""
 
 
 @dataclass(frozen=True)
