@@ -104,7 +104,7 @@ class Probe(Design):
         return [f"{sweep.most_jobs:>4} one full job at the {what} that the probes recommend"]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost with one probe, at each count, per repeat that the config's design makes."""
+        """Return the cost with one probe per repeat of the config's design, at each count."""
         if self.rules.unsuited(config):
             return None
         sweep, ends = config.sweep, config.sweep.probe_ends
