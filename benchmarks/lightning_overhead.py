@@ -191,7 +191,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=20, help="pairs of runs")
     parser.add_argument(
-        "--limit", type=float, default=1.05, help="exit with code 1 from this ratio on"
+        "--limit", type=float, default=1.05, help="exit with code 1 at this ratio or above"
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

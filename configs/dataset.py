@@ -165,7 +165,7 @@ class DatasetConfig(Section):
 
     @property
     def may_use_spark(self) -> bool:
-        """True if a Processing job checks the data, always or from a certain size on."""
+        """True if a Processing job checks the data, always or above a certain size."""
         return (
             self.validation is not None
             and self.validation.engine != "pandas"

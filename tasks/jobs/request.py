@@ -52,7 +52,8 @@ def request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
 def _create(request: Mapping[str, Any], send: Callable[..., Any]) -> tuple[str, ...]:
     """Call TrainingJob.create() with `send` as the API call; return its validation errors.
 
-    sagemaker-core's debug lines would show the job's environment, so it logs from WARNING on.
+    sagemaker-core's debug lines would show the job's environment, so only its warnings and errors
+    are logged.
     """
     resources = import_module(MODULE)
     logging.getLogger(MODULE).setLevel(logging.WARNING)

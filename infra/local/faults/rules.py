@@ -199,7 +199,7 @@ class InternalErrorRule(TrainingRule):
     times: int = Field(
         default=1,
         ge=1,
-        description="Number of a job's attempts that it strikes, from the first on.",
+        description="Number of a job's attempts that it strikes, starting with the first.",
     )
 
     @property
@@ -242,7 +242,9 @@ class SpotInterruptionRule(TrainingRule):
 
     fault: Literal["spot_interruption"]
     times: int = Field(
-        default=1, ge=1, description="Number of a job's segments that it ends, from the first on."
+        default=1,
+        ge=1,
+        description="Number of a job's segments that it ends, starting with the first.",
     )
     restart_after_seconds: Seconds = Field(
         default=0.0, description="Time that the job then waits for capacity."

@@ -43,10 +43,10 @@ def put_values(cloudwatch: Any, namespace: str, data: Sequence[dict[str, Any]]) 
 class NodeMetrics:
     """A context manager that samples each node's metrics (dimension Host, "<job>/<host>").
 
-    CPUUtilization is the mean since the last sample in percent of the node's vCPUs;
-    MemoryUtilization is the processes' resident memory in percent of this machine's. With several
-    nodes, NodesConnected, the platform's own metric, is 100 if the node's program had a connection
-    to another node, else 0.
+    CPUUtilization is the mean since the last sample, as a percentage of the node's vCPUs;
+    MemoryUtilization is the processes' resident memory, as a percentage of this machine's. With
+    several nodes, NodesConnected, the platform's own metric, is 100 if the node's program had a
+    connection to another node, else 0.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ def _pauses(longest_seconds: float) -> Iterator[float]:
 
 
 def cpu_per_cent(then: float, before: NodeUsage, now: float, usage: NodeUsage) -> float:
-    """Return the CPU time used between two moments (seconds) in percent of the node's vCPUs."""
+    """Return the CPU use between two moments (seconds), as a percentage of the node's vCPUs."""
     used_seconds = max(0.0, usage.cpu_seconds - before.cpu_seconds)
     return 100 * used_seconds / ((now - then) * usage.vcpus)
 

@@ -8,7 +8,7 @@ from nodesweep.scaling.outcome.attainment import Metered
 CPU_SPEED = "cpu_speed_percent"
 """Key in a run's utilization: 100 if 1 GB was hashed (BLAKE2b) per CPU second. Not set on AWS."""
 QUOTA_USED = "quota_used_percent"
-"""Key in a run's utilization: the CPU time that its nodes used, in percent of their quota."""
+"""Key in a run's utilization: the CPU time that its nodes used, as a percentage of their quota."""
 
 
 def cpu_speed(run: Metered) -> float | None:

@@ -57,8 +57,8 @@ TrainClock = Literal[
 A job that ended itself early (sweep.design: probe) has only `projected`, the time of a whole run.
 Any other job has, best first: `program`, from the metrics.json that the training program writes;
 `logged`, the train_seconds in its log, possibly found by a metric definition; then the platform's
-Training phase, which includes start-up: from the program's start line on, from its first step on,
-or whole. Tables have `measured`, as given, or `throughput`, the seconds per sample from a given
+Training phase, which includes start-up: since the program's start line, since its first step, or
+whole. Tables have `measured`, as given, or `throughput`, the seconds per sample from a given
 rate.
 """
 OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged")

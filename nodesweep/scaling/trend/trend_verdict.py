@@ -41,7 +41,7 @@ class CountVerdict(Part):
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
-    learnt: int = Field(description="Number of sweeps with at least 3 runs, from the reference on.")
+    learnt: int = Field(description="Number of sweeps with 3+ runs, from the reference onward.")
     ratio: float | None = Field(description="T(N) divided by the level of the reference sweeps.")
     sigma: float | None = Field(
         description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
