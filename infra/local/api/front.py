@@ -227,7 +227,7 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
         raise ApiError(
             "AccessDeniedException",
             "The local platform only accepts requests to a loopback address, and none from web"
-            " pages.",
+            f" pages; this one is for {host!r}.",
             http_status=403,
         )
 

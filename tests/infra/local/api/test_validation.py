@@ -165,6 +165,8 @@ _NUMBER_TEXT = "NUMBER_VALUE can not be converted to a String"
 def test_web_pages_are_refused(platform: SimpleNamespace, headers: dict[str, str]) -> None:
     status, answer = _post(platform.endpoint, "SageMaker.ListTrainingJobs", "{}", headers)
     assert (status, answer["__type"]) == (403, "AccessDeniedException")
+    host = headers.get("Host") or platform.endpoint.removeprefix("http://")
+    assert answer["message"].endswith(f"this one is for {host!r}.")
 
 
 def test_body_that_is_no_json(platform: SimpleNamespace) -> None:
