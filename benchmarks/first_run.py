@@ -40,6 +40,7 @@ from typing import Any
 
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
+from nodesweep.scaling.outcome.cpu_speed import CPU_SPEED
 
 CONFIG = REPOSITORY / "configs" / "local.yaml"
 MIN_ANSWERED_SHARE = 0.95
@@ -61,6 +62,8 @@ class FirstRun:
     efficiency: dict[int, float]
     least_attained: dict[int, float]
     """CPU attainment of the most affected node, by node count, for the run that counts."""
+    cpu_speed: dict[int, float]
+    """GB hashed per CPU second during the run that counts, by node count (docs/method.md)."""
     jobs: int
     headline: str
 
@@ -93,6 +96,11 @@ def described(condition: str, report: Mapping[str, Any], wall_seconds: float) ->
         percent = point["utilisation"].get("attained_percent")
         if percent is not None:
             attained[point["nodes"]] = max(percent / 100, attained.get(point["nodes"], 0.0))
+    speed = {
+        point["nodes"]: point["utilisation"][CPU_SPEED] / 100
+        for point in report["points"]
+        if point["used"] and point["utilisation"].get(CPU_SPEED)
+    }
     return FirstRun(
         condition=condition,
         answer=answer_of(report),
@@ -104,6 +112,7 @@ def described(condition: str, report: Mapping[str, Any], wall_seconds: float) ->
             if row["clocks"]["train"]["efficiency"] is not None
         },
         least_attained=attained,
+        cpu_speed=speed,
         jobs=len(report["points"]),
         headline=report["headline"],
     )
@@ -225,12 +234,13 @@ def line(run: FirstRun) -> str:
     """Return one row of the printed table."""
 
     def by_count(values: Mapping[int, float], factor: float = 1) -> str:
-        return " ".join(f"{value * factor:6.1f}" for value in values.values())
+        return " ".join(f"{value * factor:6.{1 if factor > 1 else 2}f}" for value in values.values())
 
     return (
         f"{run.condition:>15} {_text(run.answer):>8} {run.wall_seconds:>6.0f} s {run.jobs:>3} jobs"
         f"  T {by_count(run.train_seconds)}  E {by_count(run.efficiency, 100)}"
         f"  attained {by_count(run.least_attained, 100)}"
+        f"  GB/s {by_count(run.cpu_speed)}"
     )
 
 

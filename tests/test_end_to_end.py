@@ -184,8 +184,8 @@ def test_sweep_of_real_jobs_reports_what_they_measured(platform_process: SimpleN
         assert point["clocks"]["train_seconds"] == metrics["train_seconds"]
         # What the platform says of its nodes, and what the program saw of its own control group at
         # run_start, agree.
-        is_isolated = report["platform"]["isolation"].startswith("0.2 vCPU per node")
-        assert metrics["device"]["cpu_quota_cores"] == (0.2 if is_isolated else None)
+        is_isolated = report["platform"]["isolation"].startswith("0.1 vCPU per node")
+        assert metrics["device"]["cpu_quota_cores"] == (0.1 if is_isolated else None)
         train_seconds[point["nodes"]] = metrics["train_seconds"]
     speedup = {row["nodes"]: row["clocks"]["train"]["speedup"] for row in report["summary"]}
     assert speedup[2] == pytest.approx(train_seconds[1] / train_seconds[2])

@@ -135,7 +135,7 @@ def test_commands_that_start_nothing_work_in_an_empty_folder(
 ) -> None:
     assert "doctor" in nodesweep("--help")
     assert nodesweep("config", "presets").split() == preset_names()
-    assert "4 jobs" in (planned := nodesweep("plan", "local")) and "ml.local.small" in planned
+    assert "4 jobs" in (planned := nodesweep("plan", "local")) and "ml.local.micro" in planned
     assert nodesweep("config", "validate", "local").startswith("local ")
     assert "BenchmarkConfig" in nodesweep("config", "schema")
     assert nodesweep("config", "stack").startswith("AWSTemplateFormatVersion")

@@ -102,6 +102,7 @@ def test_local_types_have_their_cpu_quota_and_no_price() -> None:
         for row in load_catalogue().local
     }
     assert rows == {
+        "ml.local.micro": (0.1, 0, None),
         "ml.local.small": (0.2, 0, None),
         "ml.local.medium": (0.5, 0, None),
         "ml.local.large": (1.0, 0, None),

@@ -49,7 +49,7 @@ def test_the_import_brings_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(("--help",), "python -m nodesweep"), (("plan", "local"), "4 jobs on ml.local.small")],
+    [(("--help",), "python -m nodesweep"), (("plan", "local"), "4 jobs on ml.local.micro")],
 )
 def test_the_module_runs_in_a_project_with_such_packages(
     project: Path, arguments: tuple[str, ...], said: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import product
 from statistics import median
@@ -20,7 +20,7 @@ from nodesweep.configs.training import compile_metric
 from nodesweep.scaling.names import METRICS_FILE
 from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
 from nodesweep.scaling.outcome.metrics_values import nested_value
-from nodesweep.scaling.outcome.plain_lines import plain_lines, without_colours
+from nodesweep.scaling.outcome.plain_lines import fragments, plain_lines, without_colours
 from nodesweep.scaling.outcome.projection import reports_steps
 
 NUMBERS = (
@@ -174,7 +174,7 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
     worlds: set[int] = set()
     start = first_step = None
     matched: set[str] | None = None
-    for line in lines:
+    for line in _rejoined(lines):
         marked = plain_lines(line.text)
         raw, parts = searchable(line.text), [searchable(part.text) for part in marked]
         texts = list(dict.fromkeys([raw, *parts]))
@@ -240,6 +240,21 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
     return Logged(
         numbers, frozenset(worlds), start, first_step, tuple(unmatched), tuple(steady), tuple(cut)
     )
+
+
+def _rejoined(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Yield the lines as the ranks wrote them, where mpirun cut and joined them."""
+    begun: dict[tuple[str, str], LogLine] = {}
+    for line in lines:
+        parts = fragments(line.text)
+        for index, (mark, text) in enumerate(parts, start=1):
+            begin = begun.pop((line.host, mark), line._replace(text=mark))
+            whole = begin._replace(text=begin.text + text)
+            if mark and index < len(parts):
+                begun[line.host, mark] = whole
+            else:
+                yield whole
+    yield from begun.values()
 
 
 def contradiction(planned: int, nodes: int, confirmed: Mapping[str, Sequence[int]]) -> str | None:

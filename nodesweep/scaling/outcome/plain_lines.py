@@ -33,10 +33,10 @@ _MARK = re.compile(
     r"|(?P<host>algo-[1-9]\d*): ?"  # pdsh
     r"|\((?P<ray>\w+ pid=\d+(?:, ip=[\d.:a-f]+)?)\) "
 )
+_OPEN_MPI_4 = r"\[\d+,(?:mpirank:)?\d+(?:,[\w.-]+)?\]<std(?:out|err|diag)>:"
 # Open MPI 4 may join the lines of two ranks: "step=1;[1,1]<stdout>:step=1;"
-_NEXT_RANK = re.compile(
-    r"(?<=[^\s:])(?<!:\d\d \d{4})(?=\[\d+,(?:mpirank:)?\d+(?:,[\w.-]+)?\]<std(?:out|err|diag)>:)"
-)
+_NEXT_RANK = re.compile(rf"(?<=[^\s:])(?<!:\d\d \d{{4}})(?={_OPEN_MPI_4})")
+_ONE_RANK = re.compile(_OPEN_MPI_4)
 _LEVEL = r"TRACE|DEBUG|INFO|SUCCESS|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL"
 _TIME = (
     r"(?:(?:\d{4}[-/.]\d\d[-/.]\d\d|\d\d[-/.]\d\d(?:[-/.]\d\d(?:\d\d)?)?)[T ,] ?)?"
@@ -96,6 +96,19 @@ def plain_lines(line: str) -> tuple[PlainLine, ...]:
                 if part.strip():
                     parts.append(_read(part, speaker, rank))
     return tuple(parts) or (PlainLine("", "", speaker, rank),)
+
+
+def fragments(line: str) -> list[tuple[str, str]]:
+    """Split a line at the marks of Open MPI 4; return the mark, "" without one, and text of each.
+
+    A mark inside a line is where mpirun's read of another pipe ended, maybe within a number, so the
+    text before it goes on in the next fragment with the same mark.
+    """
+    parts = []
+    for part in _NEXT_RANK.split(line):
+        mark = _ONE_RANK.match(part)
+        parts.append((mark[0], part[mark.end() :]) if mark else ("", part))
+    return parts
 
 
 def without_colours(line: str) -> str:

@@ -31,7 +31,7 @@ def nodesweep(*arguments: str) -> Result:
 
 def test_a_preset_is_taken_by_its_name() -> None:
     planned = nodesweep("plan", "local")
-    assert (planned.exit_code, "ml.local.small" in planned.output) == (0, True)
+    assert (planned.exit_code, "ml.local.micro" in planned.output) == (0, True)
     valid = nodesweep("config", "validate", "examples/mpi_g5")
     assert (valid.exit_code, valid.output.split()[0]) == (0, "examples/mpi_g5")
     assert config_file(Path("local")) == PRESETS_DIRECTORY / "local.yaml"

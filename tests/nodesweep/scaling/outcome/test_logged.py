@@ -243,6 +243,22 @@ def test_under_mpirun_one_node_has_the_lines_of_all_and_the_slowest_rank_counts(
     assert found.world_sizes == {2}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        # Open MPI 4.1.4 with two ranks that write at the same time
+        ["[1,1]<stdout>:train_seconds=1[1,0]<stdout>:train_seconds=3.5;", "[1,1]<stdout>:2.25;"],
+        ["[1,1]<stdout>:train_seconds=12.25;[1,1]<stdout>:", "[1,0]<stdout>:train_seconds=3.5;"],
+        ["[1,1]<stdout>:train_sec[1,0]<stdout>:train_seconds=3.5;[1,1]<stdout>:onds=12.25"],
+        ["[1,0]<stdout>:train_seconds=3.5", "[1,1]<stdout>:train_seconds=12.25[1,0]<stdout>:;"],
+        ["loading[1,0]<stdout>:train_seconds=3.5;", "[1,1]<stdout>:train_seconds=12.25;"],
+    ],
+)
+def test_a_line_that_mpirun_cut_is_read_whole(said: list[str]) -> None:
+    found = read_logged({}, lines(*(f"algo-1: {line}" for line in said)))
+    assert (found.numbers, found.cut) == ({"train_seconds": 12.25}, ())
+
+
 def test_of_one_rank_under_a_launchers_mark_the_last_line_counts() -> None:
     said = lines("algo-1: [default0]:train_seconds=9;", "algo-1: [default0]:train_seconds=5;")
     assert read_logged({}, said).numbers == {"train_seconds": 5.0}

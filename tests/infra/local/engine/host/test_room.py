@@ -74,5 +74,5 @@ def test_name_that_is_there_has_to_wait(room):
 
 
 def test_most_jobs_is_of_the_smallest(room):
-    assert room.most_jobs == 10
+    assert room.most_jobs == 20
     assert Room(0.1, [0], MUCH_MEMORY).most_jobs == 1
