@@ -50,32 +50,19 @@ def growth_text(base: int, largest: int, optimiser: str = "") -> str:
 
 @advises
 def batch_growth_is_known(facts: Facts) -> list[str]:
-    """Warn about a growing batch that nothing scales the rate for, or beyond what is known.
-
-    Also if probes leave convergence unknown, so that no node count can be recommended.
-    """
+    """Warn about a growing batch that nothing scales the rate for, or beyond what is known."""
     sizes = {point.nodes: point.global_batch_size or 0 for point in facts.plan.points}
     base, largest = sizes[min(sizes)], sizes[max(sizes)]
-    if largest <= base:
-        return []
     optimiser, has_rate = _optimiser(facts), facts.training.learning_rate is not None
-    field, found = "training.batch.policy: fixed_per_replica", []
     is_beyond = largest > LINEAR_BATCH and not optimiser.startswith("adam")
-    if is_beyond or not has_rate:
-        rate = (
-            ""
-            if has_rate
-            else "; training.learning_rate is not set, so the program has to scale its rate"
-        )
-        known = growth_text(base, largest, optimiser)
-        found.append(f"{field}, so {known[0].lower()}{known[1:]}{rate}")
-    if facts.config.sweep.design == "probe":
-        found.append(
-            f"{field}, and probes have no final metric, so convergence stays unknown and the "
-            "report gives samples per second without a node count; use sweep.design full or "
-            "sequential, or policy fixed_global"
-        )
-    return found
+    if largest <= base or (has_rate and not is_beyond):
+        return []
+    known = growth_text(base, largest, optimiser)
+    rate = "training.learning_rate is not set, so the program has to scale its rate"
+    return [
+        f"training.batch.policy: fixed_per_replica, so {known[0].lower()}{known[1:]}"
+        f"{'' if has_rate else f'; {rate}'}"
+    ]
 
 
 def _optimiser(facts: Facts) -> str:

@@ -231,7 +231,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         says=(
             "a rate rule that does not suit the optimizer; a global batch that grows without a "
-            "rate rule, beyond what is known, or in probes; few samples per replica for batch "
+            "rate rule or beyond what is known; few samples per replica for batch "
             "normalization; a larger instance instead of more of them"
         ),
     ),
