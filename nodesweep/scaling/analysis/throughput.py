@@ -39,6 +39,8 @@ def unless_convergence_unknown(
     base = measured[0]
     if not unknown or (answer.chosen is not None and answer.chosen.nodes != base.nodes):
         return answer
+    if answer.chosen is None and any(count.is_unknown for count in measured):
+        return answer  # the nodes were so contended that the times give no rates either
     return recommend_none(
         measured,
         goals,
