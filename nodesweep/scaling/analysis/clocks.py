@@ -81,7 +81,10 @@ class RowClocks(Part):
 
 
 def clock_statistics(
-    runs_by_nodes: Mapping[int, Sequence[RepeatTime]], baseline: int | None, paired: bool = False
+    runs_by_nodes: Mapping[int, Sequence[RepeatTime]],
+    baseline: int | None,
+    paired: bool = False,
+    work: Mapping[int, float] | None = None,
 ) -> dict[int, ClockStatistics]:
     """Return the statistics of each node count.
 
@@ -89,8 +92,12 @@ def clock_statistics(
         runs_by_nodes: By node count, (repeat, seconds above zero) of each run.
         baseline: N0; if it is None or has no runs on this clock, the ratios are unknown.
         paired: Pair the runs by repeat in the intervals of ratios (docs/statistics.md).
+        work: Work of a run by node count, if it differs; S, E and D then compare work per second
+            (scaled speedup: Gustafson, CACM 31(5), 1988).
     """
-    return {nodes: _at(nodes, runs_by_nodes, baseline, paired) for nodes in runs_by_nodes}
+    return {
+        nodes: _at(nodes, runs_by_nodes, baseline, paired, work or {}) for nodes in runs_by_nodes
+    }
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
@@ -112,15 +119,19 @@ def _at(
     runs_by_nodes: Mapping[int, Sequence[RepeatTime]],
     baseline: int | None,
     paired: bool,
+    work: Mapping[int, float],
 ) -> ClockStatistics:
     own = runs_by_nodes[nodes]
     base: Sequence[RepeatTime] = runs_by_nodes.get(baseline, ()) if baseline is not None else ()
     half: Sequence[RepeatTime] = runs_by_nodes.get(nodes // 2, ()) if nodes % 2 == 0 else ()
     runs = _seconds(own)
-    speedup = _ratio(base, own)
+    to_base, to_half = (
+        work.get(nodes, 1.0) / work.get(other, 1.0) for other in (baseline or nodes, nodes // 2)
+    )
+    speedup = _ratio(base, own, to_base)
     share = baseline / nodes if baseline is not None else None
     # At N0 the runs are compared with themselves: the ratio is 1 and has no spread.
-    interval = _ratio_interval(base, own, paired) if nodes != baseline else None
+    interval = _ratio_interval(base, own, paired, to_base) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),
         seconds=statistics.median(runs) if runs else None,
@@ -130,8 +141,8 @@ def _at(
         speedup_interval=interval,
         efficiency=None if speedup is None or share is None else speedup * share,
         efficiency_interval=None if interval is None or share is None else interval.scaled(share),
-        doubling_ratio=_ratio(half, own) if base else None,
-        doubling_ratio_interval=_ratio_interval(half, own, paired) if base else None,
+        doubling_ratio=_ratio(half, own, to_half) if base else None,
+        doubling_ratio_interval=_ratio_interval(half, own, paired, to_half) if base else None,
         karp_flatt=None if speedup is None or share is None else karp_flatt(speedup, 1 / share),
     )
 
@@ -140,15 +151,23 @@ def _seconds(runs: Sequence[RepeatTime]) -> list[float]:
     return [seconds for _, seconds in runs]
 
 
-def _ratio(numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime]) -> float | None:
+def _ratio(
+    numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime], work: float
+) -> float | None:
     if not numerator or not denominator:
         return None
-    return statistics.median(_seconds(numerator)) / statistics.median(_seconds(denominator))
+    return statistics.median(_seconds(numerator)) / statistics.median(_seconds(denominator)) * work
 
 
 def _ratio_interval(
-    numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime], paired: bool
+    numerator: Sequence[RepeatTime],
+    denominator: Sequence[RepeatTime],
+    paired: bool,
+    work: float,
 ) -> Interval | None:
-    if paired:
-        return paired_ratio_interval(dict(numerator), dict(denominator))
-    return ratio_interval(_seconds(numerator), _seconds(denominator))
+    interval = (
+        paired_ratio_interval(dict(numerator), dict(denominator))
+        if paired
+        else ratio_interval(_seconds(numerator), _seconds(denominator))
+    )
+    return interval and interval.scaled(work)

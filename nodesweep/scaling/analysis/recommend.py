@@ -34,6 +34,7 @@ from nodesweep.scaling.analysis.deadline import recommend_by_deadline, recommend
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.speedup import SummaryRow
+from nodesweep.scaling.analysis.throughput import unless_convergence_unknown
 from nodesweep.scaling.analysis.verdicts import (
     CONTENDED,
     JudgedCount,
@@ -63,7 +64,8 @@ def recommend(
 ) -> Recommendation | None:
     """Recommend one of the measured counts; return None for fewer than two.
 
-    A deadline needs the times of whole runs, not rates.
+    None is chosen if only counts whose convergence is unknown could be. A deadline needs the times
+    of whole runs, not rates.
 
     Args:
         rows: The summary rows.
@@ -74,6 +76,12 @@ def recommend(
     measured = measured_counts(rows)
     if len(measured) < 2:
         return None
+    return unless_convergence_unknown(_recommend(measured, goals, own), measured, goals)
+
+
+def _recommend(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig, own: OwnJudge | None
+) -> Recommendation:
     if measured[0].is_unknown:
         return _recommend_none_for_contended(measured, goals, "all are compared with the baseline")
     if any(count.is_unknown for count in measured) and _is_alone(measured):

@@ -74,6 +74,22 @@ class SummaryRow(Part):
         description="Median final metric; null if a run reported none or a different one."
     )
     parity: Parity
+    samples_per_second: float | None = Field(
+        default=None,
+        exclude_if=lambda rate: rate is None,
+        description=(
+            "Samples trained per second over all nodes: those processed over the train time or, "
+            "if they were not counted, by the steady step; absent if unknown."
+        ),
+    )
+    samples_ratio: float | None = Field(
+        default=None,
+        exclude_if=lambda ratio: ratio is None,
+        description=(
+            "Samples of a run over those of a run at N0. S, E and D are multiplied by it, so they "
+            "compare samples per second; absent if they compare times."
+        ),
+    )
     least_time_share: float | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
@@ -86,10 +102,10 @@ class SummaryRow(Part):
     flags: tuple[Flag, ...] = Field(
         description=(
             "superlinear: E > 1; retrograde: slower than some smaller node count; "
-            "throughput_only: the final metric is not shown to be the baseline's, so T is not a "
-            "time-to-train; world_size_unconfirmed: nothing in a used run shows how many "
-            "processes worked together; starved: an emulated node got less CPU than it requested, "
-            "so T is too long."
+            "throughput_only: the final metric is not shown to be the baseline's, or the global "
+            "batch grows and no metric shows convergence, so T is not a time-to-train; "
+            "world_size_unconfirmed: nothing in a used run shows how many processes worked "
+            "together; starved: an emulated node got less CPU than it requested, so T is too long."
         )
     )
 
@@ -97,6 +113,11 @@ class SummaryRow(Part):
     def train(self) -> ClockStatistics:
         """The statistics on the train clock."""
         return self.clocks.train
+
+    @property
+    def convergence_unknown(self) -> bool:
+        """True if its global batch is larger than the baseline's and no metric was compared."""
+        return "throughput_only" in self.flags and self.parity.verdict == "unknown"
 
     @property
     def superlinear_by_noise(self) -> bool:

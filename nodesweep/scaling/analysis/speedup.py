@@ -30,6 +30,12 @@ from nodesweep.scaling.analysis.cost import (
     run_costs,
     seconds_to_target,
 )
+from nodesweep.scaling.analysis.growing_batch import (
+    TimedRun,
+    grown_batches,
+    samples_per_second,
+    samples_ratios,
+)
 from nodesweep.scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.rows import Baseline, Flag, SummaryRow
@@ -99,6 +105,11 @@ class _Group:
     @cached_property
     def used(self) -> list[JobOutcome]:
         return [attempt.outcome for attempt in self.attempts if attempt.used]
+
+    @property
+    def timed(self) -> list[TimedRun]:
+        """The used runs with their train times."""
+        return [(run.outcome, run.train_seconds or 0.0) for run in self.attempts if run.used]
 
     def times(self, read: Callable[[Run], float | None]) -> list[RepeatTime]:
         """Return (repeat, seconds) of the used runs that have the time."""
@@ -180,23 +191,37 @@ def summarise_runs(
     steps = choose_source(outcomes, "steady_step_seconds", STEP_SECONDS["program"])
     groups = _group(outcomes, planned_nodes, clock, metric_source)
     base = next((group for group in groups if group.used), None)
-    clocks = _row_clocks(groups, base.nodes if base else None, clock, steps, paired)
     parity = parity or ParityConfig()
+    used = [group for group in groups if group.used]
+    grown = grown_batches({group.nodes: group.used for group in used}, base.nodes) if base else {}
+    verdicts = {
+        group.nodes: _parity(group, base, parity, same_seeds, grown.get(group.nodes))
+        for group in groups
+    }
+    ratios: dict[int, float] = {}
+    if base and grown and all(verdicts[each.nodes].verdict == "unknown" for each in used[1:]):
+        ratios = samples_ratios({each.nodes: each.timed for each in used}, base.nodes, clock)
+    clocks = _row_clocks(groups, base.nodes if base else None, clock, steps, paired, ratios)
     alone = _one_process_seconds(groups, clocks)
     rows: list[SummaryRow] = []
     all_runs: list[Run] = []
     fastest: float | None = None
     for group in groups:
         on = clocks[group.nodes]
-        verdict = _parity(group, base, parity, same_seeds)
+        verdict, ratio = verdicts[group.nodes], ratios.get(group.nodes)
         runs = group.runs(
             price, target_for(group.metric, base.metric if base else None, parity.target_metric)
         )
-        row = _row(group, on, runs, verdict, alone, steps)
-        rows.append(row.model_copy(update={"flags": _flags(group, on.train, verdict, fastest)}))
+        row = _row(group, on, runs, verdict, alone, steps, clock, ratio)
+        seconds = None if on.train.seconds is None else on.train.seconds / (ratio or 1.0)
+        is_slower = (
+            seconds is not None and fastest is not None and seconds > fastest * (1 + _ROUNDING)
+        )
+        flags = _flags(group, on.train, verdict, is_slower, group.nodes in grown)
+        rows.append(row.model_copy(update={"flags": flags}))
         all_runs += runs
-        if on.train.seconds is not None:
-            fastest = on.train.seconds if fastest is None else min(fastest, on.train.seconds)
+        if seconds is not None:
+            fastest = seconds if fastest is None else min(fastest, seconds)
     return tuple(rows), all_runs
 
 
@@ -278,10 +303,12 @@ def _row_clocks(
     clock: TrainClock | None,
     steps: Source,
     paired: bool,
+    ratios: Mapping[int, float],
 ) -> dict[int, RowClocks]:
     """Return each node count's statistics on the four clocks.
 
-    Train times that include start-up are not compared, so they have no N0.
+    Train times that include start-up are not compared, so they have no N0. `ratios` has the samples
+    of a run relative to N0's, if they differ; the steady clock is per sample anyway.
     """
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
@@ -293,7 +320,10 @@ def _row_clocks(
     bases["train"] = None if clock in PHASE_CLOCKS else baseline
     on = {
         name: clock_statistics(
-            {group.nodes: group.times(read) for group in groups}, bases[name], paired
+            {group.nodes: group.times(read) for group in groups},
+            bases[name],
+            paired,
+            None if name == "steady" else ratios,
         )
         for name, read in readers.items()
     }
@@ -310,6 +340,8 @@ def _row(
     verdict: Parity,
     alone: float | None,
     steps: Source,
+    clock: TrainClock | None,
+    ratio: float | None,
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
@@ -335,7 +367,7 @@ def _row(
         accelerator_efficiency=(
             None
             if not (alone and world and seconds and clocks.train.speedup)
-            else alone / (world * seconds)
+            else alone / (world * seconds) * (ratio or 1.0)
         ),
         steady_step_seconds=_median_or_none(map(STEP_SECONDS[steps], used)),
         startup_seconds=_median_or_none(map(_startup_seconds, used)),
@@ -349,6 +381,8 @@ def _row(
         cost_spread=_cost_spread(runs),
         final_metric=group.metric,
         parity=verdict,
+        samples_per_second=samples_per_second(group.timed, clock, clocks.steady.seconds),
+        samples_ratio=ratio,
         least_time_share=(
             least_time_share(used) if any(is_contended(outcome) for outcome in used) else None
         ),
@@ -357,9 +391,13 @@ def _row(
 
 
 def _flags(
-    group: _Group, train: ClockStatistics, verdict: Parity, fastest: float | None
+    group: _Group, train: ClockStatistics, verdict: Parity, is_slower: bool, has_grown: bool
 ) -> tuple[Flag, ...]:
-    """Return the flags; `fastest` is the shortest time at any smaller node count."""
+    """Return the flags.
+
+    `is_slower`: a smaller node count did the same work in less time; `has_grown`: its global batch
+    is larger than the baseline's.
+    """
     flags: list[Flag] = []
     if _is_world_unknown(group):
         flags.append("world_size_unconfirmed")
@@ -369,9 +407,9 @@ def _flags(
         return tuple(flags)
     if train.efficiency > 1 + _ROUNDING:
         flags.append("superlinear")
-    if fastest is not None and train.seconds > fastest * (1 + _ROUNDING):
+    if is_slower:
         flags.append("retrograde")
-    if verdict.verdict == "different":
+    if verdict.verdict == "different" or (verdict.verdict == "unknown" and has_grown):
         flags.append("throughput_only")
     return tuple(flags)
 
@@ -386,13 +424,19 @@ def is_unconfirmed(world_size: int | None, planned: Mapping[str, float]) -> bool
     return world_size is None and "world_size" in planned
 
 
-def _parity(group: _Group, base: _Group | None, rule: ParityConfig, same_seeds: bool) -> Parity:
+def _parity(
+    group: _Group,
+    base: _Group | None,
+    rule: ParityConfig,
+    same_seeds: bool,
+    grown: str | None,
+) -> Parity:
     if group is base:
         return Parity(verdict="baseline", reason="the baseline itself")
     if base is None or not group.used:
         return Parity(verdict="unknown", reason="no completed run")
     ours, theirs = group.metric_by_repeat, base.metric_by_repeat
-    return judge_parity(
+    verdict = judge_parity(
         group.metric,
         group.metric_values,
         base.metric,
@@ -403,6 +447,9 @@ def _parity(group: _Group, base: _Group | None, rule: ParityConfig, same_seeds: 
         if same_seeds
         else (),
     )
+    if verdict.verdict != "unknown" or grown is None:
+        return verdict
+    return verdict.model_copy(update={"reason": f"{grown} and {verdict.reason}"})
 
 
 def _largest_error(used: Sequence[JobOutcome]) -> float | None:

@@ -17,6 +17,7 @@ from pydantic import Field
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
+from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.formats import (
     format_percent,
     format_ratio,
@@ -184,8 +185,9 @@ def _at(counts: Iterable[int]) -> str:
 def is_comparable(count: MeasuredCount) -> Verdict | None:
     """Return None if the count's time is comparable, else a verdict.
 
-    The verdict is "fail" if the count did not train the baseline's model, and "undecided" if its
-    nodes were CPU-throttled or contended; the same number of sound runs would decide it.
+    The verdict is "fail" if the count is not shown to have trained the baseline's model, and
+    "undecided" if its nodes were CPU-throttled or contended; the same number of sound runs would
+    decide it.
     """
     if count.is_same_model and not count.is_contended:
         return None
@@ -195,7 +197,7 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
         value=None,
         limit=None,
         interval=None,
-        reason=CONTENDED if count.is_same_model else _UNLIKE_BASELINE,
+        reason=CONTENDED if count.is_same_model else unlike_text(count.row),
         more_runs=(more_runs(count, count.row.n),) if count.is_same_model else (),
     )
 
@@ -415,6 +417,13 @@ def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )
+
+
+def unlike_text(row: SummaryRow) -> str:
+    """Return why a throughput-only count has no time to train."""
+    if row.convergence_unknown:
+        return f"its convergence is unknown: {row.parity.reason}"
+    return _UNLIKE_BASELINE
 
 
 _UNLIKE_BASELINE = (

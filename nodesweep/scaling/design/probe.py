@@ -124,8 +124,15 @@ class Probe(Design):
         """Yield hints on ending a job early and on reporting its time (docs/probe.md).
 
         A probe that does not end itself is a whole job, and one that does not report its steps and
-        planned steps gives no time.
+        planned steps gives no time. None has a final metric, which a growing batch needs.
         """
+        sizes = [point.global_batch_size or 0 for point in facts.plan.points]
+        if max(sizes) > min(sizes):
+            yield (
+                "training.batch.policy: fixed_per_replica, and probes have no final metric, so "
+                "convergence stays unknown and the report gives samples per second without a node "
+                "count; use sweep.design full or sequential, or policy fixed_global"
+            )
         yield (
             "sweep.design: probe: a job ends early only if its program asks the clock after each "
             "step, and otherwise costs as much as a full run; see 'Your training script' in "

@@ -12,6 +12,7 @@ from typing import Literal
 from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
 from nodesweep.scaling.analysis.advice import sentence
 from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, is_in_time
+from nodesweep.scaling.analysis.growing_batch import SAME
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.parity import FinalMetric, judge_parity
@@ -90,6 +91,7 @@ def judge_arms(
     if goals.deadline_seconds is not None and everything:
         deadline = Deadline(goals.deadline_seconds, deadline_clock(everything))
     judged = []
+    unknown = _convergence_unknown(everything)
     for name, counts in measured.items():
         unlike = _unlike_main(config, rows_by_type, name)
         own = _own_judgements(rows_by_type[name], counts, goals)
@@ -101,7 +103,7 @@ def judge_arms(
             )
             arm = Arm(name, count.nodes)
             same = _repeated() if arm in repeated else None
-            all_verdicts = (unlike, same, *verdicts)
+            all_verdicts = (unlike, same, *verdicts) if unknown is None else (unknown, same)
             judged.append(JudgedArm(arm, count, judged_count(count.nodes, all_verdicts)))
     return judged
 
@@ -152,6 +154,30 @@ def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -
         limit=None,
         interval=None,
         reason=f"its trained model is not comparable with that of {first}: {parity.reason}",
+    )
+
+
+def _convergence_unknown(counts: Sequence[MeasuredCount]) -> Verdict | None:
+    """Return a verdict on all arms if their global batch differs and none has a metric, else None.
+
+    The larger batch may need more epochs for the same model (docs/method.md).
+    """
+    rows = [count.row for count in counts]
+    sizes = [row.global_batch_size for row in rows if row.global_batch_size is not None]
+    differs = bool(sizes) and max(sizes) > min(sizes) * (1 + SAME)
+    is_unknown = differs or any(row.convergence_unknown for row in rows)
+    if not is_unknown or any(row.final_metric is not None for row in rows):
+        return None
+    return Verdict(
+        criterion="comparable",
+        answer="fail",
+        value=None,
+        limit=None,
+        interval=None,
+        reason=(
+            "its convergence is unknown: the global batch differs between the combinations and "
+            "no run reported a final metric"
+        ),
     )
 
 

@@ -236,6 +236,15 @@ def _batch_problems(rows: DataFrame) -> Iterator[str]:
             f"global_batch_size: different values per process ({_listed(found)}), but "
             "batch_policy is fixed_per_replica"
         )
+    if rows["world_size"].notna().any():
+        return
+    growing = batched[batched["batch_policy"] == "fixed_per_replica"]
+    if len(found := (growing["global_batch_size"] / growing["nodes"]).unique()) > 1:
+        yield (
+            f"global_batch_size: different values per node ({_listed(found)}), but batch_policy is "
+            "fixed_per_replica; correct them, or give world_size if nodes have different numbers "
+            "of processes"
+        )
 
 
 def _listed(values: Iterable[str | float]) -> str:

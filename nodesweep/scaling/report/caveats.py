@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from statistics import median
 
+from nodesweep.scaling.analysis.growing_batch import SAME
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.analysis.odd_data import (
     find_confounded,
@@ -15,7 +16,7 @@ from nodesweep.scaling.analysis.odd_data import (
     other_unit,
 )
 from nodesweep.scaling.analysis.repeated import find_repeated
-from nodesweep.scaling.analysis.speedup import is_unconfirmed
+from nodesweep.scaling.analysis.speedup import SummaryRow, is_unconfirmed
 from nodesweep.scaling.design.registry import judged_by
 from nodesweep.scaling.formats import (
     format_percent,
@@ -39,6 +40,7 @@ from nodesweep.scaling.report.cpu_use import find_low_use
 from nodesweep.scaling.report.evidence import Evidence
 from nodesweep.scaling.report.model import Point, SampleCounts
 from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
+from nodesweep.scaling.rules.learning import growth_text
 
 NOT_ISOLATED = "not isolated"
 DUTY_CYCLE = "duty cycle"
@@ -381,7 +383,12 @@ def _shape(evidence: Evidence) -> Iterator[str]:
 
 
 def _work(evidence: Evidence) -> Iterator[str]:
-    if different := [row for row in evidence.report.summary if "throughput_only" in row.flags]:
+    different = [
+        row
+        for row in evidence.report.summary
+        if "throughput_only" in row.flags and not row.convergence_unknown
+    ]
+    if different:
         reasons = "; ".join(f"{nodes_text(row.nodes)}: {row.parity.reason}" for row in different)
         at = _nodes([row.nodes for row in different])
         tolerance = format_value(evidence.parity_tolerance)
@@ -393,13 +400,16 @@ def _work(evidence: Evidence) -> Iterator[str]:
     unchecked = [
         row.nodes
         for row in evidence.report.summary
-        if row.n > row.n_projected and row.parity.verdict == "unknown"
+        if row.n > row.n_projected
+        and row.parity.verdict == "unknown"
+        and not row.convergence_unknown
     ]
     if unchecked:
         yield (
             f"Convergence was not checked at {_nodes(unchecked)}: there is no final metric to "
             "compare, so the time there may not be a time-to-train."
         )
+    yield from _growing_batch(evidence)
     yield from _samples(evidence)
     if filled := [
         nodes for nodes, samples in evidence.sampled if _filler_share(samples) > FILLER_LIMIT
@@ -407,6 +417,45 @@ def _work(evidence: Evidence) -> Iterator[str]:
         yield (
             f"More than {format_percent(FILLER_LIMIT)} of the samples were padding or dropped "
             f"at {_nodes(filled)}."
+        )
+
+
+def _growing_batch(evidence: Evidence) -> Iterator[str]:
+    """Warn about unknown convergence with a growing batch, and about a batch that jumps."""
+    rows = evidence.report.summary
+    unknown = [row for row in rows if row.convergence_unknown]
+    sizes = {row.nodes: row.global_batch_size for row in rows if row.n and row.global_batch_size}
+    if unknown:
+        yield (
+            f"Throughput only at {_nodes([row.nodes for row in unknown])}: "
+            f"{unknown[-1].parity.reason}, so a time there is not a time-to-train, and S, E and D "
+            "compare samples per second."
+        )
+        if sizes and sizes[min(sizes)] < sizes[max(sizes)]:
+            yield f"{growth_text(sizes[min(sizes)], sizes[max(sizes)])}."
+    weak = [row.nodes for row in rows if row.samples_ratio is not None]
+    if weak and not evidence.sampled:
+        yield (
+            "Weak scaling: the global batch grows and the times do not fall, so the runs at every "
+            "node count are taken to have made equally many steps. S, E and D compare samples per "
+            "second; the cost is that of a whole run. If all runs trained as many samples, the "
+            "speedup is T(N0)/T(N); if you know the rates, give samples_per_second instead."
+        )
+    yield from _jumps(rows, sizes)
+
+
+def _jumps(rows: Sequence[SummaryRow], sizes: Mapping[int, int]) -> Iterator[str]:
+    """Warn if the global batch is neither constant nor in proportion to the processes."""
+    worlds = {row.nodes: row.world_size or row.nodes for row in rows}
+    if any(row.world_size is None for row in rows if row.nodes in sizes):
+        worlds = {row.nodes: row.nodes for row in rows}
+    shares = [size / worlds[nodes] for nodes, size in sizes.items()]
+    if sizes and all(max(each) > (1 + SAME) * min(each) for each in (sizes.values(), shares)):
+        found = join_words(f"{size:,} at {nodes_text(nodes)}" for nodes, size in sizes.items())
+        yield (
+            f"The global batch jumps: {found} is neither constant (fixed_global) nor in proportion "
+            "to the nodes (fixed_per_replica), so the ratios compare different work per step. "
+            "Measure all node counts with one policy."
         )
 
 
@@ -420,7 +469,7 @@ def _samples(evidence: Evidence) -> Iterator[str]:
         for n, samples in evidence.sampled
         if base and abs((samples.processed or 0) - base) > WORK_LIMIT * base
     ]
-    if other:
+    if other and not any(row.samples_ratio for row in evidence.report.summary):
         yield (
             f"Not the same work: the samples processed at {_nodes(other)} differ from the"
             f" baseline's by more than {format_percent(WORK_LIMIT)}, so the ratio of times is not a"

@@ -8,6 +8,7 @@ from nodesweep.scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from nodesweep.scaling.analysis.bounds import speedup_ends
 from nodesweep.scaling.analysis.measured_count import cost_change, faster_text, rounded
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
+from nodesweep.scaling.analysis.throughput import THROUGHPUT_ONLY
 from nodesweep.scaling.analysis.verdicts import not_ruled_out
 from nodesweep.scaling.design.base import Check
 from nodesweep.scaling.design.registry import judged_by
@@ -68,6 +69,8 @@ def write_headline(
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
     )
+    if recommendation is not None and recommendation.reason.startswith(THROUGHPUT_ONLY):
+        sentence += f"; {_settled_by(kind, clock)}"
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
         sentence += f", validated by a full run: {check.text}" if check else ", not validated"
@@ -147,6 +150,24 @@ def _result(
     )
     why = better or "no larger count was faster"
     return f"{advice}: {why}{_repeats_note(rows)}{scaling}{open_}"
+
+
+def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
+    """Return what would show the convergence at every node count."""
+    if kind == "measured":
+        return (
+            "to settle it, add the column final_metric and give `--goal minimize` or `maximize`, "
+            "or keep the global batch constant"
+        )
+    how = (
+        "sweep.design full, since probes have no final metric, and " if clock == "projected" else ""
+    )
+    return (
+        f"to settle it, run the sweep again with {how}a program that logs final_metric=… "
+        "(training.metric_definitions.final_metric reads another name), within "
+        "report.parity.tolerance of the baseline's or at report.parity.target_metric, or with "
+        "training.batch.policy fixed_global"
+    )
 
 
 def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:

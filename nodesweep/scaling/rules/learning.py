@@ -1,4 +1,10 @@
-"""Hints on learning with larger batches, and on larger instances instead of more of them."""
+"""Hints on learning with larger batches, and on larger instances instead of more of them.
+
+What is known of larger batches: McCandlish et al. 2018 (arXiv 1812.06162) model the samples to the
+same loss as proportional to 1 + B/B_crit, with a critical batch B_crit that differs between tasks
+by orders of magnitude; Shallue et al. 2019 (arXiv 1811.03600) find no batch up to which all of
+their workloads scale. A batch grown from B0 to B therefore needs 1 to B/B0 times the samples.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,60 @@ ResNet-50 on ImageNet, error by batch per GPU (Wu & He 2018, arXiv 1803.08494, t
 """
 
 
+LINEAR_BATCH = 8192
+"""Largest batch to which the linear rule is shown to keep the accuracy.
+
+ResNet-50 on ImageNet with SGD and warm-up (Goyal et al. 2017, arXiv 1706.02677).
+"""
+
+
+def growth_text(base: int, largest: int, optimiser: str = "") -> str:
+    """Return what is known of training with a global batch grown from `base` to `largest`."""
+    growth = largest / base
+    times = f"{growth:,.0f}" if growth >= 10 else f"{growth:.3g}"
+    text = (
+        f"The global batch grows {times} times, from {base:,} to {largest:,} samples: the same "
+        f"loss takes 1 to {times} times the samples, depending on the task's critical batch "
+        "(McCandlish et al. 2018, Shallue et al. 2019)"
+    )
+    if optimiser.startswith("adam"):
+        return f"{text}; for Adam, the learning rate grows by the square root (Malladi et al. 2022)"
+    reach = "within" if largest <= LINEAR_BATCH else "beyond"
+    return (
+        f"{text}; {largest:,} is {reach} the {LINEAR_BATCH:,} to which SGD with a linearly scaled "
+        "rate and warm-up is known to keep its accuracy (ResNet-50, Goyal et al. 2017)"
+    )
+
+
+@advises
+def batch_growth_is_known(facts: Facts) -> list[str]:
+    """Warn about a growing batch that nothing scales the rate for, or beyond what is known."""
+    sizes = {point.nodes: point.global_batch_size or 0 for point in facts.plan.points}
+    base, largest = sizes[min(sizes)], sizes[max(sizes)]
+    optimiser, has_rate = _optimiser(facts), facts.training.learning_rate is not None
+    is_beyond = largest > LINEAR_BATCH and not optimiser.startswith("adam")
+    if largest <= base or (has_rate and not is_beyond):
+        return []
+    known = growth_text(base, largest, optimiser)
+    rate = "training.learning_rate is not set, so the program has to scale its rate"
+    return [
+        f"training.batch.policy: fixed_per_replica, so {known[0].lower()}{known[1:]}"
+        f"{'' if has_rate else f'; {rate}'}"
+    ]
+
+
+def _optimiser(facts: Facts) -> str:
+    """Return the name of the optimizer in lower case; "" if no hyperparameter has it."""
+    return next(
+        (
+            str(value).lower()
+            for key, value in facts.training.hyperparameters.items()
+            if key.lower() in _OPTIMISER_NAMES
+        ),
+        "",
+    )
+
+
 @advises
 def rule_suits_the_optimizer(facts: Facts) -> list[str]:
     """Recommend the learning rate rule that suits the optimizer.
@@ -31,14 +91,7 @@ def rule_suits_the_optimizer(facts: Facts) -> list[str]:
     rule, grows = training.learning_rate.rule, len(facts.node_counts) > 1
     if training.batch.policy == "fixed_global" or not grows:
         return []
-    optimiser = next(
-        (
-            str(value).lower()
-            for key, value in training.hyperparameters.items()
-            if key.lower() in _OPTIMISER_NAMES
-        ),
-        "",
-    )
+    optimiser = _optimiser(facts)
     fitting = (
         "linear"
         if optimiser.startswith("sgd")

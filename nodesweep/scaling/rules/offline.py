@@ -225,11 +225,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "learning",
         (
             learning.rule_suits_the_optimizer,
+            learning.batch_growth_is_known,
             learning.batch_normalization_has_samples,
             learning.larger_instance_first,
         ),
         says=(
-            "a rate rule that does not suit the optimizer; few samples per replica for batch "
+            "a rate rule that does not suit the optimizer; a global batch that grows without a "
+            "rate rule or beyond what is known; few samples per replica for batch "
             "normalization; a larger instance instead of more of them"
         ),
     ),

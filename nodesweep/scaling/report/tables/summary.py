@@ -185,11 +185,13 @@ def no_result_text(report: ScalingReport) -> str:
 
 def parity_lines(report: ScalingReport) -> list[str]:
     """Return lines on node counts with no time-to-train, or with one by the target metric only."""
-    told = {"different": "throughput only", "reached_target": "time to train"}
+    only = "throughput only"
+    told = {"different": only, "unknown": only, "reached_target": "time to train"}
     return [
         f"{nodes_text(row.nodes)}: {told[row.parity.verdict]} ({row.parity.reason})."
         for row in shown_rows(report)
         if row.n and row.parity.verdict in told
+        if row.parity.verdict != "unknown" or row.convergence_unknown
     ]
 
 
@@ -263,10 +265,15 @@ def _with_caption(report: ScalingReport, cells: DataFrame) -> Table:
     notes = f"{_interval_note(cells)}{hidden_note(report)}{source_note(report)}"
     others = {heading: "final metric, median" for heading in cells if heading not in _MEANINGS}
     projected = {"T": "median train time, projected; ± its error within a run"}
+    by_samples = {"S": "samples per second relative to N0"}
+    is_by_samples = any(row.samples_ratio for row in report.summary)
     return Table(
         titled("Speedup", report),
         cells,
-        _MEANINGS | others | (projected if report.train_clock == "projected" else {}),
+        _MEANINGS
+        | others
+        | (projected if report.train_clock == "projected" else {})
+        | (by_samples if is_by_samples else {}),
         f"{summary_caption(report)}{notes}",
     )
 

@@ -167,3 +167,10 @@ def test_a_count_whose_last_runs_gave_no_time_is_undecided_for_that(
     report = make_report(outcomes, config=config)
     (said,) = [each for each in report.caveats if each.startswith("Undecided")]
     assert said == snapshot
+
+
+def test_a_growing_batch_without_a_metric_ends_after_one_run_of_each(report_of, snapshot):
+    grown = {f"n{nodes}": {"global_batch_size": 64 * nodes} for nodes in COUNTS}
+    report = report_of(REFERENCE, runs(), **grown)
+    assert report.recommendation.chosen is None
+    assert report.headline == snapshot

@@ -205,3 +205,33 @@ def test_arms_whose_nodes_each_did_all_of_the_work_are_not_chosen(types_config, 
     assert (answer.instance_type, answer.nodes) != (CHEAP, 4)
     [repeated] = [each for each in arms if each.arm == Arm(CHEAP, 4)]
     assert repeated.judged.problems == snapshot
+
+
+def test_combinations_with_different_batches_and_no_metric_are_no_answer(types_config, snapshot):
+    def runs(batch, **fields):
+        return [
+            run(name, nodes, repeat, global_batch_size=batch(name, nodes), **fields)
+            for name, nodes in SECONDS
+            for repeat in (1, 2, 3)
+        ]
+
+    def growing(name, nodes):
+        return 64 * nodes
+
+    config = types_config()
+    arms = judged(config, runs(growing))
+    assert {each.answer for each in arms} == {"fail"}
+    assert not any(front_by_arm(arms).values())
+    [(arm, reason)] = chosen(config, runs(growing))
+    assert arm == (None, None) and reason == snapshot
+    # per type constant, but the types have different numbers of processes
+    [(arm, _)] = chosen(config, runs(lambda name, nodes: 64 if name == CHEAP else 256))
+    assert arm == (None, None)
+    [(arm, _)] = chosen(config, runs(lambda name, nodes: 64))
+    assert arm != (None, None)
+    metric = {"metrics": {"final_metric": {"name": "loss", "value": 0.4, "goal": "minimize"}}}
+    [(arm, _)] = chosen(config, runs(growing, **metric))
+    assert arm != (None, None)
+    policy = {"batch_policy": "fixed_per_replica"}
+    [(arm, _)] = chosen(config, runs(lambda name, nodes: None, **policy))
+    assert arm == (None, None)

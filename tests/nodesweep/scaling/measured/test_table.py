@@ -209,6 +209,12 @@ def test_bad_header_is_refused(header, snapshot):
             "1,9,fixed_per_replica,512,8\n2,5,fixed_per_replica,512,16\n",
             id="batch per process",
         ),
+        pytest.param(
+            "nodes,train_seconds,batch_policy,global_batch_size\n"
+            "1,100,fixed_per_replica,256\n2,51,fixed_per_replica,512\n"
+            "4,26,fixed_per_replica,1024\n8,14,fixed_per_replica,65536\n",
+            id="batch per node",
+        ),
     ],
 )
 def test_bad_table_is_refused(table, snapshot):
@@ -227,6 +233,11 @@ def test_a_batch_that_grows_with_the_processes_fits_its_policy():
         "1,9,fixed_per_replica,512,8\n2,9,fixed_per_replica,1024,16\n4,9,fixed_per_replica,,32\n"
     )
     assert [o.global_batch_size for o in read_measured(table)] == [512, 1024, None]
+    without_world = (
+        "nodes,train_seconds,batch_policy,global_batch_size\n1,9,fixed_per_replica,512\n"
+    )
+    rows = read_measured(without_world + "3,9,fixed_per_replica,1536\n")
+    assert [o.global_batch_size for o in rows] == [512, 1536]
 
 
 def test_every_problem_is_found_in_order_and_twenty_are_shown(snapshot):

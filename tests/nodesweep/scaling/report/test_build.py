@@ -228,7 +228,10 @@ def test_utilisation_of_the_nodes_stands_with_its_run(make_outcome, make_report)
 def test_a_growing_batch_and_a_rate_are_named_where_they_are_read(
     make_outcomes, make_report, snapshot
 ):
-    growing = make_report(make_outcomes({1: 40, 2: 20}, batch_policy="fixed_per_replica"))
+    metrics = {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}
+    growing = make_report(
+        make_outcomes({1: 40, 2: 20}, batch_policy="fixed_per_replica", metrics=metrics)
+    )
     assert growing.headline == snapshot
     rates = make_report(make_outcomes({1: 0.02, 2: 0.01, 4: 0.005}, train_clock="throughput"))
     assert (

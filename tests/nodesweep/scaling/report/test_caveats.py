@@ -356,3 +356,63 @@ def test_an_order_that_can_not_be_told_from_time_is_a_caveat(
     assert added(at([1, 2, 3, 4])) == snapshot
     assert added(at([1, 4, 2, 3])) == []
     assert added(make_report(make_outcomes({1: [40.1, 41.2], 2: [20.6, 21.2]}))) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fields"),
+    [
+        pytest.param({1: 256, 2: 512, 4: 1024, 8: 65_536}, {}, id="jump"),
+        pytest.param({1: 256, 2: 512, 4: 1024, 8: 2048}, {}, id="in proportion"),
+        pytest.param({1: 256, 2: 512, 4: None, 8: 2048}, {}, id="one unknown"),
+        pytest.param(
+            dict.fromkeys((1, 2, 4, 8)), {"batch_policy": "fixed_per_replica"}, id="by policy"
+        ),
+    ],
+)
+def test_a_growing_batch_without_a_metric_is_judged_by_what_is_known(
+    sizes, fields, make_outcome, make_report, added, snapshot
+):
+    times = {1: 100, 2: 51, 4: 26, 8: 13.5}
+    outcomes = [
+        make_outcome(n, times[n], global_batch_size=size, **fields) for n, size in sizes.items()
+    ]
+    assert added(make_report(outcomes)) == snapshot
+
+
+def test_a_jump_is_by_processes_where_they_are_known(make_outcome, make_report, snapshot):
+    def caveats(*worlds):
+        outcomes = [
+            make_outcome(n, 100 / n, global_batch_size=size, world_size=world, metrics=METRIC)
+            for n, size, world in zip((1, 2), (256, 1024), worlds, strict=True)
+        ]
+        return [each for each in make_report(outcomes).caveats if "jumps" in each]
+
+    assert caveats(4, 16) == []
+    assert caveats(4, None) == caveats(4, 8) == snapshot
+
+
+METRIC = {"final_metric": {"name": "accuracy", "goal": "maximize", "value": 0.9}}
+
+
+def test_weak_scaling_says_what_it_takes_for_granted(make_outcomes, make_report, snapshot):
+    table = {"batch_policy": "fixed_per_replica", "platform_kind": "measured"}
+    report = make_report(make_outcomes({1: 100, 2: 100, 4: 102}, **table))
+    assert [caveat for caveat in report.caveats if "eak scaling" in caveat] == snapshot
+
+
+def test_samples_that_differ_are_what_the_ratios_compare(make_outcome, make_report):
+    def report(**fields):
+        return make_report(
+            [
+                make_outcome(
+                    n,
+                    100,
+                    global_batch_size=64 * n,
+                    metrics={"samples": {"processed": 6400 * n}, **fields},
+                )
+                for n in (1, 2)
+            ]
+        )
+
+    assert not [each for each in report().caveats if "Not the same work" in each]
+    assert [each for each in report(**METRIC).caveats if "Not the same work" in each]

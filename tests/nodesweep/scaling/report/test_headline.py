@@ -162,3 +162,34 @@ def test_starved_nodes_are_said_once(make_outcome, make_report, snapshot):
 
     assert headline(99.0, 99.0, 40.0) == snapshot(name="after a recommendation")
     assert headline(99.0, 40.0, 40.0) == snapshot(name="no recommendation")
+
+
+GROWN = {1: 256, 2: 512, 4: 1024, 8: 65_536}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"platform_kind": "measured"}, id="table"),
+        pytest.param({"platform_kind": "aws"}, id="sweep"),
+        pytest.param({"platform_kind": "emulated"}, id="emulated"),
+    ],
+)
+def test_unknown_convergence_gives_rates_no_node_count_and_what_settles_it(
+    fields, make_outcome, make_report, snapshot
+):
+    times = {1: 100, 2: 51, 4: 26, 8: 13.5}
+    outcomes = [
+        make_outcome(nodes, seconds, global_batch_size=GROWN[nodes], **fields)
+        for nodes, seconds in times.items()
+    ]
+    headline = make_report(outcomes).headline
+    assert "Run it on" not in headline and "Stay on" not in headline
+    assert headline == snapshot
+
+
+def test_probes_of_a_growing_batch_need_full_runs(probes, probe_config, make_report, snapshot):
+    runs = probes([(1, 1), (2, 1), (4, 1)], batch_policy="fixed_per_replica")
+    report = make_report(runs, config=probe_config())
+    assert report.recommendation.chosen is None
+    assert report.headline == snapshot

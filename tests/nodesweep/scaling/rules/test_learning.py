@@ -56,6 +56,48 @@ def test_a_rule_that_fits_or_has_no_effect(batch, counts, optimiser, rule, check
     assert plan.hints == ()
 
 
+@pytest.mark.parametrize(
+    ("size", "optimiser", "rate"),
+    [
+        pytest.param(32, "sgd", None, id="no rate"),
+        pytest.param(32, "", None, id="no rate, optimizer unknown"),
+        pytest.param(8192, "sgd", {"value": 0.1, "rule": "linear"}, id="beyond the linear rule"),
+        pytest.param(8192, "adamw", None, id="Adam, no rate"),
+    ],
+)
+def test_a_growing_batch_is_judged_by_what_is_known(size, optimiser, rate, check_config, snapshot):
+    own = {"batch": "{per_replica_batch_size}", "optimizer": optimiser}
+    plan = check_config(
+        training={
+            "batch": {"policy": "fixed_per_replica", "size": size},
+            "learning_rate": rate,
+            "hyperparameters": own if rate is None else {**own, "lr": "{learning_rate}"},
+        },
+        sweep={"node_counts": [1, 8]},
+    )
+    assert plan.problems == ()
+    assert plan.hints == snapshot
+
+
+def test_adam_with_a_rate_has_no_limit_in_samples(check_config):
+    plan = check_config(
+        training={
+            "batch": {"policy": "fixed_per_replica", "size": 8192},
+            "learning_rate": {"value": 0.1, "rule": "sqrt"},
+            "hyperparameters": hyperparameters(optimizer="adam"),
+        },
+        sweep={"node_counts": [1, 8]},
+    )
+    assert plan.hints == ()
+
+
+def test_probes_of_a_growing_batch_recommend_nothing(check_config, snapshot):
+    found = check_config(
+        training={"batch": GROWING}, sweep={"node_counts": [1, 2], "design": "probe"}
+    )
+    assert [hint for hint in found.hints if "fixed_per_replica" in hint] == snapshot
+
+
 def test_the_batch_of_64_that_becomes_2_on_32_gpus(check_config, snapshot):
     # 4 ml.p3dn.24xlarge of 8 V100: 64 / 32 = 2 per GPU; on one node 64 / 8 = 8
     training = {"instance_type": "ml.p3dn.24xlarge", "distribution": {"kind": "torch_distributed"}}
