@@ -21,7 +21,7 @@ from pydantic import Field
 from scipy.special import betaincinv
 
 from nodesweep.scaling.analysis.interval import LEVEL, Interval
-from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.outcome.outcome import JobOutcome, TrainClock
 from nodesweep.scaling.report_part import Part
 
 Quantity = Literal["usd", "train_seconds", "submit_to_end_seconds"]
@@ -75,19 +75,18 @@ class PerResult(Part):
 
 
 def per_result(
-    attempts: Sequence[tuple[JobOutcome, float | None]], run: Amounts, per_sample: bool = False
+    attempts: Sequence[tuple[JobOutcome, float | None]], run: Amounts, clock: TrainClock | None
 ) -> PerResult | None:
     """Return what a result takes at one node count; None unless attempts completed and failed.
 
     Args:
         attempts: All attempts, each with its cost in USD.
-        run: Medians of the used runs.
-        per_sample: True if the train times are seconds per sample, of which a failed attempt has
-            none; it then counts as a completed run.
+        run: Medians of the used runs, projected ones for probes.
+        clock: The report's train clock.
     """
     on_demand = [(outcome, usd) for outcome, usd in attempts if not outcome.spot]
     completed = sum(outcome.completed for outcome, _ in on_demand)
-    spent = [_spent(each, usd, per_sample) for each, usd in on_demand if each.is_failure]
+    spent = [_spent(each, usd, clock) for each, usd in on_demand if each.is_failure]
     if not completed or not spent:
         return None
     lost: dict[str, float | None] = dict.fromkeys(Amounts.model_fields)
@@ -156,14 +155,17 @@ def most_failures(completed: float, failed: float) -> int:
     return failures
 
 
-def _spent(outcome: JobOutcome, usd: float | None, per_sample: bool) -> Amounts:
-    """Return what a failed attempt took; one that never got its instances cost nothing."""
-    billed, phases = outcome.clocks.billable_seconds, outcome.phases
-    trained = phases.get("Training", billed)
+def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> Amounts:
+    """Return what a failed attempt took; one that never got its instances cost nothing.
+
+    What a whole run would have taken is unknown for a failed probe, and so are a failed attempt's
+    seconds per sample.
+    """
+    waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
+    trained = phases.get("Training", outcome.clocks.billable_seconds)
     if phases and trained is None:
-        usd = trained = 0.0
-    return Amounts(
-        usd=usd,
-        train_seconds=None if per_sample else trained,
-        submit_to_end_seconds=outcome.clocks.submit_to_end_seconds,
-    )
+        return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited)
+    if clock == "projected":
+        return Amounts(usd=None, train_seconds=None, submit_to_end_seconds=None)
+    seconds = None if clock == "throughput" else trained
+    return Amounts(usd=usd, train_seconds=seconds, submit_to_end_seconds=waited)

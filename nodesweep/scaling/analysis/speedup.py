@@ -187,7 +187,7 @@ def summarise_runs(
         runs = group.runs(
             price, target_for(group.metric, base.metric if base else None, parity.target_metric)
         )
-        row = _row(group, on, runs, verdict, alone, steps, clock == "throughput")
+        row = _row(group, on, runs, verdict, alone, steps, clock)
         rows.append(row.model_copy(update={"flags": _flags(group, on.train, verdict, fastest)}))
         all_runs += runs
         if on.train.seconds is not None:
@@ -305,7 +305,7 @@ def _row(
     verdict: Parity,
     alone: float | None,
     steps: Source,
-    per_sample: bool,
+    clock: TrainClock | None,
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
@@ -350,7 +350,7 @@ def _row(
         costs=costs,
         cost_spread=cost_spread([run.whole_run_costs.total_usd for run in used_runs]),
         per_result=per_result(
-            [(run.outcome, run.costs.total_usd) for run in runs], whole_run, per_sample
+            [(run.outcome, run.costs.total_usd) for run in runs], whole_run, clock
         ),
         final_metric=group.metric,
         parity=verdict,

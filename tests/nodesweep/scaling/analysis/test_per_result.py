@@ -27,6 +27,7 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.recommend import pareto_front, recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report.plots.cost import draw_cost
 from tests.nodesweep.scaling.conftest import summarise
 
 PRICE = Price(instance_type="ml.g4dn.xlarge", usd_per_hour=1.41)
@@ -287,6 +288,31 @@ def test_a_rate_has_no_seconds_to_lose():
     assert (per.failed_attempt.train_seconds, per.result.train_seconds) == (1, 2)
 
 
+def test_a_failed_probe_counts_as_a_whole_run(probes):
+    done = probes([(1, 1), (2, 1)])
+    lost = replace(done[1], status="Failed", created_at="2026-11-27", repeat=2, projection=None)
+    per = summarise([*done, lost], PRICE)[1].per_result
+    assert per.failed_attempt.train_seconds == done[1].clocks.train_seconds
+    assert per.result.usd == pytest.approx(2 * per.failed_attempt.usd)
+
+
+def test_contended_times_and_failed_attempts_are_judged_together():
+    outcomes = [
+        replace(each, utilisation={"attained_percent": 90.0}) if each.nodes == 1 else each
+        for each in attempts_of({1: ([4100] * 3, []), 8: ([580] * 20, [560] * 10)})
+    ]
+    answer = recommend(summarise(outcomes, PRICE), RecommendationConfig(budget_usd_per_run=2))
+    assert answers(answer, 8)["budget"] == "fail"
+
+
+def test_the_cost_plot_shows_what_a_result_takes(make_report):
+    drawing = draw_cost(make_report(attempts_of(MOSTLY_FAILING), price=PRICE))
+    assert drawing.numbers.split("; ")[2] == "8 nodes: 26 min 40 s, run cost $5.33"
+    assert "failed attempts included" in drawing.caption
+    unpriced = draw_cost(make_report(attempts_of(MOSTLY_FAILING)))
+    assert unpriced.numbers.split("; ")[2] == "8 nodes: 26 min 40 s, node-hours (N x T) 3.56"
+
+
 def test_the_interval_is_that_of_jeffreys():
     # Quantiles of Beta(3.5, 6.5) and, by symmetry, of Beta(6.5, 3.5)
     share = share_interval(3, 6)
@@ -313,7 +339,8 @@ counts = st.integers(1, 40)
 def test_equal_attempts_cost_all_of_them_over_the_completed_ones(completed, failed, run, lost):
     attempts = [(each, run) for each in attempts_of({2: ([200] * completed, [])})]
     attempts += [(each, lost) for each in attempts_of({2: ([], [100] * failed)})]
-    per = per_result(attempts, Amounts(usd=run, train_seconds=100, submit_to_end_seconds=None))
+    whole = Amounts(usd=run, train_seconds=100, submit_to_end_seconds=None)
+    per = per_result(attempts, whole, "program")
     assert per.result.usd == pytest.approx((completed * run + failed * lost) / completed)
     assert per.result.submit_to_end_seconds is None
     assert per.completed_share.contains(completed / (completed + failed))
