@@ -297,10 +297,13 @@ def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict
         reason = f"not faster than {nodes_text(other.nodes)}"
     elif other is not None:
         reason = f"not shown to be faster or slower than {nodes_text(other.nodes)}"
-        intervals = count.seconds_interval, other.seconds_interval
-        reach = sum(math.log(each.high / each.low) / 2 for each in intervals if each is not None)
+        spread = [
+            (each, math.log(interval.high / interval.low) / 2)
+            for each in (other, count)
+            if (interval := each.seconds_interval) is not None and interval.high > interval.low
+        ]
         distance = math.log(count.seconds_per_result / other.seconds_per_result)
-        needed = _needed(reach, distance, (other, count))
+        needed = _needed(sum(reach for _, reach in spread), distance, [each for each, _ in spread])
     return Verdict(
         criterion="faster",
         answer="fail" if behind else "undecided" if as_fast else "pass",
@@ -462,10 +465,8 @@ def runs_needed(
     return _needed(reach, math.log(value / limit), sides)
 
 
-def _needed(
-    reach: float, distance: float, sides: tuple[MeasuredCount, MeasuredCount]
-) -> tuple[MoreRuns, ...]:
-    """Return the runs to add at both sides until the interval is narrow enough.
+def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tuple[MoreRuns, ...]:
+    """Return the runs to add at these sides until the interval is narrow enough.
 
     The interval now extends by `reach` from its value towards the limit, which is `distance` away
     on the log scale; its width falls with the square root of the number of runs. () if that takes
