@@ -226,8 +226,8 @@ def comparable(report: Mapping[str, Any], has_stopped: bool) -> dict[str, Any]:
 
     Left out: sweep_id, generated_at, config, provenance, the caveat on run order; of a point
     job_name, attempt, created_at, output_uri. With stopped attempts also the attempts themselves,
-    the sweep's costs and caveats, the summary's n_failed, flags and cost per completed run, and the
-    headline's count of them.
+    the sweep's costs and caveats, the summary's n_failed and flags, and the headline's count of
+    them.
     """
     left_out = _VOLATILE | (_COUNTS_STOPPED_ATTEMPTS if has_stopped else set())
     kept = {name: value for name, value in report.items() if name not in left_out}
@@ -248,9 +248,7 @@ def comparable(report: Mapping[str, Any], has_stopped: bool) -> dict[str, Any]:
 
 
 def _without_stopped_attempts(row: Mapping[str, Any]) -> dict[str, Any]:
-    spread = {k: v for k, v in row["cost_spread"].items() if k != "usd_per_completed_run"}
-    kept = {k: v for k, v in row.items() if k not in ("n_failed", "flags")}
-    return kept | {"cost_spread": spread}
+    return {k: v for k, v in row.items() if k not in ("n_failed", "flags")}
 
 
 def differences(found: Any, wanted: Any, where: str) -> Iterator[str]:

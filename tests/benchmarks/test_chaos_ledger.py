@@ -27,9 +27,8 @@ def job(nodes: int, repeat: int, attempt: int = 1, status: str = "Completed") ->
     return {"TrainingJobName": name, "TrainingJobStatus": status, "FailureReason": "none"}
 
 
-def row_of(n_failed: int, usd_per_completed_run: float) -> dict[str, Any]:
-    spread = {"next_run_usd": 0.04, "usd_per_completed_run": usd_per_completed_run}
-    return {"nodes": 1, "n_failed": n_failed, "cost_spread": spread}
+def row_of(n_failed: int) -> dict[str, Any]:
+    return {"nodes": 1, "n_failed": n_failed, "cost_spread": {"next_run_usd": 0.04}}
 
 
 def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
         points[-1] |= {"job_name": each["TrainingJobName"], "status": each["TrainingJobStatus"]}
     return {
         "headline": "2 are best",
-        "summary": [row_of(n_failed=0, usd_per_completed_run=0.04)],
+        "summary": [row_of(n_failed=0)],
         "points": points,
         "costs": 1.0,
     }
@@ -79,7 +78,7 @@ def test_a_stopped_attempt_is_part_of_a_cancel() -> None:
     report = report_of(jobs)
     report |= {
         "headline": "2 are best; 1 of 7 jobs did not complete",
-        "summary": [row_of(n_failed=1, usd_per_completed_run=0.05)],
+        "summary": [row_of(n_failed=1)],
     }
     cancelled = evidence_of(
         jobs, kind="sigterm", report=report | {"costs": 2.0}, local_report=report | {"costs": 2.0}

@@ -8,7 +8,12 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS, Interval
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, cost_change, faster_text
+from nodesweep.scaling.analysis.measured_count import (
+    MeasuredCount,
+    attempts_text,
+    cost_change,
+    faster_text,
+)
 from nodesweep.scaling.analysis.verdicts import JudgedCount, not_ruled_out
 from nodesweep.scaling.formats import (
     format_percent,
@@ -111,11 +116,15 @@ def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None
     """Return the count as a Choice, relative to the baseline; None without a count."""
     if count is None:
         return None
+    attempts = attempts_text(count.row)
+    told = [] if attempts is None else [attempts]
     if count is base:
-        return Choice(nodes=count.nodes, reason=f"the baseline, {format_seconds(count.seconds)}")
+        parts = [f"the baseline, {format_seconds(count.seconds)}", *told]
+        return Choice(nodes=count.nodes, reason=", ".join(parts))
     parts = [f"{faster_text(count.row.train.speedup)} {nodes_text(base.nodes)}"]
     if change := cost_change(count.row, base.row):
         parts.append(change)
+    parts += told
     parts.append(f"efficiency {format_percent(count.efficiency)}")
     if count.doubling_ratio is not None:
         parts.append(f"doubling ratio {format_ratio(count.doubling_ratio)}")

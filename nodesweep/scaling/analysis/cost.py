@@ -7,9 +7,10 @@ time, so billable x nodes x the on-demand price is the amount paid.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from nodesweep.scaling.analysis.intervals import Interval, median_interval, next_run_bound
 from nodesweep.scaling.analysis.parity import reaches
@@ -59,33 +60,20 @@ class CostSpread(Part):
             " costs."
         ),
     )
-    usd_per_completed_run: float | None = Field(
-        default=None,
-        description=(
-            "All on-demand attempts, including failed ones, divided by those that completed: the "
-            "expected cost of a result. Null if none completed or any cost is unknown."
-        ),
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_replaced(cls, given: Any) -> Any:
+        """Read older reports, whose usd_per_completed_run is now `per_result` in the row."""
+        if not isinstance(given, Mapping):
+            return given
+        return {name: given[name] for name in given if name != "usd_per_completed_run"}
 
 
-def cost_spread(
-    used_usd: Sequence[float | None], tried_usd: Sequence[float | None], completed: int
-) -> CostSpread:
-    """Return the spread of the costs at one node count.
-
-    Args:
-        used_usd: Costs of the used runs.
-        tried_usd: Costs of all on-demand attempts.
-        completed: Number of on-demand attempts that completed.
-    """
+def cost_spread(used_usd: Sequence[float | None]) -> CostSpread:
+    """Return the spread of the costs of the used runs at one node count."""
     used = [usd for usd in used_usd if usd is not None]
-    tried = [usd for usd in tried_usd if usd is not None]
-    is_known = completed > 0 and len(tried) == len(tried_usd)
-    return CostSpread(
-        interval=median_interval(used),
-        next_run_usd=next_run_bound(used),
-        usd_per_completed_run=sum(tried) / completed if is_known else None,
-    )
+    return CostSpread(interval=median_interval(used), next_run_usd=next_run_bound(used))
 
 
 def run_costs(

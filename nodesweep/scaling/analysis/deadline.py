@@ -21,10 +21,12 @@ from nodesweep.scaling.analysis.advice import (
 from nodesweep.scaling.analysis.bounds import judge_counts
 from nodesweep.scaling.analysis.clocks import ClockStatistics
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
+from nodesweep.scaling.analysis.per_result import Quantity, expected, next_result_bound
 from nodesweep.scaling.analysis.verdicts import (
     JudgedCount,
     Verdict,
     at_most,
+    completes,
     is_comparable,
     is_within_budget,
     judged_count,
@@ -44,13 +46,24 @@ class Deadline:
         """Return the count's statistics on the deadline's clock."""
         return count.row.clocks.submit_to_end if self.clock == "submit_to_end" else count.row.train
 
-    def seconds(self, count: MeasuredCount) -> float:
-        """Return the count's median time on the deadline's clock."""
+    @property
+    def quantity(self) -> Quantity:
+        """The amount of a result that the deadline limits."""
+        return "submit_to_end_seconds" if self.clock == "submit_to_end" else "train_seconds"
+
+    def run_seconds(self, count: MeasuredCount) -> float:
+        """Return the count's median time of a completed run on the deadline's clock."""
         return self.times(count).seconds or count.seconds
 
-    def next_run_seconds(self, count: MeasuredCount) -> float | None:
-        """Return the upper prediction bound of the next run; None with too few runs."""
-        return self.times(count).next_run_seconds
+    def seconds(self, count: MeasuredCount) -> float:
+        """Return the expected time of a result: that of a run if no attempt failed."""
+        run = self.run_seconds(count)
+        return expected(run, count.row.per_result, self.quantity) or run
+
+    def next_seconds(self, count: MeasuredCount) -> float | None:
+        """Return the upper prediction bound of the next result; None with too few runs."""
+        next_run = self.times(count).next_run_seconds
+        return next_result_bound(next_run, count.row.per_result, self.quantity)
 
     @property
     def text(self) -> str:
@@ -70,7 +83,12 @@ def recommend_by_deadline(
     def judge(count: MeasuredCount) -> JudgedCount:
         return judged_count(
             count.nodes,
-            (is_comparable(count), is_in_time(count, deadline), is_within_budget(count, goals)),
+            (
+                is_comparable(count),
+                completes(count),
+                is_in_time(count, deadline),
+                is_within_budget(count, goals),
+            ),
         )
 
     judged, contended = judge_counts(measured, lambda _: judge)
@@ -95,7 +113,7 @@ def recommend_by_deadline(
     return Recommendation(
         rule="deadline",
         deadline_clock=deadline.clock,
-        basis=basis_of([deadline.next_run_seconds(count) for count in measured]),
+        basis=basis_of([deadline.next_seconds(count) for count in measured]),
         chosen=choice_of(chosen, measured[0]),
         runner_up=choice_of(ranked[1] if len(ranked) > 1 else None, measured[0]),
         rejected=rejected_of(
@@ -144,31 +162,42 @@ def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
 def _cheapest_first(counts: Sequence[MeasuredCount], priced: bool) -> list[MeasuredCount]:
     return sorted(
         counts,
-        key=lambda count: (rounded(_spent(count, priced)), rounded(count.seconds), count.nodes),
+        key=lambda count: (
+            rounded(_spent(count, priced)),
+            rounded(count.seconds_per_result),
+            count.nodes,
+        ),
     )
 
 
 def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
-    """Compare the next run's time with the deadline."""
-    seconds, most = deadline.seconds(count), deadline.next_run_seconds(count)
+    """Compare the next result's time with the deadline."""
+    seconds, most = deadline.seconds(count), deadline.next_seconds(count)
     limit = deadline.limit_seconds
-    is_wait = deadline.clock == "submit_to_end"
-    time = f"{'time from submission to end' if is_wait else 'train time'} {format_seconds(seconds)}"
+    what = "time from submission to end" if deadline.clock == "submit_to_end" else "train time"
+    time = f"{count.named(what, f'{what} per result')} {format_seconds(seconds)}"
     shown = f"the deadline of {format_seconds(limit)}"
     return at_most(
         "deadline",
         count,
-        seconds,
-        most,
+        (
+            deadline.run_seconds(count),
+            deadline.times(count).next_run_seconds,
+            deadline.quantity,
+        ),
         limit,
         above=f"{time} misses {shown} by {format_seconds(seconds - limit)}",
-        unsure=f"{time} meets {shown}, but the next run may take up to {format_seconds(most)}",
+        unsure=(
+            f"{time} meets {shown}, but the {count.next_name} may take up to {format_seconds(most)}"
+        ),
     )
 
 
 def _spent(count: MeasuredCount, priced: bool) -> float:
-    """Return the USD of a run, or its node-seconds if costs are unknown."""
-    return count.usd if priced and count.usd is not None else count.nodes * count.seconds
+    """Return the expected USD of a result, or its node-seconds if costs are unknown."""
+    if priced and count.usd is not None:
+        return count.usd
+    return count.nodes * count.seconds_per_result
 
 
 def _least_spent(count: MeasuredCount, priced: bool) -> float:
@@ -178,7 +207,8 @@ def _least_spent(count: MeasuredCount, priced: bool) -> float:
 
 def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> str:
     spent, least = _spent(count, priced), _spent(chosen, priced)
-    what, text = (count.cost_name, format_usd) if priced else ("node-time", format_seconds)
+    what = count.cost_name if priced else count.named("node-time", "node-time per result")
+    text = format_usd if priced else format_seconds
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
         return (
@@ -220,18 +250,19 @@ def _nearest(
 ) -> str:
     """Return a clause on the count nearest to passing and the limit that it misses."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
+    problems = {each.nodes: " and ".join(each.problems) for each in judged}
     trained = [count for count in measured if count.is_usable or count.is_bounded]
     in_time = [count for count in trained if verdicts[count.nodes]["deadline"].answer == "pass"]
     if in_time:
         nearest = min(in_time, key=lambda count: (count.usd is None, count.usd or 0.0, count.nodes))
         return (
             f"at the cheapest that meets the deadline, {nodes_text(nearest.nodes)}, "
-            f"{verdicts[nearest.nodes]['budget'].reason}"
+            f"{problems[nearest.nodes]}"
         )
     fastest = min(
         trained,
         key=lambda count: (
-            deadline.next_run_seconds(count) or deadline.seconds(count),
+            deadline.next_seconds(count) or deadline.seconds(count),
             count.nodes,
         ),
     )

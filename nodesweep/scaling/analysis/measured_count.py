@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.per_result import LEAST_COMPLETED, Quantity, expected
 from nodesweep.scaling.analysis.speedup import SummaryRow
-from nodesweep.scaling.formats import format_percent, format_speedup
+from nodesweep.scaling.formats import format_percent, format_speedup, format_usd
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
@@ -30,13 +32,53 @@ class MeasuredCount:
 
     @property
     def usd(self) -> float | None:
-        """The cost of a run in USD, with the warm pool after it (docs/method.md, "Clocks")."""
-        return self.row.costs.total_usd
+        """The expected cost of a result in USD, warm pool included (per_result.py)."""
+        return usd_per_result(self.row)
+
+    @property
+    def seconds_per_result(self) -> float:
+        """The expected train time of a result, failed attempts included."""
+        return expected(self.seconds, self.row.per_result, "train_seconds") or self.seconds
+
+    @property
+    def usd_interval(self) -> Interval | None:
+        """The interval of `usd`; None if unknown."""
+        return self._interval(self.row.costs.total_usd, self.row.cost_spread.interval, "usd")
+
+    @property
+    def seconds_interval(self) -> Interval | None:
+        """The interval of `seconds_per_result`; None if unknown."""
+        return self._interval(self.seconds, self.row.train.seconds_interval, "train_seconds")
+
+    def _interval(
+        self, run: float | None, of_run: Interval | None, quantity: Quantity
+    ) -> Interval | None:
+        per = self.row.per_result
+        if per is None or run is None:
+            return of_run
+        low, high = (run, run) if of_run is None else (of_run.low, of_run.high)
+        return per.interval(low, high, quantity)
 
     @property
     def cost_name(self) -> str:
         """The name of the cost in sentences."""
-        return f"run cost ({_WARM_POOL})" if self.row.costs.warm_pool_usd else "run cost"
+        return self.named("run cost", "cost per result", _has_pool(self.row))
+
+    def named(self, of_run: str, of_result: str, has_pool: bool = False) -> str:
+        """Return the name of an amount, with the attempts if some failed."""
+        per = self.row.per_result
+        notes = []
+        # if too few may complete, the verdict on that names them
+        if per is not None and per.completed_share.low >= LEAST_COMPLETED:
+            notes.append(per.text)
+        notes += [_WARM_POOL] if has_pool else []
+        name = of_result if per else of_run
+        return f"{name} ({', '.join(notes)})" if notes else name
+
+    @property
+    def next_name(self) -> str:
+        """The name of the next thing that a limit is held against: a result or a run."""
+        return "next result" if self.row.per_result else "next run"
 
     @property
     def is_same_model(self) -> bool:
@@ -78,14 +120,37 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
 
     Both include the warm pool after the run. None if either is unknown or the baseline's is 0.
     """
-    usd, base_usd = row.costs.total_usd, base.costs.total_usd
+    usd, base_usd = usd_per_result(row), usd_per_result(base)
     if usd is None or not base_usd:
         return None
-    pools = f", {_WARM_POOL}" if row.costs.warm_pool_usd or base.costs.warm_pool_usd else ""
+    per = " per result" if row.per_result or base.per_result else ""
+    pools = f", {_WARM_POOL}" if _has_pool(row) or _has_pool(base) else ""
     share = format_percent(abs(usd / base_usd - 1))
     if share == format_percent(0):
-        return f"same cost{pools}"
-    return f"{share} {'more expensive' if usd > base_usd else 'cheaper'}{pools}"
+        return f"same cost{per}{pools}"
+    return f"{share} {'more expensive' if usd > base_usd else 'cheaper'}{per}{pools}"
+
+
+def attempts_text(row: SummaryRow, note: str = "") -> str | None:
+    """Return "3 of 9 attempts completed (90%: 14%–60%), $5.32 per result"; None if none failed.
+
+    The note follows the attempts.
+    """
+    if row.per_result is None:
+        return None
+    usd, share = usd_per_result(row), row.per_result.completed_share
+    level, low, high = map(format_percent, (share.level, share.low, share.high))
+    cost = "" if usd is None else f", {format_usd(usd)} per result"
+    return f"{row.per_result.text}{note} ({level}: {low}–{high}){cost}"
+
+
+def usd_per_result(row: SummaryRow) -> float | None:
+    """Return the expected cost of a result in USD; that of a run if no attempt failed."""
+    return expected(row.costs.total_usd, row.per_result, "usd")
+
+
+def _has_pool(row: SummaryRow) -> bool:
+    return bool(row.costs.warm_pool_usd)
 
 
 def faster_text(speedup: float | None) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import (
@@ -38,6 +39,7 @@ from nodesweep.scaling.analysis.throughput import unless_convergence_unknown
 from nodesweep.scaling.analysis.verdicts import (
     CONTENDED,
     JudgedCount,
+    completes,
     is_comparable,
     is_efficient,
     is_faster,
@@ -71,7 +73,7 @@ def recommend(
         rows: The summary rows.
         goals: Limits, deadline and budget.
         own: The recommendation function of a design whose own answers decide unless there is a
-            deadline or a budget per run, which it ignores.
+            deadline or a budget per run, or attempts failed, which it ignores.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -92,24 +94,28 @@ def _recommend(
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
         return _unless_contended(answer, measured)
     is_contended = any(count.is_bounded for count in measured)
-    if own is not None and goals.budget_usd_per_run is None and not is_contended:
+    has_failed = any(count.row.per_result is not None for count in measured)
+    if not (own is None or goals.budget_usd_per_run is not None or is_contended or has_failed):
         answer = own(measured, goals)
     else:
         answer = _by_efficiency(measured, goals)
     return _unless_contended(_unless_next_contended(answer, measured), measured)
 
 
-def pareto_front(rows: Sequence[SummaryRow]) -> tuple[int, ...]:
+def pareto_front(
+    rows: Sequence[SummaryRow], spent: Callable[[MeasuredCount], float | None] = attrgetter("usd")
+) -> tuple[int, ...]:
     """Return the node counts that no other dominates on train time and cost, ascending.
 
-    The cost includes the warm pool; () if no cost is known. A count dominates another if it is not
+    Both are those expected of a result, failed attempts included; the cost, given by `spent`,
+    includes the warm pool. () if no cost is known. A count dominates another if it is not
     worse in either and better in one, so counts equal in both stay. Counts without a time or a cost
     are excluded, and so are throughput-only ones, whose time is not a time-to-train.
     """
     points = sorted(
-        (rounded(count.seconds), rounded(count.usd), count.nodes)
+        (rounded(count.seconds_per_result), rounded(usd), count.nodes)
         for count in measured_counts(rows)
-        if count.usd is not None and count.is_usable
+        if (usd := spent(count)) is not None and count.is_usable
     )
     front: list[int] = []
     best: tuple[float, float] | None = None
@@ -158,13 +164,17 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
     """Return the function that judges a count; at the baseline E is 1 and D does not apply."""
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
-    times = [(rounded(count.seconds), count) for count in measured if count.is_usable]
+    times = [(rounded(count.seconds_per_result), count) for count in measured if count.is_usable]
 
     def judge(count: MeasuredCount) -> JudgedCount:
+        share = completes(count)
+        if count is base and share is not None and share.answer == "undecided":
+            share = None  # it remains if nothing larger passes
         return judged_count(
             count.nodes,
             (
                 is_comparable(count),
+                share,
                 is_efficient(count, base, goals),
                 pays_for_doubling(count, by_nodes.get(count.nodes // 2), goals),
                 None if count is base else is_faster(count, _smaller_as_fast(count, times)),
@@ -179,7 +189,7 @@ def _smaller_as_fast(
     count: MeasuredCount, times: Sequence[tuple[float, MeasuredCount]]
 ) -> list[MeasuredCount]:
     """Return the smaller counts that are at least as fast, ascending; `times` are rounded."""
-    limit = rounded(count.seconds)
+    limit = rounded(count.seconds_per_result)
     return [other for seconds, other in times if other.nodes < count.nodes and seconds <= limit]
 
 
@@ -209,9 +219,11 @@ def _efficiency_reason(
     ]
     if goals.budget_usd_per_run is not None:
         limits.append(f"run cost at most {format_usd(goals.budget_usd_per_run)}")
+    if any(count.row.per_result is not None for count in measured):
+        limits.append("at least half of the attempts complete")
     asked = f"({', '.join(limits)})"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured), *_few_pairs_notes(measured)]
-    if chosen is None:  # even the baseline fails, which only a budget can cause
+    if chosen is None:  # even the baseline, by its budget or its failed attempts
         why = f"at {nodes_text(measured[0].nodes)}, {judged[0].problems[0]}"
         return sentence(f"No measured node count passes {asked}", why, *notes)
     if chosen is measured[0]:

@@ -10,6 +10,7 @@ from pydantic import Field
 from nodesweep.scaling.analysis.clocks import ClockStatistics, RowClocks
 from nodesweep.scaling.analysis.cost import CostSpread, RunCosts
 from nodesweep.scaling.analysis.parity import FinalMetric, Parity
+from nodesweep.scaling.analysis.per_result import PerResult
 from nodesweep.scaling.report_part import Part
 
 Flag = Literal["superlinear", "retrograde", "throughput_only", "world_size_unconfirmed", "starved"]
@@ -70,6 +71,14 @@ class SummaryRow(Part):
     )
     costs: RunCosts
     cost_spread: CostSpread = CostSpread()
+    per_result: PerResult | None = Field(
+        default=None,
+        exclude_if=lambda per: per is None,
+        description=(
+            "Attempts that completed and failed, and the expected cost and time of one result, "
+            "which are what is compared; absent if none failed: they are a run's."
+        ),
+    )
     final_metric: FinalMetric | None = Field(
         description="Median final metric; null if a run reported none or a different one."
     )

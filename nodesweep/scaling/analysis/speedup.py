@@ -23,13 +23,7 @@ from nodesweep.scaling.analysis.clocks import (
     RowClocks,
     clock_statistics,
 )
-from nodesweep.scaling.analysis.cost import (
-    CostSpread,
-    RunCosts,
-    cost_spread,
-    run_costs,
-    seconds_to_target,
-)
+from nodesweep.scaling.analysis.cost import RunCosts, cost_spread, run_costs, seconds_to_target
 from nodesweep.scaling.analysis.growing_batch import (
     TimedRun,
     grown_batches,
@@ -37,6 +31,7 @@ from nodesweep.scaling.analysis.growing_batch import (
     samples_ratios,
 )
 from nodesweep.scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
+from nodesweep.scaling.analysis.per_result import Amounts, per_result
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.rows import Baseline, Flag, SummaryRow
 from nodesweep.scaling.analysis.sources import (
@@ -352,6 +347,12 @@ def _row(
     )
     seconds = clocks.train.seconds
     to_target = [run.seconds_to_target for run in used_runs]
+    costs = _costs([run.whole_run_costs for run in used_runs])
+    whole_run = Amounts(
+        usd=costs.total_usd,
+        train_seconds=seconds,
+        submit_to_end_seconds=clocks.submit_to_end.seconds,
+    )
     return SummaryRow(
         nodes=group.nodes,
         n=len(used),
@@ -377,8 +378,11 @@ def _row(
         phases=_phases(used),
         epochs=_median_or_none(outcome.metric_number("epochs") for outcome in used),
         seconds_to_target=None if None in to_target else _median_or_none(to_target),
-        costs=_costs([run.whole_run_costs for run in used_runs]),
-        cost_spread=_cost_spread(runs),
+        costs=costs,
+        cost_spread=cost_spread([run.whole_run_costs.total_usd for run in used_runs]),
+        per_result=per_result(
+            [(run.outcome, run.costs.total_usd) for run in runs], whole_run, clock
+        ),
         final_metric=group.metric,
         parity=verdict,
         samples_per_second=samples_per_second(group.timed, clock, clocks.steady.seconds),
@@ -468,15 +472,6 @@ def _costs(each: Sequence[RunCosts]) -> RunCosts:
     if any(costs.target_usd is None for costs in each):
         medians["target_usd"] = None
     return RunCosts(**medians)
-
-
-def _cost_spread(runs: Sequence[Run]) -> CostSpread:
-    on_demand = [run for run in runs if not run.outcome.spot]
-    return cost_spread(
-        [run.whole_run_costs.total_usd for run in runs if run.used],
-        [run.whole_run_costs.total_usd for run in on_demand],
-        sum(run.outcome.completed for run in on_demand),
-    )
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:

@@ -16,7 +16,15 @@ from pydantic import Field
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
-from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, attempts_text, rounded
+from nodesweep.scaling.analysis.per_result import (
+    LEAST_COMPLETED,
+    PerResult,
+    Quantity,
+    expected,
+    next_result_bound,
+    share_interval,
+)
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.formats import (
     format_percent,
@@ -29,7 +37,9 @@ from nodesweep.scaling.formats import (
 from nodesweep.scaling.report_part import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
-Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]
+Criterion = Literal[
+    "comparable", "completes", "efficiency", "doubling_ratio", "faster", "deadline", "budget"
+]
 # A count that would need more runs than this is practically on its limit, so further runs are not
 # worth their cost.
 MOST_MORE_RUNS = 50
@@ -52,8 +62,9 @@ class Verdict(Part):
     criterion: Criterion = Field(
         description=(
             "efficiency, doubling_ratio: at least the limit; faster: faster than every smaller "
-            "count; deadline, budget: at most the limit; comparable: present only if its time "
-            "is not a time to train the baseline's model, or not a measurement."
+            "count; deadline, budget: at most the limit; completes: at least half of its attempts "
+            "complete, present only if one failed; comparable: present only if its time is not a "
+            "time to train the baseline's model, or not a measurement."
         )
     )
     answer: Answer = Field(
@@ -104,11 +115,15 @@ class JudgedCount(Part):
 
     @property
     def problems(self) -> list[str]:
-        """The reasons that it does not pass: of the failed limits, else of the undecided ones."""
+        """The reasons that it does not pass: of the failed limits, else of the undecided ones.
+
+        Failed attempts that may rule it out are always named.
+        """
         return [
             verdict.reason or ""
             for verdict in self.verdicts
-            if verdict.answer == self.answer != "pass"
+            if verdict.answer != "pass"
+            and (verdict.answer == self.answer or verdict.criterion == "completes")
         ]
 
     @property
@@ -202,6 +217,45 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
     )
 
 
+def completes(count: MeasuredCount) -> Verdict | None:
+    """Compare the share of attempts that complete with one half; None if no attempt failed."""
+    per = count.row.per_result
+    if per is None:
+        return None
+    interval = per.completed_share
+    answer: Answer = "undecided"
+    reason = attempts_text(count.row, ", possibly under half in the long run")
+    needed: tuple[MoreRuns, ...] = ()
+    if interval.low >= LEAST_COMPLETED:
+        answer, reason = "pass", None
+    elif interval.high < LEAST_COMPLETED:
+        answer, reason = "fail", attempts_text(count.row, ", under half")
+    else:
+        needed = _needed_to_complete(count, per)
+    return Verdict(
+        criterion="completes",
+        answer=answer,
+        value=per.completed / (per.completed + per.failed),
+        limit=LEAST_COMPLETED,
+        interval=interval,
+        reason=reason,
+        more_runs=needed,
+    )
+
+
+def _needed_to_complete(count: MeasuredCount, per: PerResult) -> tuple[MoreRuns, ...]:
+    """Return the completed runs to add until the share's interval excludes one half.
+
+    The rate of failures is assumed constant. () if MOST_MORE_RUNS do not suffice.
+    """
+    for runs in range(1, MOST_MORE_RUNS + 1):
+        completed = per.completed + runs
+        failed = per.failed * completed / per.completed
+        if not share_interval(completed, failed).contains(LEAST_COMPLETED):
+            return (more_runs(count, runs),)
+    return ()
+
+
 def is_efficient(
     count: MeasuredCount, base: MeasuredCount, goals: RecommendationConfig
 ) -> Verdict | None:
@@ -233,9 +287,9 @@ def pays_for_doubling(
 
 
 def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
-    """Compare the count's median with that of every smaller count.
+    """Compare the count's time per result with that of every smaller count.
 
-    `as_fast` has the smaller counts whose median is not above this count's. Counts within each
+    `as_fast` has the smaller counts whose time is not above this count's. Counts within each
     other's intervals are indistinguishable, which is undecided, not a failure.
     """
     behind = [other for other in as_fast if _is_behind(count, other)]
@@ -245,22 +299,26 @@ def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict
         reason = f"not faster than {nodes_text(other.nodes)}"
     elif other is not None:
         reason = f"not shown to be faster or slower than {nodes_text(other.nodes)}"
-        intervals = count.row.train.seconds_interval, other.row.train.seconds_interval
-        reach = sum(math.log(each.high / each.low) / 2 for each in intervals if each is not None)
-        needed = _needed(reach, math.log(count.seconds / other.seconds), (other, count))
+        spread = [
+            (each, math.log(interval.high / interval.low) / 2)
+            for each in (other, count)
+            if (interval := each.seconds_interval) is not None and interval.high > interval.low
+        ]
+        distance = math.log(count.seconds_per_result / other.seconds_per_result)
+        needed = _needed(sum(reach for _, reach in spread), distance, [each for each, _ in spread])
     return Verdict(
         criterion="faster",
         answer="fail" if behind else "undecided" if as_fast else "pass",
-        value=count.seconds,
-        limit=None if other is None else other.seconds,
-        interval=count.row.train.seconds_interval,
+        value=count.seconds_per_result,
+        limit=None if other is None else other.seconds_per_result,
+        interval=count.seconds_interval,
         reason=reason,
         more_runs=needed or (),
     )
 
 
 def _is_behind(count: MeasuredCount, other: MeasuredCount) -> bool:
-    mine, its = count.row.train.seconds_interval, other.row.train.seconds_interval
+    mine, its = count.seconds_interval, other.seconds_interval
     return mine is None or its is None or mine.low >= its.high
 
 
@@ -282,17 +340,17 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
             interval=None,
             reason=f"run cost is unknown, against a budget of {limit}",
         )
-    most = count.row.cost_spread.next_run_usd
+    run, next_run = count.row.costs.total_usd or 0.0, count.row.cost_spread.next_run_usd
+    most = next_result_bound(next_run, count.row.per_result, "usd")
     return at_most(
         "budget",
         count,
-        usd,
-        most,
+        (run, next_run, "usd"),
         budget,
         above=f"{count.cost_name} {shown} is {just(shown, limit)}above the budget of {limit}",
         unsure=(
-            f"{count.cost_name} {shown} is within the budget of {limit}, but the next run may cost"
-            f" up to {format_usd(most)}"
+            f"{count.cost_name} {shown} is within the budget of {limit}, but the "
+            f"{count.next_name} may cost up to {format_usd(most)}"
         ),
     )
 
@@ -300,48 +358,63 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
 def at_most(
     criterion: Literal["deadline", "budget"],
     count: MeasuredCount,
-    value: float,
-    next_run: float | None,
+    of_run: tuple[float, float | None, Quantity],
     limit: float,
     above: str,
     unsure: str,
 ) -> Verdict:
-    """Judge the next run by an upper limit.
+    """Judge the next result by an upper limit.
 
-    The limit is passed if 19 of 20 next runs meet it, failed if the median run does not, and
-    undecided in between. At the boundary, where 19 of 20 runs meet the limit, the median of three
-    or more exceeds it in less than 1% of cases, so more runs would not change a failure.
+    The limit is passed if 19 of 20 next results meet it, failed if the expected one (of attempts
+    that all completed: the median run) does not, and undecided in between. At the boundary, where
+    19 of 20 runs meet the limit, the median of three or more exceeds it in less than 1% of cases,
+    so more runs would not change a failure.
+
+    Args:
+        criterion: The limit's name.
+        count: The node count.
+        of_run: The median completed run, the upper 95% prediction bound of the next one (None with
+            too few runs), and their quantity.
+        limit: The limit.
+        above: The reason if it fails.
+        unsure: The reason if it is undecided.
     """
+    run, next_run, quantity = of_run
+    value = expected(run, count.row.per_result, quantity) or 0.0
+    most = next_result_bound(next_run, count.row.per_result, quantity)
     if rounded(value) > limit:
         answer: Answer = "fail"
     else:
-        answer = "pass" if next_run is None or rounded(next_run) <= limit else "undecided"
+        answer = "pass" if most is None or rounded(most) <= limit else "undecided"
     return Verdict(
         criterion=criterion,
         answer=answer,
         value=value,
         limit=limit,
         interval=None,
-        next_run=next_run,
+        next_run=most,
         reason={"pass": None, "fail": above, "undecided": unsure}[answer],
         more_runs=(
-            _needed_for_next(count, math.log(next_run / value), math.log(limit / value))
+            _needed_for_next(count, run, next_run, quantity, limit)
             if answer == "undecided" and next_run is not None
             else ()
         ),
     )
 
 
-def _needed_for_next(count: MeasuredCount, reach: float, distance: float) -> tuple[MoreRuns, ...]:
-    """Return the runs to add until the prediction bound is within `distance` of the value.
+def _needed_for_next(
+    count: MeasuredCount, run: float, next_run: float, quantity: Quantity, limit: float
+) -> tuple[MoreRuns, ...]:
+    """Return the runs to add until the prediction bound of the next result meets the limit.
 
-    The bound is now `reach` above the value on the log scale, and the spread is assumed constant.
-    () if MOST_MORE_RUNS do not suffice.
+    The spread of the runs on the log scale and the rate of failures are assumed constant. () if
+    MOST_MORE_RUNS do not suffice.
     """
-    n = count.row.n
-    spread = reach / prediction_factor(n)
+    n, per = count.row.n, count.row.per_result
+    spread = math.log(next_run / run) / prediction_factor(n)
     for runs in range(1, MOST_MORE_RUNS + 1):
-        if prediction_factor(n + runs) * spread <= distance:
+        of_run = run * math.exp(prediction_factor(n + runs) * spread)
+        if (next_result_bound(of_run, per, quantity, runs) or 0.0) <= limit:
             return (more_runs(count, runs),)
     return ()
 
@@ -394,10 +467,8 @@ def runs_needed(
     return _needed(reach, math.log(value / limit), sides)
 
 
-def _needed(
-    reach: float, distance: float, sides: tuple[MeasuredCount, MeasuredCount]
-) -> tuple[MoreRuns, ...]:
-    """Return the runs to add at both sides until the interval is narrow enough.
+def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tuple[MoreRuns, ...]:
+    """Return the runs to add at these sides until the interval is narrow enough.
 
     The interval now extends by `reach` from its value towards the limit, which is `distance` away
     on the log scale; its width falls with the square root of the number of runs. () if that takes

@@ -23,6 +23,7 @@ from nodesweep.scaling.analysis.verdicts import (
     Answer,
     JudgedCount,
     Verdict,
+    completes,
     is_comparable,
     is_within_budget,
     judged_count,
@@ -62,14 +63,21 @@ class JudgedArm:
 
     @property
     def usd(self) -> float | None:
-        """The cost of a run in USD; None if unknown."""
+        """The expected cost of a result in USD; None if unknown."""
         return self.count.usd
+
+    @property
+    def seconds(self) -> float:
+        """The expected train time of a result."""
+        return self.count.seconds_per_result
 
     @property
     def numbers(self) -> str:
         """Time and cost in words: "12.0 min, $3.20" or "12.0 min, cost unknown"."""
         cost = "cost unknown" if self.usd is None else format_usd(self.usd)
-        return f"{format_seconds(self.count.seconds)}, {cost}"
+        per = self.count.row.per_result
+        told = "" if per is None else f", expected per result as {per.text}"
+        return f"{format_seconds(self.seconds)}, {cost}{told}"
 
 
 def judge_arms(
@@ -98,6 +106,7 @@ def judge_arms(
         for count in counts:
             verdicts = own.get(count.nodes) or (
                 is_comparable(count),
+                completes(count),
                 None if deadline is None else is_in_time(count, deadline),
                 is_within_budget(count, goals),
             )
@@ -193,7 +202,7 @@ def front_by_arm(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
     dominates none.
     """
     points = {
-        each.arm: (rounded(each.count.seconds), rounded(each.usd))
+        each.arm: (rounded(each.seconds), rounded(each.usd))
         for each in arms
         if each.usd is not None
     }
@@ -222,8 +231,8 @@ def surely_dominated(arms: Sequence[JudgedArm]) -> set[Arm]:
         each.arm
         for each in arms
         if any(
-            _is_below(other.count.row.train.seconds_interval, each.count.row.train.seconds_interval)
-            and _is_below(other.count.row.cost_spread.interval, each.count.row.cost_spread.interval)
+            _is_below(other.count.seconds_interval, each.count.seconds_interval)
+            and _is_below(other.count.usd_interval, each.count.usd_interval)
             for other in arms
             if _is_sound(other)
         )
@@ -307,7 +316,7 @@ def _word(by: Key) -> str:
 def _rank(each: JudgedArm, by: Key) -> tuple[float, float, int]:
     """Return the sort key, least first; in a ranking by cost, arms without a cost come last."""
     usd = float("inf") if each.usd is None else rounded(each.usd)
-    seconds = rounded(each.count.seconds)
+    seconds = rounded(each.seconds)
     first, second = (usd, seconds) if by == "cost" else (seconds, usd)
     return first, second, each.arm.nodes
 
@@ -328,12 +337,11 @@ def _nearest(arms: Collection[JudgedArm]) -> list[str]:
 def _is_distinguishable(one: JudgedArm, other: JudgedArm, by: Key) -> bool:
     """Return True if the intervals do not overlap or, without intervals, the values differ."""
     if by == "cost":
-        first, second = one.count.row.cost_spread.interval, other.count.row.cost_spread.interval
+        first, second = one.count.usd_interval, other.count.usd_interval
         values = (one.usd, other.usd)
     else:
-        first = one.count.row.train.seconds_interval
-        second = other.count.row.train.seconds_interval
-        values = (one.count.seconds, other.count.seconds)
+        first, second = one.count.seconds_interval, other.count.seconds_interval
+        values = (one.seconds, other.seconds)
     if first is None or second is None:
         return values[0] != values[1]
     return first.high < second.low or second.high < first.low

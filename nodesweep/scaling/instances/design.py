@@ -65,6 +65,7 @@ def replay_passes(
     repeats: int,
     goals: RecommendationConfig,
     lost: Collection[Arm] = (),
+    failing: Collection[Arm] = (),
 ) -> Passes:
     """Replay the passes with the runs that have ended; the same runs give the same next ones.
 
@@ -76,6 +77,7 @@ def replay_passes(
         repeats: Number of passes.
         goals: Deadline and budget.
         lost: Arms that memory rules out, which get no new runs.
+        failing: Arms with failed attempts, whose completed runs rule out no other arm.
     """
     asked: list[tuple[Arm, int]] = []
     dropped: dict[Arm, str] = {}
@@ -93,7 +95,7 @@ def replay_passes(
             samples = _samples(runs, asked)
             error = ERROR / ((repeats - 2) * len(arms) * (len(arms) + 1))
             dropped |= find_dominated(
-                {arm: samples[arm] for arm in left if arm in samples}, goals, error
+                {arm: samples[arm] for arm in left if arm in samples}, goals, error, failing
             )
     return Passes(tuple(asked), (), dropped)
 
@@ -108,12 +110,16 @@ def _samples(runs: Runs, asked: Sequence[tuple[Arm, int]]) -> dict[Arm, list[Sam
 
 
 def find_dominated(
-    samples: Mapping[Arm, Sequence[Sample]], goals: RecommendationConfig, error: float
+    samples: Mapping[Arm, Sequence[Sample]],
+    goals: RecommendationConfig,
+    error: float,
+    failing: Collection[Arm] = (),
 ) -> dict[Arm, str]:
     """Return the arms that another one dominates, or that miss a limit, with reasons.
 
     A dominated arm loses in both time and cost, so each comparison may err by all of `error` (an
-    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
+    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). Arms with failed
+    attempts (`failing`) may be dominated, but dominate none: a result takes more than their runs.
     """
     times = {arm: [math.log(each.seconds) for each in own] for arm, own in samples.items()}
     costs = {
@@ -127,7 +133,10 @@ def find_dominated(
         better = [
             other
             for other in samples
-            if other != arm and by_time.is_less(other, arm) and by_cost.is_less(other, arm)
+            if other != arm
+            and other not in failing
+            and by_time.is_less(other, arm)
+            and by_cost.is_less(other, arm)
         ]
         if better:
             best = min(better, key=lambda other: fmean(times[other]))
@@ -183,7 +192,13 @@ def probe_types(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Swee
             known[run.outcome.repeat] = _sample(run) or known.get(run.outcome.repeat)
     lost = arms_out_of_memory(config, outcomes)
     goals, repeats = config.report.recommendation, config.sweep.repeats
-    passes = replay_passes(runs, arms_of(config), repeats, goals, lost)
+    failing = {
+        Arm(name, row.nodes)
+        for name, rows in rows_by_type.items()
+        for row in rows
+        if row.per_result is not None
+    }
+    passes = replay_passes(runs, arms_of(config), repeats, goals, lost, failing)
     asked = tuple(Key(*arm, repeat) for arm, repeat in passes.asked)
     missing = tuple(Key(*arm, repeat) for arm, repeat in passes.missing)
     if missing:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.per_result import PerResult, expected
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.verdicts import Answer
 from nodesweep.scaling.report_part import Part
@@ -29,6 +30,11 @@ class ArmRow(Part):
         description="Median cost of a run, warm pool included; null: unknown."
     )
     total_usd_interval: Interval | None = Field(description="95% interval of it.")
+    per_result: PerResult | None = Field(
+        default=None,
+        exclude_if=lambda per: per is None,
+        description="Cost and time of a result, which are compared; absent if no attempt failed.",
+    )
     usd_per_hour: float | None = Field(description="Price of a node; null: unknown.")
     speedup: float | None = Field(
         description=("Speedup over the smallest measured count of its own type.")
@@ -57,6 +63,16 @@ class ArmRow(Part):
     beaten_for_sure: bool = Field(
         description="True if another arm's whole intervals of time and cost lie below its own."
     )
+
+    @property
+    def seconds(self) -> float | None:
+        """The expected train time of a result."""
+        return expected(self.train_seconds, self.per_result, "train_seconds")
+
+    @property
+    def usd(self) -> float | None:
+        """The expected cost of a result in USD."""
+        return expected(self.total_usd, self.per_result, "usd")
 
 
 class ArmChoice(Part):
@@ -94,5 +110,5 @@ class InstanceComparison(Part):
     def front(self) -> list[ArmRow]:
         """The arms on the time-cost front, fastest first."""
         return sorted(
-            (arm for arm in self.arms if arm.on_front), key=lambda arm: arm.train_seconds or 0.0
+            (arm for arm in self.arms if arm.on_front), key=lambda arm: arm.seconds or 0.0
         )

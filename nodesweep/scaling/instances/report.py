@@ -158,6 +158,7 @@ def _arm_rows(
             train_interval=None if row is None else row.train.seconds_interval,
             total_usd=None if row is None else row.costs.total_usd,
             total_usd_interval=None if row is None else row.cost_spread.interval,
+            per_result=None if row is None else row.per_result,
             usd_per_hour=plan.by_type[arm.instance_type].usd_per_hour,
             speedup=None if row is None else row.train.speedup,
             efficiency=None if row is None else row.train.efficiency,
@@ -216,7 +217,7 @@ def _advice(chosen: ArmChoice, is_real: bool) -> str:
 
 def _arm_text(arm: ArmRow) -> str:
     """Return the arm with time and cost, such as "8 x ml.g5.xlarge (3 min, $4.00)"."""
-    numbers = f"{format_seconds(arm.train_seconds)}, {format_usd(arm.total_usd)}"
+    numbers = f"{format_seconds(arm.seconds)}, {format_usd(arm.usd)}"
     return f"{Arm(arm.instance_type, arm.nodes).text} ({numbers})"
 
 

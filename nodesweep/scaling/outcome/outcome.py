@@ -80,6 +80,7 @@ _REPORTED: dict[str, tuple[str, ...]] = {
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
+_OVER_TIME = "MaxRuntimeExceeded"
 # Only these are transient; AlgorithmError and ClientError recur.
 _TRANSIENT_FAILURES = ("CapacityError", "InternalServerError")
 
@@ -166,6 +167,17 @@ class JobOutcome:
     def completed(self) -> bool:
         """True if the job completed."""
         return self.status == "Completed"
+
+    @property
+    def is_failure(self) -> bool:
+        """True if the job or the platform failed this attempt, the runtime limit included.
+
+        An attempt that was stopped on request, or refused before its job was created, says nothing
+        about its node count.
+        """
+        is_over_time = (self.reason or "").startswith(_OVER_TIME)
+        has_run = self.created_at is not None or self.platform_kind == "measured"
+        return has_run and (self.status == "Failed" or (self.status == "Stopped" and is_over_time))
 
     @property
     def whole_run_clocks(self) -> Clocks:
@@ -445,11 +457,10 @@ def failure_reason(description: Mapping[str, Any]) -> str | None:
         return None
     if reason := description.get("FailureReason"):
         return hide_in_text(str(reason))
-    if description.get("SecondaryStatus") == "MaxRuntimeExceeded":
+    if description.get("SecondaryStatus") == _OVER_TIME:
         limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
         return (
-            f"MaxRuntimeExceeded: the job reached its limit of {limit} s "
-            "(training.max_runtime_seconds)"
+            f"{_OVER_TIME}: the job reached its limit of {limit} s (training.max_runtime_seconds)"
         )
     return "stopped on request" if status == "Stopped" else None
 

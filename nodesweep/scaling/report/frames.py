@@ -111,9 +111,8 @@ SUMMARY: Mapping[str, Field] = {
     "next_run_usd": Field(
         "cost_spread.next_run_usd", "19 of 20 next runs cost less, including the warm pool"
     ),
-    "usd_per_completed_run": Field(
-        "cost_spread.usd_per_completed_run",
-        ("cost of all attempts divided by the number of completed ones"),
+    "usd_per_result": Field(
+        "per_result.result.usd", "expected cost of a result; empty if no attempt failed"
     ),
     "final_metric": Field("final_metric.value", "median validation metric at the end"),
     "target_seconds": Field("seconds_to_target", "median train time up to the target metric"),

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 
 from nodesweep.scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from nodesweep.scaling.analysis.bounds import speedup_ends
-from nodesweep.scaling.analysis.measured_count import cost_change, faster_text, rounded
+from nodesweep.scaling.analysis.measured_count import (
+    attempts_text,
+    cost_change,
+    faster_text,
+    rounded,
+)
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.throughput import THROUGHPUT_ONLY
 from nodesweep.scaling.analysis.verdicts import not_ruled_out
@@ -149,7 +154,9 @@ def _result(
         f"{_advice(kind, 'Stay on', base.nodes)}{relative} ({_time(baseline, clock)}){cheapest}"
     )
     why = better or "no larger count was faster"
-    return f"{advice}: {why}{_repeats_note(rows)}{scaling}{open_}"
+    attempts = attempts_text(base)
+    told = "" if attempts is None else f"; {attempts} there"
+    return f"{advice}: {why}{_repeats_note(rows)}{scaling}{told}{open_}"
 
 
 def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
@@ -220,8 +227,7 @@ def _compare(
     )
     if "superlinear" in row.flags and not row.superlinear_by_noise:
         text += ", superlinear: repeat the baseline first"
-    change = cost_change(row, base)
-    return f"{text}, {change}" if change else text
+    return ", ".join(filter(None, [text, cost_change(row, base), attempts_text(row)]))
 
 
 def _interval(row: SummaryRow, base: SummaryRow) -> str:

@@ -308,7 +308,7 @@ class ScalingReport(Part):
     costs: SweepCosts
     conditions: Conditions
     pareto: tuple[int, ...] = Field(
-        description="Node counts that no other count beats on both train time and run cost."
+        description="Node counts that no other beats on both time and cost, those of a result."
     )
     recommendation: Recommendation | None = Field(
         description=(

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from nodesweep.scaling.analysis.measured_count import usd_per_result
+from nodesweep.scaling.analysis.per_result import expected
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import (
@@ -45,7 +47,7 @@ _MAX_NAMED = 8
 
 @dataclass(frozen=True)
 class _Spend:
-    """A node count: y is its run cost in USD, or its node-time."""
+    """A node count: y is its cost in USD, or its node-time, and both are those of a result."""
 
     row: SummaryRow
     seconds: float
@@ -81,26 +83,26 @@ def draw_cost(report: ScalingReport) -> Drawing:
 
 def _in_usd(report: ScalingReport) -> list[_Spend]:
     return [
-        _Spend(row, row.train.seconds, row.costs.total_usd, row.nodes in report.pareto)
+        _Spend(row, seconds, usd, row.nodes in report.pareto)
         for row in report.summary
-        if row.train.seconds is not None and row.costs.total_usd is not None
+        if (seconds := _seconds(row)) is not None and (usd := usd_per_result(row)) is not None
     ]
+
+
+def _seconds(row: SummaryRow) -> float | None:
+    return expected(row.train.seconds, row.per_result, "train_seconds")
 
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
     """Return node counts with N x T instead of the cost; the front follows the same rule."""
     unit = 1 if per_sample else _SECONDS_PER_HOUR
-    measured = [(row, row.train.seconds) for row in report.summary if row.train.seconds is not None]
+    measured = [(row, each) for row in report.summary if (each := _seconds(row)) is not None]
     spends = [
         (row, seconds, row.nodes * seconds / unit)
         for row, seconds in evenly_spaced(measured, MAX_MARKERS)
     ]
-    costs = [row.costs.model_copy(update={"total_usd": y}) for row, _, y in spends]
     front = pareto_front(
-        [
-            row.model_copy(update={"costs": each})
-            for (row, _, _), each in zip(spends, costs, strict=True)
-        ]
+        [row for row, _, _ in spends], lambda count: count.nodes * count.seconds_per_result
     )
     return [_Spend(row, seconds, y, row.nodes in front) for row, seconds, y in spends]
 
@@ -127,7 +129,9 @@ def _caption(report: ScalingReport, in_usd: bool) -> str:
         if missing:
             front = f"{front.replace('count', 'count with a known cost')} {_not_drawn(missing)}"
         pools = " Warm pools are included." if report.costs.warm_pool_usd else ""
-        return f"{front} The cost of a run is {cost_origin(report)}.{pools}"
+        is_expected = any(row.per_result is not None for row in report.summary)
+        failed = " Both are those expected of a result, failed attempts included." * is_expected
+        return f"{front} The cost of a run is {cost_origin(report)}.{pools}{failed}"
     reason = report.price.reason or "no billable time was reported"
     return f"{front} Costs are unknown ({reason}), so node-time is shown instead."
 

@@ -50,24 +50,20 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
     _set_time_axis(drawing, [arm.train_seconds or 0.0 for arm in timed])
     set_node_ticks(drawing, sorted({arm.nodes for arm in timed}))
     finish(drawing, "nodes", "train time (log scale)", legend_columns=2)
-    drawing.numbers = "; ".join(_describe(arm) for arm in timed)
+    drawing.numbers = "; ".join(_describe(arm, arm.train_seconds) for arm in timed)
     drawing.caption = "One curve per instance type; speedup is within a type. Lower is faster."
     return drawing
 
 
 def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Drawing | None:
     """Draw cost against train time; None if no arm has both."""
-    known = [
-        arm
-        for arm in comparison.arms
-        if arm.train_seconds is not None and arm.total_usd is not None
-    ]
+    known = [arm for arm in comparison.arms if arm.seconds is not None and arm.usd is not None]
     if not known:
         return None
     drawing = begin(
         "frontier", "Run cost against train time", of_all_types(report), report.policy_label
     )
-    front = [(arm.train_seconds or 0.0, arm.total_usd or 0.0) for arm in comparison.front]
+    front = [(arm.seconds or 0.0, arm.usd or 0.0) for arm in comparison.front]
     if front:
         drawing.axes.plot(
             [seconds for seconds, _ in front],
@@ -80,7 +76,7 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
         )
     for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
         own = [arm for arm in known if arm.instance_type == name]
-        points = [(arm.train_seconds or 0.0, arm.total_usd or 0.0, arm) for arm in own]
+        points = [(arm.seconds or 0.0, arm.usd or 0.0, arm) for arm in own]
         _draw_curve(drawing, points, name, colour, shape)
         for seconds, usd, arm in points:
             drawing.axes.annotate(
@@ -93,12 +89,12 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
             )
     set_time_cost_axes(
         drawing,
-        [arm.train_seconds or 0.0 for arm in known],
-        [arm.total_usd or 0.0 for arm in known],
+        [arm.seconds or 0.0 for arm in known],
+        [arm.usd or 0.0 for arm in known],
         format_usd,
     )
     finish(drawing, "train time (log scale)", "run cost, USD", legend_columns=2)
-    drawing.numbers = "; ".join(_describe(arm) for arm in known)
+    drawing.numbers = "; ".join(_describe(arm, arm.seconds) for arm in known)
     drawing.caption = (
         "Time-cost front: nothing else is both faster and cheaper. Numbers are node counts."
         + _not_drawn(comparison)
@@ -127,10 +123,10 @@ def _draw_curve(
     )
 
 
-def _describe(arm: ArmRow) -> str:
+def _describe(arm: ArmRow, seconds: float | None) -> str:
     """Return "4 x ml.g5.xlarge: 3 min, $2.00, on the front"."""
-    parts = [format_seconds(arm.train_seconds)]
-    parts += [format_usd(arm.total_usd)] if arm.total_usd is not None else []
+    parts = [format_seconds(seconds)]
+    parts += [format_usd(arm.usd)] if arm.usd is not None else []
     parts += ["projected"] if arm.n_projected else []
     parts += ["on the front"] if arm.on_front else []
     return f"{Arm(arm.instance_type, arm.nodes).text}: {', '.join(parts)}"

@@ -29,7 +29,7 @@ _COLUMNS = {
     "warm pool": ("warm_pool_usd", format_usd),
     "total": ("total_usd", format_usd),
     "next run": ("next_run_usd", format_usd),
-    "per result": ("usd_per_completed_run", format_usd),
+    "per result": ("usd_per_result", format_usd),
     "billable": ("billable_seconds", format_seconds),
 }
 _MEANINGS = {
@@ -40,7 +40,7 @@ _MEANINGS = {
     "warm pool": "kept after the run, additional",
     "total": "including its warm pool: the cost that decides",
     "next run": "19 of 20 next runs cost less, including the warm pool",
-    "per result": "all attempts divided by the completed ones, if some did not complete",
+    "per result": "expected cost of a result, failed attempts included: the cost that decides",
     "billable": "median billed time",
     "node-hours": "N x T",
 }
@@ -56,7 +56,6 @@ def costs_table(report: ScalingReport) -> Table | None:
     # the interval is that of the total, which is the run's own only if no pool was kept
     cells["run"] = cells["run"].where(has_pool, cells["total"])
     cells["total"] = cells["total"].where(has_pool, UNKNOWN)
-    cells["per result"] = cells["per result"].where(frame["failed_runs"] > 0, UNKNOWN)
     if report.train_clock != "throughput":
         hours = frame["nodes"] * frame["train_seconds"] / 3600
         cells["node-hours"] = format_columns(

@@ -24,12 +24,13 @@ from nodesweep.scaling.report.table import (
     without_unknown,
 )
 
-_BRIEF = ("instance type", "N", "T", "cost", "front", "verdict", "S", "E", "n")
+_BRIEF = ("instance type", "N", "T", "cost", "per result", "front", "verdict", "S", "E", "n")
 _FIELDS = {
     "instance_type": Field("instance_type", "instance type", "string"),
     "nodes": Field("nodes", "node count N", "Int64"),
     **with_interval("train_seconds", "train_seconds", "median train time", "train_interval"),
     **with_interval("total_usd", "total_usd", "median cost of a run", "total_usd_interval"),
+    "usd_per_result": Field("per_result.result.usd", "expected cost of a result"),
     "on_front": Field("on_front", "no other is both faster and cheaper", "boolean"),
     "speedup": Field("speedup", "speedup within the type"),
     "efficiency": Field("efficiency", "efficiency within the type"),
@@ -44,6 +45,7 @@ _COLUMNS: dict[str, tuple[str, Format]] = {
     "N": ("nodes", str),
     "T": ("train_seconds", format_seconds),
     "cost": ("total_usd", format_usd),
+    "per result": ("usd_per_result", format_usd),
     "front": ("on_front", lambda front: UNKNOWN if front is None else "●" if front else "○"),
     "verdict": ("instance_type", str),
     "S": ("speedup", format_speedup),
@@ -60,6 +62,7 @@ _MEANINGS = {
     "N": "nodes",
     "T": "median train time; its interval below, 95% or the level in brackets",
     "cost": "median cost of a run; its interval below",
+    "per result": "expected cost of a result, if attempts failed",
     "front": "● no other is both faster and cheaper; ○ another is",
     "verdict": "compared with the limits that decide between types",
     "S": "speedup over its own type's smallest N",
@@ -71,7 +74,7 @@ _MEANINGS = {
     "b": "batch per process",
     "learning rate": "as planned",
 }
-_OPTIONAL = ("cost", "front", "node price", "B", "b", "learning rate")
+_OPTIONAL = ("cost", "per result", "front", "node price", "B", "b", "learning rate")
 _ANSWERS = {
     "pass": "pass",
     "fail": "fail",

@@ -401,6 +401,7 @@ def test_the_budget_is_held_by_the_next_run_and_not_by_the_median(snapshot):
 
 def test_what_a_result_costs_counts_the_failed_attempts():
     rows = summarise(costs_of({1: [10, -6, 10, 10], 2: [None, 5], 4: [-3]}))
-    assert [row.cost_spread.usd_per_completed_run for row in rows] == [12.0, None, None]
+    assert rows[0].per_result.result.usd == 12
+    assert [row.per_result for row in rows[1:]] == [None, None]
     assert rows[1].cost_spread.next_run_usd is None
     assert summarise(costs_of({1: [0, 0, 0]}))[0].cost_spread.next_run_usd is None

@@ -15,6 +15,7 @@ from nodesweep.scaling.instances.compare import (
     surely_dominated,
 )
 from nodesweep.scaling.instances.progress import lacks_sound_runs
+from nodesweep.scaling.outcome.outcome import Clocks
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
 
 
@@ -235,3 +236,34 @@ def test_combinations_with_different_batches_and_no_metric_are_no_answer(types_c
     policy = {"batch_policy": "fixed_per_replica"}
     [(arm, _)] = chosen(config, runs(lambda name, nodes: None, **policy))
     assert arm == (None, None)
+
+
+def failed_attempts(name, nodes, times, billable=900.0):
+    clocks = Clocks(billable_seconds=billable, submit_to_end_seconds=billable + 60)
+    return [
+        run(name, nodes, train_seconds=None, attempt=at + 2, clocks=clocks) for at in range(times)
+    ]
+
+
+def test_an_arm_whose_jobs_mostly_fail_is_neither_cheapest_nor_fastest(types_config, snapshot):
+    for goals in ({"deadline_seconds": 1500}, {"budget_usd_per_run": 0.3}, {}):
+        config = types_config(goals)
+        assert chosen(config, all_runs())[0][0] == (CHEAP, 4)
+        [(arm, reason)] = chosen(config, [*all_runs(), *failed_attempts(CHEAP, 4, 6)])
+        assert arm != (CHEAP, 4)
+        assert reason == snapshot
+
+
+def test_a_result_of_an_arm_costs_its_failed_attempts_too(types_config, snapshot):
+    config = types_config({"deadline_seconds": 3000}, node_counts=[4])
+    many = [run(name, 4, at % 5 + 1) for name in (CHEAP, FAST) for at in range(20)]
+    assert chosen(config, many)[0][0] == (CHEAP, 4)
+    # 10 failed attempts of 2,000 s: 1,010 + 1,000 s x 4 x $0.23/h, against 390 s x 4 x $0.922/h
+    outcomes = [*many, *failed_attempts(CHEAP, 4, 10, billable=2000.0)]
+    [(arm, reason)] = chosen(config, outcomes)
+    assert arm == (FAST, 4)
+    assert reason == snapshot
+    arms = judged(config, outcomes)
+    assert front_by_arm(arms) == {Arm(CHEAP, 4): False, Arm(FAST, 4): True}
+    assert surely_dominated(arms) == set()
+    assert [each.numbers for each in arms] == snapshot

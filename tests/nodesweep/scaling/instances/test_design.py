@@ -113,3 +113,13 @@ def test_a_pass_without_a_time_counts_as_no_run():
     runs = runs_of(a=(100, 1.0), b=(200, 2.0))
     gap = {A: {1: runs[A][1], 2: None}, B: {1: runs[B][1], 2: runs[B][2]}}
     assert replay_passes(gap, [A, B], 3, NO_GOALS).missing == ((A, 3),)
+
+
+def test_an_arm_with_failed_attempts_rules_out_no_other():
+    given = {A: samples(100, 1.0), B: samples(200, 2.0), C: samples(300, 3.0)}
+    assert list(find_dominated(given, NO_GOALS, 0.001)) == [B, C]
+    assert list(find_dominated(given, NO_GOALS, 0.001, failing=[A])) == [C]
+    runs = runs_of(a=(100, 1.0), b=(200, 2.0))
+    assert list(replay_passes(runs, [A, B], 3, NO_GOALS).dropped) == [B]
+    assert replay_passes(runs, [A, B], 3, NO_GOALS, failing=[A]).dropped == {}
+    assert list(replay_passes(runs, [A, B], 3, NO_GOALS, failing=[B]).dropped) == [B]

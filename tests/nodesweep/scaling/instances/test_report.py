@@ -13,6 +13,7 @@ from rich.console import Console
 from nodesweep.scaling import names
 from nodesweep.scaling.design.progress import points_done
 from nodesweep.scaling.instances.report import analyse_sweep
+from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.plots import drawing_style, to_svg
 from nodesweep.scaling.report.plots.types import draw_frontier
@@ -24,6 +25,7 @@ from nodesweep.scaling.report.render import (
     render_share,
 )
 from nodesweep.scaling.report.share import without_account_names
+from nodesweep.scaling.report.tables.instances import arms_table
 from nodesweep.scaling.report.terminal import render_terminal
 from nodesweep.scaling.trend.report_file import parse_report
 from tests.nodesweep.scaling.instances.conftest import (
@@ -113,6 +115,21 @@ def test_memory_is_named_and_fails_that_arm_alone(types_config, types_report, sn
     assert report.caveats == snapshot
     assert report.headline == snapshot
     assert (report.instances.points_done, report.instances.points_asked) == (4, 4)
+
+
+def test_a_result_of_an_arm_is_in_the_report(types_config, types_report, snapshot):
+    lost = run(CHEAP, 4, train_seconds=None, attempt=2, clocks=Clocks(billable_seconds=500.0))
+    report, _ = types_report(types_config(), [*all_runs(), lost])
+    arm = next(each for each in report.instances.arms if each.per_result is not None)
+    assert (arm.instance_type, arm.nodes, arm.per_result.completed) == (CHEAP, 4, 3)
+    assert (arm.seconds, arm.usd) == (
+        arm.per_result.result.train_seconds,
+        arm.per_result.result.usd,
+    )
+    assert arm.usd > arm.total_usd
+    assert parse_report(report.model_dump_json().encode(), "here") == report
+    assert report.headline == snapshot
+    assert list(arms_table(report, report.instances).cells["per result"]) == snapshot
 
 
 def test_a_type_that_fails_is_named(types_config, types_report, snapshot):

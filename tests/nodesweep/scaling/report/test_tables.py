@@ -428,7 +428,8 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
         for n, costs in {1: (10.0, 11.0, 12.0), 2: (10.0, 10.0, 10.0)}.items()
         for repeat, usd in enumerate(costs, start=1)
     ]
-    table = costs_table(make_report([*outcomes, make_outcome(2, repeat=4, given_cost_usd=6.0)]))
+    failed = make_outcome(2, repeat=4, given_cost_usd=6.0, created_at="2026-01-02T03:04:05+00:00")
+    table = costs_table(make_report([*outcomes, failed]))
     assert column(table, "run") == [
         "$11.00 [$10.00, $12.00] (75%)",
         "$10.00 [$10.00, $10.00] (75%)",

@@ -1,0 +1,171 @@
+"""The expected cost and time of one finished result, failed attempts included.
+
+The attempts at a node count are taken as independent trials that complete with one probability p. A
+result then takes (1 - p) / p failed attempts on average (geometric distribution), so
+
+    result = completed run + failures per result x mean failed attempt
+
+for cost and time alike, with the observed odds (failed / completed) as failures per result. The
+uncertainty of p is that of its Jeffreys posterior, Beta(completed + 1/2, failed + 1/2) (Brown, Cai
+and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure says which
+attempts count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Literal
+
+from pydantic import Field
+from scipy.special import betaincinv
+
+from nodesweep.scaling.analysis.interval import LEVEL, Interval
+from nodesweep.scaling.outcome.outcome import JobOutcome, TrainClock
+from nodesweep.scaling.report_part import Part
+
+Quantity = Literal["usd", "train_seconds", "submit_to_end_seconds"]
+LEAST_COMPLETED = 0.5
+"""The least share of attempts that complete at a recommended count, if any failed."""
+
+
+class Amounts(Part):
+    """The cost and the times of an attempt or a result; null: unknown."""
+
+    usd: float | None = Field(description="Cost, warm pool included.")
+    train_seconds: float | None = Field(
+        description="Train time; of a failed attempt its Training phase, else its billed time."
+    )
+    submit_to_end_seconds: float | None = Field(description="From submission to end.")
+
+
+class PerResult(Part):
+    """The attempts at one node count, and what one finished result is expected to take."""
+
+    completed: int = Field(description="On-demand attempts that completed.")
+    failed: int = Field(
+        description=(
+            "On-demand attempts that the job or the platform failed; those stopped on request or "
+            "refused before they started are not counted."
+        )
+    )
+    completed_share: Interval = Field(
+        description="90% interval of the share of attempts that complete; each bound holds at 95%."
+    )
+    failed_attempt: Amounts = Field(
+        description="Means of the failed attempts; unknown ones count as a completed run's."
+    )
+    result: Amounts = Field(
+        description=(
+            "Expected for one result: a completed run (median) + failed / completed x "
+            "failed_attempt."
+        )
+    )
+
+    @property
+    def text(self) -> str:
+        """The attempts in words."""
+        return f"{self.completed} of {self.completed + self.failed} attempts completed"
+
+    def interval(self, low: float, high: float, quantity: Quantity) -> Interval:
+        """Return the interval of a result from the bounds of a completed run."""
+        share, lost = self.completed_share, getattr(self.failed_attempt, quantity)
+        fewest, most = (1 / bound - 1 for bound in (share.high, share.low))
+        return Interval(low=low + fewest * lost, high=high + most * lost, level=share.level)
+
+
+def per_result(
+    attempts: Sequence[tuple[JobOutcome, float | None]], run: Amounts, clock: TrainClock | None
+) -> PerResult | None:
+    """Return what a result takes at one node count; None unless attempts completed and failed.
+
+    Args:
+        attempts: All attempts, each with its cost in USD.
+        run: Medians of the used runs, projected ones for probes.
+        clock: The report's train clock.
+    """
+    on_demand = [(outcome, usd) for outcome, usd in attempts if not outcome.spot]
+    completed = sum(outcome.completed for outcome, _ in on_demand)
+    spent = [_spent(each, usd, clock) for each, usd in on_demand if each.is_failure]
+    if not completed or not spent:
+        return None
+    lost: dict[str, float | None] = dict.fromkeys(Amounts.model_fields)
+    result = dict(lost)
+    for name in Amounts.model_fields:
+        if (instead := getattr(run, name)) is not None:
+            known = (getattr(each, name) for each in spent)
+            mean = fmean(instead if each is None else each for each in known)
+            lost[name], result[name] = mean, instead + len(spent) / completed * mean
+    return PerResult(
+        completed=completed,
+        failed=len(spent),
+        completed_share=share_interval(completed, len(spent)),
+        failed_attempt=Amounts(**lost),
+        result=Amounts(**result),
+    )
+
+
+def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
+    """Return the expected amount of a result for that of a completed run; None if unknown."""
+    if run is None or per is None:
+        return run
+    lost: float = getattr(per.failed_attempt, quantity)
+    return run + per.failed / per.completed * lost
+
+
+def next_result_bound(
+    next_run: float | None, per: PerResult | None, quantity: Quantity, more_runs: int = 0
+) -> float | None:
+    """Return the upper 95% prediction bound of the next result.
+
+    Args:
+        next_run: That of the next completed run; None: unknown.
+        per: The attempts; None if none failed.
+        quantity: The amount that is bounded.
+        more_runs: Further completed runs to assume, with failures at the rate observed so far.
+    """
+    if next_run is None or per is None:
+        return next_run
+    lost: float = getattr(per.failed_attempt, quantity)
+    completed = per.completed + more_runs
+    failures = most_failures(completed, per.failed * completed / per.completed)
+    return next_run + max(failures, per.failed / per.completed) * lost
+
+
+def share_interval(completed: float, failed: float) -> Interval:
+    """Return the 90% Jeffreys interval of the share of attempts that complete.
+
+    Each bound alone is a one-sided one at 95%, and one of them decides.
+    """
+    low, high = betaincinv(completed + 0.5, failed + 0.5, [1 - LEVEL, LEVEL])
+    return Interval(low=float(low), high=float(high), level=round(2 * LEVEL - 1, 9))
+
+
+def most_failures(completed: float, failed: float) -> int:
+    """Return the failures before the next result that 19 of 20 results do not exceed.
+
+    With the posterior Beta(a, b) of p, more than k failures have the probability E[(1 - p)^(k + 1)]
+    = product over i = 0 … k of (b + i) / (a + b + i).
+    """
+    a, b = completed + 0.5, failed + 0.5
+    failures, exceeded = 0, b / (a + b)
+    while exceeded > 1 - LEVEL:
+        failures += 1
+        exceeded *= (b + failures) / (a + b + failures)
+    return failures
+
+
+def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> Amounts:
+    """Return what a failed attempt took; one that never got its instances cost nothing.
+
+    What a whole run would have taken is unknown for a failed probe, and so are a failed attempt's
+    seconds per sample.
+    """
+    waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
+    trained = phases.get("Training", outcome.clocks.billable_seconds)
+    if phases and trained is None:
+        return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited)
+    if clock == "projected":
+        return Amounts(usd=None, train_seconds=None, submit_to_end_seconds=None)
+    seconds = None if clock == "throughput" else trained
+    return Amounts(usd=usd, train_seconds=seconds, submit_to_end_seconds=waited)
