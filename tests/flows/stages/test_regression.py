@@ -145,7 +145,7 @@ def test_creep_alarms_though_no_night_is_far_from_the_one_before(bucket: Bucket)
 def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_night_on(
     bucket: Bucket,
 ) -> None:
-    """At N0 too, where the rest of the sweep has another baseline and so another trend."""
+    """At N0 too, where the rest of the sweep has another baseline."""
     bucket.night(1)
     for day, lost in ((2, 2), (3, 1)):
         with pytest.raises(RegressionEstablished, match=rf"\[{lost}\]"):
