@@ -125,6 +125,15 @@ def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
     assert "slower" in message and "2 nodes" in bucket.artifacts[0]
 
 
+def test_slow_night_after_an_improvement_is_compared_with_the_level_since(bucket: Bucket) -> None:
+    day = bucket.learn()
+    for night in range(day, day + LEARNING_SWEEPS):
+        bucket.night(night, slower=0.7)
+    with pytest.raises(RegressionEstablished):
+        bucket.alarm(day + LEARNING_SWEEPS, slower=0.9)
+    assert bucket.events[0][1] == bucket.sweep(day)
+
+
 def test_alarm_goes_on_while_it_is_slow_and_ends_with_the_first_good_night(bucket: Bucket) -> None:
     day = bucket.learn()
     for night in range(day, day + 4):
