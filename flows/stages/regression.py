@@ -68,10 +68,12 @@ def alarm_on_regression(
         verdict = judge_trend(trend, tolerance, reference, report.sweep_id)
         _store_verdict(config, verdict)
         logger.info("%s", "\n".join((verdict.headline, *verdict.lines)))
-    slower = [each.nodes for each in verdict.counts if each.verdict == "slower"] if verdict else []
+    found = [each for each in verdict.counts if each.verdict == "slower"] if verdict else []
+    slower = [each.nodes for each in found]
     if not slower and not lost:
         return verdict
-    before = verdict.reference if verdict else max(earlier)
+    levels = [each.level_since for each in found if each.level_since]
+    before = max(levels or [verdict.reference if verdict else max(earlier)])
     told = []
     if slower:
         told.append(

@@ -1,44 +1,61 @@
 """A control chart over the sweeps of a trend, against the level of its first sweeps.
 
 Comparing each sweep with the previous one would raise alarms on the random shift that each sweep
-has as a whole, and never on a slow creep. This is a one-sided CUSUM (Page, Biometrika 41, 1954) of
-the logarithms of median train times, with limits from the variance between sweeps; docs/history.md
-has its error rates.
+has as a whole, and never on a slow creep. This is a two-sided CUSUM (Page, Biometrika 41, 1954) of
+the logarithms of train times with a bounded influence of each sweep, so that one slow host is no
+alarm; docs/history.md has its error rates.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.interval import MIN_REPEATS
 
 LEARNING_SWEEPS = 5
-"""Number of sweeps from which the level is learned; none of them can raise an alarm."""
+"""Sweeps that a level is learned from, before any can alarm."""
+LEVEL_SWEEPS = 10
+"""Sweeps that it is learned from at most: a creep must not move it."""
 HISTORY_SWEEPS = 30
 FALSE_ALARM_SHARE = 0.01
 """Share of histories of HISTORY_SWEEPS sweeps that may raise a false alarm if the level and the
 variance are known exactly; since they are learned, the measured share is larger.
 """
+FOUND_WITHIN = 4
+"""Sweeps within which 9 of 10 steps of Judgement.noticeable are found."""
+_VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
 # Standard errors by which the learned level may be off (one-sided 95%); k and h allow for them.
 _LEVEL_ERRORS = 1.645
 # Between a discrete sum and the continuous one of the approximation (Siegmund 1985).
 _OVERSHOOT = 1.166
-_VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
+# Of normal values, in standard deviations: the median of |a - b|, and |a| of 9 in 10.
+_MEDIAN_MOVE, _NINE_IN_TEN = 0.9539, 1.6449
+# The mean of s² over sweeps, out of runs of which a few are very slow: 7 of 10 normal s² are less.
+_WITHIN = 0.7
+_MOST_CORRELATION = 0.9
+# What a sweep of 1, 2 and more runs adds to the sum at most, in limits: one run in 20 that takes
+# twice as long must not alarm, so an alarm takes four, three and two such sweeps in a row.
+_MOST_ADDED = (0.33, 0.49, 0.66)
+# A sweep alarms alone if four fifths of its 3 or more runs exceed as many standard deviations.
+_ALONE = 10.0
 
 
 @dataclass(frozen=True)
 class SweepLevel:
-    """A sweep at one node count, as input to the chart."""
+    """A sweep at one node count, as input to the chart; all numbers are logarithms of seconds."""
 
     sweep_id: str
     log_seconds: float
-    """Logarithm of the median train time."""
+    """Median train time; of an even number of runs, the faster of the middle two."""
+    fast_run: float
+    """Train time that at least four fifths of the runs reach or exceed."""
+    runs: int
     error_variance: float
-    """Variance of that median due to the scatter of the sweep's own runs."""
+    """Variance of the median due to the scatter of the sweep's own runs; 0 for fewer than 3."""
 
 
 @dataclass(frozen=True)
@@ -51,28 +68,46 @@ class Judgement:
     since: str | None
     """The sweep at which the sum began; None if it is 0."""
     reference: float
+    reference_since: str
+    """First of the sweeps that the reference is the median of."""
+    reference_error: float
+    """Standard error of the reference."""
     sigma: float
-    """Standard deviation of a sweep's median, between sweeps and within."""
+    """Standard deviation of a sweep, larger while it is learned or if sweeps depend on another."""
     allowance: float
     limit: float
+    faster_since: str | None
+    """First sweep of a confirmed shift down whose level is not learned yet; None if none."""
 
     @property
     def alarms(self) -> bool:
         """True if the sum exceeds its limit."""
         return self.excess > self.limit
 
+    @property
+    def noticeable(self) -> float:
+        """Least step that alarms within FOUND_WITHIN sweeps in 9 of 10 histories.
 
-def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel | None:
-    """Return the level of a sweep's used runs at one node count.
+        Its excess over the allowance adds up to the limit in that many sweeps, with 1.28 standard
+        errors of their mean and of the reference to spare.
+        """
+        error = math.hypot(self.sigma / math.sqrt(FOUND_WITHIN), self.reference_error)
+        return self.allowance + self.limit / FOUND_WITHIN + 1.2816 * error
 
-    None for fewer than 3 runs, since a single slow host would shift their median.
-    """
-    if len(train_seconds) < MIN_REPEATS:
-        return None
-    logarithms = [math.log(seconds) for seconds in train_seconds]
-    n, mean = len(logarithms), statistics.fmean(logarithms)
-    variance = math.fsum((each - mean) ** 2 for each in logarithms) / (n - 1)
-    return SweepLevel(sweep_id, statistics.median(logarithms), _VARIANCE_OF_MEDIAN * variance / n)
+
+def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel:
+    """Return the level of a sweep's used runs, at least one, at one node count."""
+    logarithms = sorted(math.log(seconds) for seconds in train_seconds)
+    n = len(logarithms)
+    mean = statistics.fmean(logarithms)
+    squares = math.fsum((each - mean) ** 2 for each in logarithms)
+    return SweepLevel(
+        sweep_id=sweep_id,
+        log_seconds=logarithms[(n - 1) // 2],
+        fast_run=logarithms[n // 5],
+        runs=n,
+        error_variance=_VARIANCE_OF_MEDIAN * squares / (n - 1) / n if n >= MIN_REPEATS else 0.0,
+    )
 
 
 def chart_sweeps(
@@ -80,40 +115,154 @@ def chart_sweeps(
 ) -> tuple[Judgement, ...]:
     """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
+    A confirmed shift down starts a new level, of the first LEARNING_SWEEPS sweeps since it began.
+    Until they are there, sweeps are judged by the level before.
+
     Args:
         levels: Levels of the sweeps, oldest first.
         tolerance: Share by which a sweep may be slower than the reference.
         node_counts: Number of charted counts, which share the allowance for false alarms.
     """
-    learnt = levels[:LEARNING_SWEEPS]
-    if len(learnt) < LEARNING_SWEEPS:
-        return ()
-    reference = statistics.fmean(level.log_seconds for level in learnt)
-    # Successive differences: a creep within the history moves them only by its step.
-    differences = [b.log_seconds - a.log_seconds for a, b in pairwise(learnt)]
-    squares, pairs = math.fsum(difference**2 for difference in differences), len(differences)
-    within, sweeps = math.fsum(level.error_variance for level in learnt), len(learnt)
-    judgements: list[Judgement] = []
-    excess, since = 0.0, None
-    in_control, before = True, learnt[-1]
-    for level in levels[LEARNING_SWEEPS:]:
-        sigma = math.sqrt(max(squares / (2 * pairs), within / sweeps))
-        allowance, limit = design(sigma, tolerance, node_counts)
+    judged: dict[str, Judgement] = {}
+    deviations: list[float] = []
+    start: int | None = 0
+    while start is not None:
+        made, start = _judge_level(levels, start, deviations, tolerance, node_counts)
+        judged |= {judgement.sweep_id: judgement for judgement in made}
+    return tuple(judged.values())
+
+
+@dataclass
+class _Sum:
+    """One side of the CUSUM, and the index of the sweep at which it began."""
+
+    value: float = 0.0
+    since: int | None = None
+
+    def add(self, index: int, step: float, limit: float) -> None:
         # Start from the limit at most, so that one good sweep ends an alarm.
-        begun = min(judgements[-1].limit, excess) if judgements else 0.0
-        excess = max(0.0, begun + level.log_seconds - reference - allowance)
-        since = (since or level.sweep_id) if excess else None
+        self.value = max(0.0, min(self.value, limit) + step)
+        self.since = None if not self.value else index if self.since is None else self.since
+
+
+def _judge_level(
+    levels: Sequence[SweepLevel],
+    start: int,
+    deviations: list[float],
+    tolerance: float,
+    node_counts: int,
+) -> tuple[list[Judgement], int | None]:
+    """Judge the sweeps by the level of those from `start` on, up to the next level.
+
+    Args:
+        levels: As in chart_sweeps().
+        start: Index of the first sweep of the level.
+        deviations: Those of earlier sweeps from their own level; this level's are added. Sweeps
+            of which a sum is above 0 are added when it has fallen to 0 without an alarm.
+        tolerance: As in chart_sweeps().
+        node_counts: As in chart_sweeps().
+
+    Returns:
+        The judgements, and the index of the first sweep of the next level, None if there is none.
+    """
+    learnt = levels[start : start + LEARNING_SWEEPS]
+    if len(learnt) < LEARNING_SWEEPS:
+        return [], None
+    settled = [level.log_seconds for level in learnt]
+    reference = statistics.median(settled)
+    deviations += [each - reference for each in settled]
+    slower, faster = _Sum(), _Sum()
+    judgements: list[Judgement] = []
+    unsettled: list[float] = []
+    alarmed, lower = False, None
+    for index, level in enumerate(levels[start + LEARNING_SWEEPS :], start + LEARNING_SWEEPS):
+        within = _quantile((each.error_variance for each in levels[start:index]), _WITHIN)
+        sigma = scatter(deviations, math.sqrt(within))
+        reference = statistics.median(settled[:LEVEL_SWEEPS])
+        error = sigma * math.sqrt(_VARIANCE_OF_MEDIAN / len(settled[:LEVEL_SWEEPS]))
+        allowance, limit = design(sigma, error, tolerance, node_counts)
+        deviation = level.log_seconds - reference
+        most = _MOST_ADDED[min(level.runs, MIN_REPEATS) - 1] * limit
+        step, alone = min(deviation - allowance, most), level.fast_run - reference
+        if level.runs >= MIN_REPEATS and alone > _ALONE * sigma:
+            step = max(step, alone - allowance)
+        slower.add(index, step, limit)
+        faster.add(index, min(-deviation - allowance, most), limit)
+        if lower is None and faster.value > limit:
+            lower = faster.since
         judgements.append(
-            Judgement(level.sweep_id, excess, since, reference, sigma, allowance, limit)
+            Judgement(
+                sweep_id=level.sweep_id,
+                excess=slower.value,
+                since=None if slower.since is None else levels[slower.since].sweep_id,
+                reference=reference,
+                reference_since=learnt[0].sweep_id,
+                reference_error=error,
+                sigma=sigma,
+                allowance=allowance,
+                limit=limit,
+                faster_since=None if lower is None else levels[lower].sweep_id,
+            )
         )
-        if in_control and not excess:
-            squares, pairs = squares + (level.log_seconds - before.log_seconds) ** 2, pairs + 1
-        within, sweeps = within + level.error_variance, sweeps + 1
-        in_control, before = not excess, level
-    return tuple(judgements)
+        unsettled.append(level.log_seconds)
+        alarmed = alarmed or judgements[-1].alarms
+        if not slower.value and not faster.value:
+            if not alarmed:
+                settled += unsettled
+                deviations += [each - reference for each in unsettled]
+            alarmed, unsettled = False, []
+        if lower is not None and index + 1 >= lower + LEARNING_SWEEPS:
+            since = levels[lower : lower + LEARNING_SWEEPS]
+            median = statistics.median(each.log_seconds for each in since)
+            if median < reference - math.log1p(tolerance):
+                return judgements, lower
+            lower, faster = None, _Sum()
+    return judgements, None
 
 
-def design(sigma: float, tolerance: float, node_counts: int) -> tuple[float, float]:
+def scatter(deviations: Sequence[float], within: float) -> float:
+    """Return the standard deviation of a sweep that the limits must allow for.
+
+    One outlier does not move it. It is the largest of three: the median of the successive
+    differences, which a creep moves only by its step; the 90% quantile of the deviations, the
+    largest left out, which shows runs of two kinds; and what the runs within a sweep imply. It is
+    1 + 1/m times as large for m sweeps, and, as the error of a mean is (Bartlett 1946),
+    sqrt((1 + r)/(1 - r)) times with the correlation r of successive sweeps, which is estimated too
+    low by (1 + 3r)/m (Kendall, Biometrika 41, 1954). A straight line is taken out before: a creep
+    is no correlation.
+
+    Args:
+        deviations: At least 3 deviations of logarithms from their level, in order.
+        within: Standard deviation of a sweep's median due to its own runs.
+    """
+    moves = statistics.median(abs(b - a) for a, b in pairwise(deviations))
+    far = _quantile(sorted(map(abs, deviations))[:-1], 0.9)
+    few = 1 / len(deviations)
+    sigma = (1 + few) * max(moves / _MEDIAN_MOVE, far / _NINE_IN_TEN, within)
+    if sigma == 0:
+        return 0.0
+    bounded = [min(max(each, -2 * sigma), 2 * sigma) for each in deviations]
+    middle, mean = (len(bounded) - 1) / 2, statistics.fmean(bounded)
+    across = math.fsum((place - middle) ** 2 for place in range(len(bounded)))
+    slope = math.fsum((place - middle) * each for place, each in enumerate(bounded)) / across
+    left = [each - mean - slope * (place - middle) for place, each in enumerate(bounded)]
+    products = math.fsum(a * b for a, b in pairwise(left))
+    # What is left of a creep without noise is no correlation either, however alike.
+    squares = max(math.fsum(each * each for each in left), len(left) * (sigma / 2) ** 2)
+    correlation = max(products, 0.0) / squares
+    correlation = min(correlation + few * (1 + 3 * correlation), _MOST_CORRELATION)
+    return sigma * math.sqrt((1 + correlation) / (1 - correlation))
+
+
+def _quantile(values: Iterable[float], share: float) -> float:
+    """Return a quantile, interpolated linearly."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+    return low + (place - math.floor(place)) * (high - low)
+
+
+def design(sigma: float, error: float, tolerance: float, node_counts: int) -> tuple[float, float]:
     """Return (allowance k, limit h) of the CUSUM, both logarithms.
 
     k is the tolerance, or half the smallest shift that a chart tells from noise (one standard
@@ -123,17 +272,18 @@ def design(sigma: float, tolerance: float, node_counts: int) -> tuple[float, flo
     1985): (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
 
     Args:
-        sigma: Standard deviation of a sweep's median, as a logarithm.
+        sigma: Standard deviation of a sweep, as a logarithm.
+        error: Standard error of the level, as a logarithm.
         tolerance: As in chart_sweeps().
         node_counts: As in chart_sweeps().
     """
     tolerated = math.log1p(tolerance)
     if sigma == 0:
         return tolerated, tolerated
-    error = _LEVEL_ERRORS / math.sqrt(LEARNING_SWEEPS)
-    allowance = max(tolerated / sigma, 0.5 + error)
+    errors = _LEVEL_ERRORS * error / sigma
+    allowance = max(tolerated / sigma, 0.5 + errors)
     length = HISTORY_SWEEPS * node_counts / FALSE_ALARM_SHARE
-    k = allowance - error
+    k = allowance - errors
     exponent = 1.0
     for _ in range(20):  # a fixed point: each step moves the next by less than half as much
         exponent = math.log1p(2 * k * k * length + exponent)

@@ -145,12 +145,13 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Trend:
-    """Comparable sweeps, with the same N0 and, except for image and code, the same conditions."""
+    """Comparable sweeps: the same conditions, except for image and code."""
 
     platform: PlatformFacts
     conditions: Mapping[str, str | None]
     conditions_digest: str
     baseline_nodes: int
+    """Smallest N0 of the sweeps; S and E of a sweep with another one are missing."""
     points: DataFrame
     """One row per node count and sweep, by nodes, then date; see TREND_COLUMNS."""
 
@@ -174,6 +175,8 @@ TREND_COLUMNS = {
     "total_usd": "median cost of a run, including the warm pool kept after it",
     "image_uri": "training image, by digest",
     "throughput_only": "true if it missed the baseline's final metric, so T is not a time-to-train",
+    "contended": "true if an emulated node got less CPU than it requested, so T is no measurement",
+    "baseline_nodes": "N0 of the sweep",
 }
 """Columns of a trend's points and their meaning; unknown is missing."""
 
@@ -273,19 +276,21 @@ def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple
         return ()
     runs = concat(frames, ignore_index=True)
     runs = runs[runs["used"] & (runs["nodes"].eq(nodes) if nodes is not None else True)]
-    trends = [
-        _trend(of_trend)
-        for _, of_trend in runs.groupby(["conditions_digest", "baseline_nodes"], sort=False)
-    ]
+    trends = [_trend(of_trend) for _, of_trend in runs.groupby("conditions_digest", sort=False)]
     return tuple(sorted(trends, key=lambda trend: trend.points["at"].max(), reverse=True))
 
 
 def _trend(runs: DataFrame) -> Trend:
+    # Times compare whatever the baseline, ratios to it only where it is the same.
+    baseline = runs["baseline_nodes"].min()
+    ratios = runs[list(_RATIOS)].where(runs["baseline_nodes"].eq(baseline))
     runs = runs.assign(
+        **ratios,
         at=runs["started_at"].fillna(runs["generated_at"]),
         # like total_usd() in analysis/cost.py: an unknown pool counts as none
         total_usd=runs["run_usd"] + runs["warm_pool_usd"].fillna(0.0),
         throughput_only=runs["flags"].str.contains("throughput_only", regex=False, na=False),
+        contended=runs["flags"].str.contains("starved", regex=False, na=False),
     )
     points = runs.groupby(["sweep_id", "nodes"], sort=False).agg(
         at=("at", "first"),
@@ -293,8 +298,10 @@ def _trend(runs: DataFrame) -> Trend:
         train_seconds=("train_seconds", "median"),
         train_seconds_of_runs=("train_seconds", list),
         total_usd=("total_usd", "median"),
-        throughput_only=("throughput_only", "first"),
-        **{name: (name, "first") for name in ("image_uri", *_RATIOS)},
+        **{
+            name: (name, "first")
+            for name in ("throughput_only", "contended", "baseline_nodes", "image_uri", *_RATIOS)
+        },
     )
     first = runs.astype(object).where(runs.notna(), None).iloc[0]
     return Trend(
@@ -305,7 +312,7 @@ def _trend(runs: DataFrame) -> Trend:
         ),
         conditions={name: first[name] for name in _CONDITIONS if name not in _MAY_CHANGE},
         conditions_digest=first["conditions_digest"],
-        baseline_nodes=first["baseline_nodes"],
+        baseline_nodes=baseline,
         points=points.reset_index()[list(TREND_COLUMNS)].sort_values(
             ["nodes", "at", "sweep_id"], ignore_index=True
         ),

@@ -16,6 +16,7 @@ from nodesweep.scaling.formats import (
     format_seconds,
     format_speedup,
     format_usd,
+    join_words,
     nodes_text,
 )
 from nodesweep.scaling.report.plots import drawing_style
@@ -99,7 +100,19 @@ def _below(trend: Trend) -> list[Any]:
     shared = ", ".join(
         f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None
     )
-    lines = [f"N0 = {trend.baseline_nodes}, {shared}", *_image_changes(trend)]
+    other = trend.points[trend.points["baseline_nodes"] != trend.baseline_nodes]
+    lines = [
+        f"N0 = {trend.baseline_nodes}, {shared}",
+        *_image_changes(trend),
+        *(
+            f"{sweep}: no S and E, since its N0 is {nodes}"
+            for sweep, nodes in other.groupby("sweep_id")["baseline_nodes"].first().items()
+        ),
+        *(
+            f"Contended, so not charted: {sweep} at {join_words(map(nodes_text, nodes))}"
+            for sweep, nodes in trend.points[trend.points["contended"]].groupby("sweep_id")["nodes"]
+        ),
+    ]
     if trend.points["throughput_only"].any():
         lines.append(
             "* throughput only: missed the baseline's final metric, so T is not a time-to-train"

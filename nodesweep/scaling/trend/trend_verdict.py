@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.formats import (
     escape_markdown,
     format_percent,
     join_words,
     nodes_text,
-    pluralize,
 )
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.trend.chart import (
     LEARNING_SWEEPS,
     Judgement,
-    SweepLevel,
     chart_sweeps,
     sweep_level,
 )
@@ -30,19 +27,31 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
+Verdict = Literal["slower", "faster", "lost", "no alarm", "cannot alarm"]
+
+
 class CountVerdict(Part):
     """One node count of the latest sweep. Null where the chart can't say yet."""
 
     nodes: int = Field(description="N, nodes per job.")
-    verdict: Literal["slower", "lost", "no alarm", "cannot alarm"] = Field(
+    verdict: Verdict = Field(
         description=(
-            "slower: the chart's sum is above its limit; lost: the reference sweep has runs and"
-            " the latest one has none; cannot alarm: too few runs or sweeps."
+            "slower: the chart's sum is above its limit; faster: the sum of the other side is, and"
+            " the new level is not learned yet; lost: the reference sweep or most sweeps have runs"
+            " and the latest one has none; cannot alarm: too few sweeps, or contended."
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
-    learnt: int = Field(description="Number of sweeps with 3+ runs, from the reference onward.")
+    learnt: int = Field(description="Sweeps with a time, from the reference on.")
     ratio: float | None = Field(description="T(N) divided by the level of the reference sweeps.")
+    level_since: str | None = Field(
+        default=None,
+        description="First sweep of that level; after the reference if sweeps became faster.",
+    )
+    noticeable: float | None = Field(
+        default=None,
+        description="Least step, as a share of T(N), that alarms within 3 sweeps 9 times in 10.",
+    )
     sigma: float | None = Field(
         description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
     )
@@ -72,9 +81,9 @@ class TrendVerdict(Part):
     @property
     def headline(self) -> str:
         """The verdict over all node counts in one sentence."""
-        slower, lost, silent = (
+        slower, faster, lost, silent = (
             [nodes_text(each.nodes) for each in self.counts if each.verdict == verdict]
-            for verdict in ("slower", "lost", "cannot alarm")
+            for verdict in ("slower", "faster", "lost", "cannot alarm")
         )
         told = []
         if slower:
@@ -82,10 +91,17 @@ class TrendVerdict(Part):
             told.append(f"Slower at {join_words(slower)} {beyond}.")
         if lost:
             told.append(f"No run completed at {join_words(lost)}.")
+        if faster:
+            told.append(f"Faster at {join_words(faster)}.")
         if silent:
             everywhere = len(silent) == len(self.counts)
             told.append(f"Cannot alarm{'' if everywhere else f' at {join_words(silent)}'}.")
-        return " ".join(told) or f"No alarm (tolerance {format_percent(self.tolerance)})."
+        noticeable = [each.noticeable for each in self.counts if each.noticeable is not None]
+        if not told:
+            told.append(f"No alarm (tolerance {format_percent(self.tolerance)}).")
+        if noticeable and not self.alarms:
+            told.append(f"A step of at least {format_percent(max(noticeable))} would be noticed.")
+        return " ".join(told)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -127,7 +143,11 @@ def judge_trend(
     first = sweeps[0] if reference is None else reference
     charted = sweeps[sweeps.index(first) :]
     points = trend.points[trend.points["sweep_id"].isin(charted)]
-    asked = points["nodes"][points["sweep_id"].isin([first, charted[-1]])].unique()
+    usual = points["nodes"].value_counts() > len(charted) / 2
+    asked = {
+        *points["nodes"][points["sweep_id"].isin([first, charted[-1]])],
+        *usual.index[usual],
+    }
     return TrendVerdict(
         sweep_id=charted[-1],
         reference=first,
@@ -165,54 +185,74 @@ def _judge(
     tolerance: float,
     node_counts: int,
 ) -> CountVerdict:
-    levels = _levels(sweeps, points)
+    is_contended = points["contended"]
+    times = points["train_seconds_of_runs"][~is_contended]
+    levels = [sweep_level(sweep, times[sweep]) for sweep in sweeps if sweep in times]
     n = int(points["n"].get(sweeps[-1], 0))
-    judgement = None
-    if levels and levels[-1].sweep_id == sweeps[-1]:
-        judged = chart_sweeps(levels, tolerance, node_counts)
-        judgement = judged[-1] if judged else None
-    verdict: Literal["slower", "lost", "no alarm", "cannot alarm"] = "cannot alarm"
-    ratio = sigma = since = None
+    judged = chart_sweeps(levels, tolerance, node_counts)
+    verdict: Verdict = "cannot alarm"
+    ratio = sigma = since = level_since = noticeable = None
     if not n:
         verdict, reason = "lost", "none of its runs completed"
-    elif n < MIN_REPEATS:
-        reason = f"{pluralize(n, 'run')} in this sweep; an alarm takes {MIN_REPEATS}"
-    elif judgement is None:
+    elif is_contended[sweeps[-1]]:
+        reason = "its nodes got less CPU than they requested, so T is no measurement"
+    elif not judged:
         reason = (
             f"{len(levels)} of {LEARNING_SWEEPS} sweeps to learn from are there; alarms start "
             f"with sweep {LEARNING_SWEEPS + 1}"
         )
     else:
-        verdict = "slower" if judgement.alarms else "no alarm"
+        judgement = judged[-1]
+        verdict = (
+            "slower" if judgement.alarms else "faster" if judgement.faster_since else "no alarm"
+        )
         ratio = math.exp(levels[-1].log_seconds - judgement.reference)
         sigma, since = math.expm1(judgement.sigma), judgement.since
-        reason = _reason(judgement, ratio)
+        level_since = judgement.reference_since
+        noticeable = math.expm1(judgement.noticeable)
+        reason = _reason(judgement, ratio, levels[0].sweep_id)
     return CountVerdict(
         nodes=nodes,
         verdict=verdict,
         n=n,
         learnt=len(levels),
         ratio=ratio,
+        level_since=level_since,
+        noticeable=noticeable,
         sigma=sigma,
         since=since,
         reason=reason,
     )
 
 
-def _levels(sweeps: Sequence[str], points: DataFrame) -> list[SweepLevel]:
-    times = points["train_seconds_of_runs"]
-    made = (sweep_level(sweep, times[sweep]) for sweep in sweeps if sweep in times)
-    return [level for level in made if level is not None]
-
-
-def _reason(judgement: Judgement, ratio: float) -> str:
+def _reason(judgement: Judgement, ratio: float, first: str) -> str:
     """Return the numbers that a verdict rests on, in words."""
-    excess, limit, allowance, sigma = (
+    excess, limit, allowance, sigma, noticeable = (
         format_percent(math.expm1(value))
-        for value in (judgement.excess, judgement.limit, judgement.allowance, judgement.sigma)
+        for value in (
+            judgement.excess,
+            judgement.limit,
+            judgement.allowance,
+            judgement.sigma,
+            judgement.noticeable,
+        )
     )
-    since = f", since {judgement.since}" if judgement.since else ""
-    return (
+    told = [
         f"T is {ratio:.2f} times the reference; the excess over {allowance} adds up to "
-        f"{excess}, limit {limit} (sweeps vary by {sigma}){since}"
-    )
+        f"{excess}, limit {limit} (sweeps vary by {sigma})"
+        + (f", since {judgement.since}" if judgement.since else "")
+    ]
+    if not judgement.alarms and math.log(ratio) > judgement.allowance + judgement.limit:
+        told.append("too few runs so far to rule out slow hosts")
+    if judgement.faster_since:
+        told.append(
+            f"a new level is learned from {judgement.faster_since} on; choose another with"
+            " --reference SWEEP"
+        )
+    elif judgement.reference_since != first:
+        told.append(
+            f"the reference is the faster level since {judgement.reference_since}; choose another"
+            " with --reference SWEEP"
+        )
+    told.append(f"a step of at least {noticeable} would be noticed")
+    return "; ".join(told)

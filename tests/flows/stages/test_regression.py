@@ -125,6 +125,15 @@ def test_slow_night_is_an_event_and_a_failure(bucket: Bucket) -> None:
     assert "slower" in message and "2 nodes" in bucket.artifacts[0]
 
 
+def test_slow_night_after_an_improvement_is_compared_with_the_level_since(bucket: Bucket) -> None:
+    day = bucket.learn()
+    for night in range(day, day + LEARNING_SWEEPS):
+        bucket.night(night, slower=0.7)
+    with pytest.raises(RegressionEstablished):
+        bucket.alarm(day + LEARNING_SWEEPS, slower=0.9)
+    assert bucket.events[0][1] == bucket.sweep(day)
+
+
 def test_alarm_goes_on_while_it_is_slow_and_ends_with_the_first_good_night(bucket: Bucket) -> None:
     day = bucket.learn()
     for night in range(day, day + 4):
@@ -145,7 +154,7 @@ def test_creep_alarms_though_no_night_is_far_from_the_one_before(bucket: Bucket)
 def test_node_count_at_which_nothing_completed_any_more_alarms_from_the_second_night_on(
     bucket: Bucket,
 ) -> None:
-    """At N0 too, where the rest of the sweep has another baseline and so another trend."""
+    """At N0 too, where the rest of the sweep has another baseline."""
     bucket.night(1)
     for day, lost in ((2, 2), (3, 1)):
         with pytest.raises(RegressionEstablished, match=rf"\[{lost}\]"):

@@ -34,6 +34,7 @@ from nodesweep.scaling.trend.history import (
     write_history,
 )
 from nodesweep.scaling.trend.history_render import history_plot, render_history_terminal
+from nodesweep.scaling.trend.trend_verdict import judge_trend
 from tests.plain import plain
 
 Reports = Callable[..., ScalingReport]
@@ -247,11 +248,45 @@ def test_sweeps_of_other_conditions_never_share_a_trend(
     assert [trend.sweeps for trend in trends] == [(SWEEPS[1],), (SWEEPS[0],)]  # the youngest first
 
 
-def test_speedups_over_another_baseline_are_another_trend(sweep: Reports) -> None:
-    trends = read_history(
-        frames(sweep(SWEEPS[0], TIMES), sweep(SWEEPS[1], {1: None, 2: [50.0], 4: [25.0]}))
-    )
-    assert [trend.baseline_nodes for trend in trends] == [2, 1]
+def test_sweep_without_its_baseline_is_in_the_trend_without_speedups(
+    sweep: Reports, snapshot: SnapshotAssertion
+) -> None:
+    times = {1: [80.0] * 3, 2: [50.0] * 3, 4: [25.0] * 3}
+    lost = sweep(SWEEPS[1], {1: None, 2: [75.0] * 3, 4: [37.5] * 3})
+    trends = read_history(frames(sweep(SWEEPS[0], times), lost))
+    [trend] = trends
+    assert (trend.sweeps, trend.baseline_nodes) == (SWEEPS[:2], 1)
+    two = trend.points[trend.points["nodes"] == 2]
+    assert list(two["train_seconds"]) == [50.0, 75.0]
+    assert list(two["speedup"].fillna(0.0)) == [1.6, 0.0]
+    assert list(two["baseline_nodes"]) == [1, 2]
+    assert plain(terminal(trends), digest=trend.conditions_digest[:12]) == snapshot
+    assert b"<svg" in (history_plot("bench", trends, "svg") or b"")
+
+
+def test_night_without_its_baseline_alarms_at_all_counts(sweep: Reports) -> None:
+    """The baseline as lost, the other counts, which are 50% slower, as slower."""
+    reports = [
+        sweep(f"bench-202601{day:02}030405-0a1b2c3d", {1: [80.0] * 3, 2: [50.0] * 3})
+        for day in range(1, 9)
+    ]
+    tonight = sweep("bench-20260109030405-0a1b2c3d", {1: None, 2: [75.0] * 3})
+    [trend] = read_history(frames(*reports, tonight))
+    made = judge_trend(trend, 0.05)
+    assert [(each.nodes, each.verdict) for each in made.counts] == [(1, "lost"), (2, "slower")]
+
+
+def test_contended_count_is_marked(
+    make_outcome: Any, make_report: Reports, snapshot: SnapshotAssertion
+) -> None:
+    emulated = {"platform_kind": "emulated", "instance_type": "ml.local.small"}
+    outcomes = [
+        make_outcome(1, 80.0, **emulated),
+        make_outcome(2, 90.0, utilisation={"attained_percent": 40.0}, **emulated),
+    ]
+    trends = read_history([history_frame(make_report(outcomes))])
+    assert list(trends[0].points["contended"]) == [False, True]
+    assert details(trends) == snapshot
 
 
 def test_new_image_and_code_stay_in_the_trend_and_are_marked(
