@@ -25,7 +25,12 @@ shipped program on this machine.
 
 With --told-neighbours 0 1 2 4 8, a node's reported attainment is compared with the true one, its
 work per second relative to the quiet machine: by number of threads, for a node that always works
-and one that is mostly idle, limited as --held-by says.
+and one that is mostly idle, limited as --held-by says. Exit code 1 if a reported share is more than
+2 points off at equal CPU speed (work per CPU second). An ordinary user, who can write no control
+group, measures what such a user gets:
+
+    setpriv --reuid USER --regid GROUP --clear-groups .venv/bin/python benchmarks/emulation.py
+        --ways --held-by duty_cycle --told-neighbours 0 2 8
 """
 
 from __future__ import annotations
@@ -58,6 +63,7 @@ from nodesweep.infra.local.engine.process.engine import ProcessEngine  # noqa: E
 from nodesweep.infra.local.interfaces import JobSpec  # noqa: E402
 from nodesweep.infra.local.state.files import write_atomically  # noqa: E402
 
+MOST_TOLD_ERROR = 0.02
 WAYS = ("filled", "first", "plain", "nodes", "apart")
 NODES_PROGRAM = """
 import json, os, pathlib, sys, time
@@ -243,9 +249,13 @@ def main(argv: Sequence[str]) -> int:
             print(
                 "nodesweep's program relative to the bare loop:", _shown(result["product_of_bare"])
             )
+    result["load_after"] = os.getloadavg()[0]
     if options.output:
         write_atomically(options.output, json.dumps(result, indent=1) + "\n")
-    return 0
+    wrong = [row for row in result.get("attainment", ()) if is_wrong(row)]
+    for row in wrong:
+        print(f"MISSED: {row}")
+    return 1 if wrong else 0
 
 
 def measure_work(options: argparse.Namespace) -> list[Measured]:
@@ -285,6 +295,9 @@ def by_way_of_holding(
         }
         if "duty_cycle" in benches:
             benches["duty_cycle"].engine._quotas = None
+        if "quota" in benches and benches["quota"].engine._quotas is None:
+            reason = benches["quota"].engine._quota_reason
+            raise SystemExit(f"--held-by quota: {reason}; use --held-by duty_cycle")
         yield benches
         for bench in benches.values():
             bench.engine.close()
@@ -299,7 +312,7 @@ def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
     cells = list(
         itertools.product(options.held_by, options.threads, (0.0, 0.05), options.told_neighbours)
     )
-    found: dict[tuple[Any, ...], list[tuple[float, float | None]]] = {}
+    found: dict[tuple[Any, ...], list[Measured]] = {}
     with by_way_of_holding(sys.executable, WORK, options) as benches:
         for repeat in range(1, options.repeats + 1):
             for cell in random.Random(repeat).sample(cells, len(cells)):
@@ -309,28 +322,39 @@ def measure_attainment(options: argparse.Namespace) -> list[dict[str, Any]]:
                         1, 1, _work(options.seconds, threads, rest)
                     )
                 run = _measured(held_by, 1, busy, repeat, said, attained)
-                found.setdefault(cell, []).append((run.units_per_wall_second, run.attained))
+                found.setdefault(cell, []).append(run)
     rows = []
     for held_by, threads, rest, busy in cells:
         runs = found[held_by, threads, rest, busy]
         quiet = found[held_by, threads, rest, min(options.told_neighbours)]
-        told = [share for _, share in runs if share is not None]
+        told = [run.attained for run in runs if run.attained is not None]
         row = {
             "held_by": held_by,
             "threads": threads,
             "rests": rest > 0,
             "neighbours": busy,
-            "true": median(units for units, _ in runs) / median(units for units, _ in quiet),
+            "true": _ratio(runs, quiet, "units_per_wall_second"),
+            "cpu_speed": _ratio(runs, quiet, "units_per_cpu_second"),
             "told": median(told) if told else None,
         }
         rows.append(row)
         print(
             f"{held_by:10} {threads} threads, {'resting' if rest else 'busy   '}, {busy}"
-            f" neighbours: true {row['true']:.1%}, reported"
+            f" neighbours: true {row['true']:.1%}, CPU speed {row['cpu_speed']:.1%}, reported"
             f" {'-' if row['told'] is None else format(row['told'], '.1%')}",
             flush=True,
         )
     return rows
+
+
+def is_wrong(row: dict[str, Any]) -> bool:
+    """Return True if a cell's reported share is unknown or more than MOST_TOLD_ERROR off."""
+    true_share = min(row["true"] / row["cpu_speed"], 1.0)
+    return row["told"] is None or abs(row["told"] - true_share) > MOST_TOLD_ERROR
+
+
+def _ratio(runs: Sequence[Measured], base: Sequence[Measured], name: str) -> float:
+    return median(getattr(run, name) for run in runs) / median(getattr(run, name) for run in base)
 
 
 def _work(seconds: float, threads: int = 1, rest_seconds: float = 0.0) -> dict[str, str]:
@@ -370,9 +394,7 @@ def work_ratios(runs: Sequence[Measured]) -> list[dict[str, Any]]:
         base = cells[way, least_nodes, least_busy]
         row: dict[str, Any] = {"way": way, "nodes": nodes, "neighbours": busy, "n": len(of_cell)}
         for name in ("units_per_cpu_second", "units_per_wall_second"):
-            row[name] = median(getattr(run, name) for run in of_cell) / median(
-                getattr(run, name) for run in base
-            )
+            row[name] = _ratio(of_cell, base, name)
         known = [run.attained for run in of_cell if run.attained is not None]
         rows.append({**row, "attained": min(known, default=None)})
     return rows
@@ -433,6 +455,7 @@ def machine() -> dict[str, Any]:
         "cpu": model.partition(":")[2].strip(),
         "kernel": platform.release(),
         "python": platform.python_version(),
+        "is_root": os.geteuid() == 0,
         "load_before": os.getloadavg()[0],
     }
 

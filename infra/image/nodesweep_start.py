@@ -8,10 +8,28 @@ the hyperparameter, and the toolkit copies the folder to /opt/ml/code on every n
 launches anything.
 """
 
+import importlib.util
 import os
+import sys
+from pathlib import Path
+from types import ModuleType
 
 from sagemaker_pytorch_container import training
 from sagemaker_training import environment
+
+
+def stand_in_for_torch() -> None:
+    """Give the toolkit a torch with nothing but its version, which is all that it imports it for.
+
+    The program is a process of its own. Importing torch here as well took 1.1 s of the start of one
+    emulated node, and 5.1 s of that of eight on 2 cores.
+    """
+    spec = importlib.util.find_spec("torch")
+    file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    if file is not None and file.exists():
+        module = ModuleType("torch")
+        exec(file.read_text(), module.__dict__)
+        sys.modules.setdefault("torch", module)
 
 
 def main() -> None:
@@ -20,4 +38,5 @@ def main() -> None:
     hyperparameters.setdefault(
         "sagemaker_submit_directory", os.environ["SAGEMAKER_SUBMIT_DIRECTORY"]
     )
+    stand_in_for_torch()
     training.train(environment.Environment(hyperparameters=hyperparameters))

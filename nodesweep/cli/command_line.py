@@ -17,7 +17,7 @@ COMMANDS = (
 )  # fmt: skip
 _MODULE = ("-m", "nodesweep")
 _ANY_RUN = f"{NAME} run CONFIG"
-_TOLD = re.compile(rf"(?<![\w./-]){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
+_TOLD = re.compile(rf"(?<![\w./-])(?<!-m ){NAME} (?=(?:{'|'.join(COMMANDS)})\b)")
 
 
 def command_words() -> list[str]:

@@ -25,6 +25,8 @@ def run_node(environment: dict[str, str]) -> dict[str, Any]:
     os.environ.update(environment)
     # Python reads PYTHONPATH at startup only.
     sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
+    if environment["SAGEMAKER_TRAINING_MODULE"].startswith("nodesweep_start"):
+        del sys.modules["torch"]  # the shipped image's toolkit gets its version alone
     from sagemaker_training import mpi, process, smdataparallel, trainer
 
     noted: dict[str, Any] = {"command": None, "environment": {}, "directory": None}

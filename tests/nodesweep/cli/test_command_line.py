@@ -97,3 +97,10 @@ def test_what_is_told_can_be_typed(
         text=True,
     )
     assert done.stdout + done.stderr == snapshot
+
+
+def test_a_command_is_respelled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    started(monkeypatch, str(REPOSITORY / "nodesweep" / "__main__.py"))
+    once = as_typed("resume with: nodesweep run CONFIG --resume x")
+    assert once == f"resume with: {sys.executable} -m nodesweep run CONFIG --resume x"
+    assert as_typed(once) == once

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from nodesweep.infra.local.engine.process.duty_cycle import (
     DutyCycle,
     NodeBudget,
+    period_lengths,
     process_cpu_seconds,
 )
 from nodesweep.infra.local.engine.process.engine import ProcessEngine
@@ -56,6 +57,29 @@ def test_a_node_that_used_several_periods_at_once_waits_them_out() -> None:
     assert budget.begin_period(SHARE_SECONDS)
     assert not budget.use(2.5 * SHARE_SECONDS)
     assert [budget.begin_period(SHARE_SECONDS) for _ in range(3)] == [False, True, True]
+
+
+def test_periods_in_which_a_node_sleeps_do_not_count() -> None:
+    budget = NodeBudget()
+    for used_seconds in (0.008, 0.008, 0.004, 0.0, 0.0) * 2:  # works, then sleeps for two periods
+        runs = budget.begin_period(SHARE_SECONDS) and budget.use(used_seconds)
+        budget.is_stopped = not runs
+        budget.end_period()
+    assert budget.periods() == (5, 4)
+
+
+def test_a_period_that_used_more_than_its_share_does_not_count_as_two() -> None:
+    budget = NodeBudget()
+    for used_seconds in (0.010, 0.006):
+        budget.is_stopped = not (budget.begin_period(SHARE_SECONDS) and budget.use(used_seconds))
+        budget.end_period()
+    assert budget.periods() == (2, 2)
+
+
+def test_a_period_that_begins_late_has_the_share_of_the_time_since_the_last() -> None:
+    clock = iter([10.0, 10.0, 10.04, 10.1, 10.14, 99.0, 99.04])
+    lengths = period_lengths(lambda: next(clock))
+    assert [round(next(lengths), 6) for _ in range(6)] == [0.04, 0.04, 0.06, 0.04, 0.2, 0.04]
 
 
 @pytest.fixture

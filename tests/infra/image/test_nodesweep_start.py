@@ -1,0 +1,60 @@
+"""The function that the SageMaker toolkit calls, with a toolkit and a torch of few lines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+START = Path(__file__).resolve().parents[3] / "infra" / "image"
+TOOLKIT = {
+    "sagemaker_pytorch_container/__init__.py": "",
+    "sagemaker_pytorch_container/training.py": """
+def train(environment):
+    try:
+        import torch
+        print(torch.__version__, environment["sagemaker_submit_directory"])
+    except ImportError as error:
+        print(error)
+""",
+    "sagemaker_training/__init__.py": "",
+    "sagemaker_training/environment.py": """
+read_hyperparameters = dict
+def Environment(hyperparameters): return hyperparameters
+""",
+}
+IMPORTED = "from torch.version import __version__; print('imported', end=' ')"
+
+
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        (
+            {"torch/__init__.py": IMPORTED, "torch/version.py": "__version__ = '2.13.0+cpu'"},
+            "2.13.0+cpu /opt/nodesweep/code",
+        ),
+        ({"torch/__init__.py": "__version__ = '9'"}, "9 /opt/nodesweep/code"),
+        ({"torch.py": "__version__ = '8'"}, "8 /opt/nodesweep/code"),
+        ({}, "No module named 'torch'"),
+    ],
+    ids=["torch", "no version file", "one file", "no torch"],
+)
+def test_the_toolkit_learns_the_version_of_torch_without_importing_it(
+    torch: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    for name, text in {**TOOLKIT, **torch}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{START}{os.pathsep}{tmp_path}",
+        "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/nodesweep/code",
+    }
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", "import nodesweep_start; nodesweep_start.main()"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == said
