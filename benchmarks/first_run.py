@@ -234,7 +234,9 @@ def line(run: FirstRun) -> str:
     """Return one row of the printed table."""
 
     def by_count(values: Mapping[int, float], factor: float = 1) -> str:
-        return " ".join(f"{value * factor:6.{1 if factor > 1 else 2}f}" for value in values.values())
+        return " ".join(
+            f"{value * factor:6.{1 if factor > 1 else 2}f}" for value in values.values()
+        )
 
     return (
         f"{run.condition:>15} {_text(run.answer):>8} {run.wall_seconds:>6.0f} s {run.jobs:>3} jobs"

@@ -174,7 +174,9 @@ TREND_COLUMNS = {
     **dict.fromkeys(_RATIOS, "as in the history"),
     "total_usd": "median cost of a run, including the warm pool kept after it",
     "image_uri": "training image, by digest",
-    "throughput_only": "true if it was not shown to reach the baseline's final metric, so T is not a time-to-train",
+    "throughput_only": (
+        "true if it was not shown to reach the baseline's final metric, so T is not a time-to-train"
+    ),
     "contended": "true if an emulated node got less CPU than it requested, so T is no measurement",
     "baseline_nodes": "N0 of the sweep",
 }

@@ -115,7 +115,8 @@ def _below(trend: Trend) -> list[Any]:
     ]
     if trend.points["throughput_only"].any():
         lines.append(
-            "* throughput only: not shown to reach the baseline's final metric, so T is not a time-to-train"
+            "* throughput only: not shown to reach the baseline's final metric, so T is not a "
+            "time-to-train"
         )
     return [Text(f"- {line}", style="dim") for line in lines]
 
