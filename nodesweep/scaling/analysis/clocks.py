@@ -14,10 +14,12 @@ from pydantic import Field
 
 from nodesweep.scaling.analysis.intervals import (
     Interval,
+    Residuals,
     median_interval,
     next_run_bound,
     paired_ratio_interval,
     ratio_interval,
+    residuals_of,
 )
 from nodesweep.scaling.report_part import Part
 
@@ -90,7 +92,10 @@ def clock_statistics(
         baseline: N0; if it is None or has no runs on this clock, the ratios are unknown.
         paired: Pair the runs by repeat in the intervals of ratios (docs/statistics.md).
     """
-    return {nodes: _at(nodes, runs_by_nodes, baseline, paired) for nodes in runs_by_nodes}
+    rest = None
+    if paired:
+        rest = residuals_of([dict(runs) for _, runs in sorted(runs_by_nodes.items())])
+    return {nodes: _at(nodes, runs_by_nodes, baseline, paired, rest) for nodes in runs_by_nodes}
 
 
 def karp_flatt(speedup: float, times_nodes: float) -> float | None:
@@ -112,6 +117,7 @@ def _at(
     runs_by_nodes: Mapping[int, Sequence[RepeatTime]],
     baseline: int | None,
     paired: bool,
+    rest: Residuals | None,
 ) -> ClockStatistics:
     own = runs_by_nodes[nodes]
     base: Sequence[RepeatTime] = runs_by_nodes.get(baseline, ()) if baseline is not None else ()
@@ -120,7 +126,7 @@ def _at(
     speedup = _ratio(base, own)
     share = baseline / nodes if baseline is not None else None
     # At N0 the runs are compared with themselves: the ratio is 1 and has no spread.
-    interval = _ratio_interval(base, own, paired) if nodes != baseline else None
+    interval = _ratio_interval(base, own, paired, rest) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),
         seconds=statistics.median(runs) if runs else None,
@@ -131,7 +137,7 @@ def _at(
         efficiency=None if speedup is None or share is None else speedup * share,
         efficiency_interval=None if interval is None or share is None else interval.scaled(share),
         doubling_ratio=_ratio(half, own) if base else None,
-        doubling_ratio_interval=_ratio_interval(half, own, paired) if base else None,
+        doubling_ratio_interval=_ratio_interval(half, own, paired, rest) if base else None,
         karp_flatt=None if speedup is None or share is None else karp_flatt(speedup, 1 / share),
     )
 
@@ -147,8 +153,11 @@ def _ratio(numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime]) -
 
 
 def _ratio_interval(
-    numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime], paired: bool
+    numerator: Sequence[RepeatTime],
+    denominator: Sequence[RepeatTime],
+    paired: bool,
+    rest: Residuals | None,
 ) -> Interval | None:
     if paired:
-        return paired_ratio_interval(dict(numerator), dict(denominator))
+        return paired_ratio_interval(dict(numerator), dict(denominator), rest)
     return ratio_interval(_seconds(numerator), _seconds(denominator))

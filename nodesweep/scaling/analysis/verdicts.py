@@ -353,7 +353,7 @@ def _at_least(
     sides: tuple[MeasuredCount, MeasuredCount],
 ) -> Verdict:
     """Judge a ratio by a lower limit; `sides` are the two counts whose times it compares."""
-    low, high = (value, value) if interval is None else (interval.low, interval.high)
+    low, high = (value, value) if interval is None else interval.bounds
     what = criterion.replace("_", " ")
     shown, least = write(value), write(limit)
     answer: Answer = "undecided"
@@ -365,9 +365,9 @@ def _at_least(
         answer = "fail"
         reason = f"{what} {shown} is {just(shown, least)}below {least}"
     else:
+        level = "one-sided 95%" if interval.one_sided else format_percent(interval.level)
         reason = (
-            f"{what} {shown} ({format_percent(interval.level)}: {write(low)}–{write(high)}) may "
-            f"or may not reach {least}"
+            f"{what} {shown} ({level}: {write(low)}–{write(high)}) may or may not reach {least}"
         )
         needed = runs_needed(value, low, high, limit, sides)
     return Verdict(

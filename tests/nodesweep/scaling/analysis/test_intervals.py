@@ -24,6 +24,7 @@ from nodesweep.scaling.analysis.intervals import (
     paired_ratio_interval,
     ratio_interval,
     resampled_medians,
+    residuals_of,
 )
 
 times = st.floats(1e-6, 1e9)
@@ -264,6 +265,52 @@ def test_a_ratio_paired_by_repeat_by_hand():
     reach = 4.302653 / 3**0.5
     assert (low, high) == pytest.approx((np.exp(1 - reach), np.exp(1 + reach)), rel=1e-6)
     assert paired_ratio_interval(above, {1: 1.0, 2: 1.0, 5: 1.0}) is None
+
+
+def test_the_whole_sweep_shows_the_spread_of_each_ratio_by_hand():
+    """Three repeats of three counts have (3 - 1)(3 - 1) = 4 degrees of freedom instead of 2."""
+    # rests of log-times, whose rows and columns add up to 0: 6 x 0.01 = 0.06 squared in all
+    rests = np.array([[0.1, -0.1, 0.0], [-0.1, 0.0, 0.1], [0.0, 0.1, -0.1]])
+    logs = rests + np.array([[0.0], [0.3], [0.5]]) + np.array([4.0, 3.0, 2.0])
+    times = [dict(enumerate(np.exp(count))) for count in logs.T]
+    rest = residuals_of(times)
+    assert (rest.spread, rest.freedom, rest.grow) == (pytest.approx((0.06 / 4) ** 0.5), 4, False)
+    interval = paired_ratio_interval(times[0], times[1], rest)
+    reach = rest.spread * (2 / 3) ** 0.5  # t: 2.776445 two-sided, 2.131847 one-sided
+    two_sided, one_sided = ([-t * reach, t * reach] for t in (2.776445, 2.131847))
+    assert np.log(bounds(interval)) - 1 == pytest.approx(two_sided, rel=1e-6)
+    assert np.log(interval.bounds) - 1 == pytest.approx(one_sided, rel=1e-6)
+    assert np.log(interval.scaled(2.0).bounds) - np.log(interval.bounds) == pytest.approx(np.log(2))
+
+
+def test_residuals_need_three_repeats_that_two_counts_share():
+    of = dict.fromkeys
+    times = [of((1, 2, 3, 4), 2.0), of((1, 2), 1.0), of((2, 3, 4, 5), 1.0)]
+    rest = residuals_of(times)  # the second count has too few, repeats 2, 3 and 4 are in both
+    assert (rest.freedom, rest.grow) == (2, False)
+    assert residuals_of(times[:2]) is None
+    assert residuals_of([of((1, 2, 3), 2.0), of((2, 3, 4), 2.0)]) is None
+
+
+def test_a_spread_that_grows_with_the_count_keeps_each_pair_to_itself():
+    rng = np.random.default_rng(4)
+    logs = rng.normal(0, [0.01, 0.01, 0.01, 0.2], (5, 4))
+    times = [dict(enumerate(np.exp(count))) for count in logs.T]
+    rest = residuals_of(times)
+    assert rest.grow
+    own = paired_ratio_interval(times[0], times[3])
+    noisy, quiet = (paired_ratio_interval(times[0], times[at], rest) for at in (3, 1))
+    assert bounds(noisy) == pytest.approx(bounds(own))
+    # the pair's own one-sided 95% is wider at the noisy count, the sweep's 97.5% at the quiet one
+    assert noisy.low < noisy.bounds[0] < noisy.bounds[1] < noisy.high
+    assert quiet.bounds == (quiet.low, quiet.high)
+    assert residuals_of(times[::-1]).grow is False
+
+
+def test_equal_spread_is_taken_to_grow_in_a_fifth_of_sweeps():
+    logs = np.random.default_rng(4).normal(0, 0.02, (1500, 4, 3))
+    grow = [residuals_of([dict(enumerate(np.exp(each))) for each in sweep]).grow for sweep in logs]
+    assert np.mean(grow) == pytest.approx(0.2, abs=0.03)
 
 
 def test_what_slows_a_whole_repeat_cancels_in_pairs():
