@@ -1,4 +1,4 @@
-"""Measure how often shuffled sweeps are judged right, wrong or not at all, under eight noises.
+"""Measure how often shuffled sweeps are judged right, wrong or not at all, under nine noises.
 
     nice -n 19 .venv/bin/python -m benchmarks.decisions [--sweeps 4000] [--repeats 1 2 3 5 10]
         [--noise 0.02 0.05] [--kinds independent grows] [--output FILE.json]
@@ -35,6 +35,7 @@ Flags = npt.NDArray[np.bool_]
 MOST_WRONG = 0.05
 AUTOCORRELATION = 0.8
 SLOW_NODE_SHARE, SLOW_NODE_SIGMAS = 0.05, 3.0
+STRAGGLER_FACTOR = 1.3
 RARE_SHARE, RARE_FACTOR = 0.05, 2.0
 GROWTH = (1.0, 1.5, 2.0, 3.0)
 KINDS = (
@@ -45,6 +46,7 @@ KINDS = (
     "bimodal",
     "t3",  # Student's t with 3 degrees of freedom
     "x2_in_20",  # one run in 20 takes twice as long
+    "straggler",  # as slow_node, but 30% slow whatever the noise
     "grows",  # sigma is 1, 1.5, 2 and 3 times the noise at 1, 2, 4 and 8 nodes
 )
 
@@ -81,9 +83,10 @@ def draw(rng: np.random.Generator, kind: str, noise: float, sweeps: int, repeats
             in_time[:, run] *= (1 - AUTOCORRELATION**2) ** 0.5
             in_time[:, run] += AUTOCORRELATION * in_time[:, run - 1]
         return rng.permuted(in_time.reshape(shape), axis=2)
-    if kind == "slow_node":
+    if kind in ("slow_node", "straggler"):
         share = 1 - (1 - SLOW_NODE_SHARE) ** nodes
-        return normal + SLOW_NODE_SIGMAS * noise * ((rng.random(shape) < share) - share)
+        slow = SLOW_NODE_SIGMAS * noise if kind == "slow_node" else np.log(STRAGGLER_FACTOR)
+        return normal + slow * ((rng.random(shape) < share) - share)
     if kind == "slowest_node":
         slowest = [rng.exponential(noise, (sweeps, repeats, count)).max(axis=2) for count in nodes]
         means = [noise * sum(1 / each for each in range(1, count + 1)) for count in nodes]

@@ -41,7 +41,8 @@ def test_arrays_judge_as_the_report_does(repeats):
 def test_errors_have_mean_0_and_wrong_answers_are_rare(kind):
     errors = draw(np.random.default_rng(2), kind, 0.02, 20_000, 3)
     assert errors.mean(axis=(0, 1)) == pytest.approx([0, 0, 0, 0], abs=0.003)
-    cell = simulate(kind, 0.02, 3, 300)
+    repeats = 10 if kind == "straggler" else 3  # a straggler that 3 runs did not meet is not seen
+    cell = simulate(kind, 0.02, repeats, 300)
     assert cell.keeps_promise and cell.wrong < 0.02
     assert cell.right + cell.wrong + cell.undecided == pytest.approx(1)
 

@@ -17,6 +17,7 @@ from nodesweep.scaling.analysis.intervals import (
     Residuals,
     median_interval,
     next_run_bound,
+    paired_ratio,
     paired_ratio_interval,
     ratio_interval,
     residuals_of,
@@ -44,7 +45,12 @@ class ClockStatistics(Part):
             " runs."
         ),
     )
-    speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
+    speedup: float | None = Field(
+        description=(
+            "S(N) = T(N0)/T(N), of the medians; in shuffled sweeps the geometric mean of each "
+            "repeat's own ratio."
+        )
+    )
     speedup_interval: Interval | None = Field(
         description="95% interval of S(N), from the runs at both N0 and N."
     )
@@ -123,7 +129,7 @@ def _at(
     base: Sequence[RepeatTime] = runs_by_nodes.get(baseline, ()) if baseline is not None else ()
     half: Sequence[RepeatTime] = runs_by_nodes.get(nodes // 2, ()) if nodes % 2 == 0 else ()
     runs = _seconds(own)
-    speedup = _ratio(base, own)
+    speedup = _ratio(base, own, paired)
     share = baseline / nodes if baseline is not None else None
     # At N0 the runs are compared with themselves: the ratio is 1 and has no spread.
     interval = _ratio_interval(base, own, paired, rest) if nodes != baseline else None
@@ -136,7 +142,7 @@ def _at(
         speedup_interval=interval,
         efficiency=None if speedup is None or share is None else speedup * share,
         efficiency_interval=None if interval is None or share is None else interval.scaled(share),
-        doubling_ratio=_ratio(half, own) if base else None,
+        doubling_ratio=_ratio(half, own, paired) if base else None,
         doubling_ratio_interval=_ratio_interval(half, own, paired, rest) if base else None,
         karp_flatt=None if speedup is None or share is None else karp_flatt(speedup, 1 / share),
     )
@@ -146,9 +152,13 @@ def _seconds(runs: Sequence[RepeatTime]) -> list[float]:
     return [seconds for _, seconds in runs]
 
 
-def _ratio(numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime]) -> float | None:
+def _ratio(
+    numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime], paired: bool
+) -> float | None:
     if not numerator or not denominator:
         return None
+    if paired and (ratio := paired_ratio(dict(numerator), dict(denominator))) is not None:
+        return ratio
     return statistics.median(_seconds(numerator)) / statistics.median(_seconds(denominator))
 
 

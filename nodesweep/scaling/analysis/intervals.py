@@ -8,6 +8,7 @@ benchmarks/interval_coverage.py measures their coverage, which is documented in 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -137,6 +138,22 @@ def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
     )
 
 
+def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> float | None:
+    """Return the geometric mean of each repeat's own ratio of times; None without common repeats.
+
+    It is what paired_ratio_interval() covers. A single ratio, or equal ones, are exact.
+
+    Args:
+        numerator: Seconds by repeat.
+        denominator: Seconds by repeat.
+    """
+    both = numerator.keys() & denominator.keys()
+    ratios = {numerator[repeat] / denominator[repeat] for repeat in both}
+    if len(ratios) < 2:
+        return next(iter(ratios), None)
+    return statistics.geometric_mean(numerator[repeat] / denominator[repeat] for repeat in both)
+
+
 def paired_ratio_interval(
     numerator: Mapping[int, float],
     denominator: Mapping[int, float],
@@ -145,9 +162,9 @@ def paired_ratio_interval(
     """Return Student's t interval of a ratio of times above zero, paired by repeat.
 
     Whatever slows all runs of a repeat cancels out in the ratio of its two times. The logarithms of
-    these ratios are assumed independent and normal: exp(m ± t s / sqrt n), widened to the ratio of
-    the medians if that is outside. With residuals, s / sqrt n is that of the whole sweep, and the
-    one-sided bounds are at 95%. If the spread grows with the node count, the interval has the
+    these ratios are assumed independent and normal: exp(m ± t s / sqrt n), where exp(m) is
+    paired_ratio(). With residuals, s is that of the whole sweep, and the one-sided bounds are at
+    95%. If the spread grows with the node count, the interval has the
     pair's own spread with n - 1 degrees of freedom (Montgomery, section 2.5), and its one-sided
     bounds are the wider of the pair's own at 95% and the sweep's at 97.5%. Without residuals, the
     pair's own interval alone is known.
@@ -164,12 +181,10 @@ def paired_ratio_interval(
     if len(both) < MIN_REPEATS:
         return None
     logs = np.log([numerator[repeat] / denominator[repeat] for repeat in both])
-    ratio = np.median(list(numerator.values())) / np.median(list(denominator.values()))
     two_sided = (1 + LEVEL) / 2
 
     def around(reach: float) -> tuple[float, float]:
-        low, high = np.exp(logs.mean() - reach), np.exp(logs.mean() + reach)
-        return float(min(low, ratio)), float(max(high, ratio))
+        return float(np.exp(logs.mean() - reach)), float(np.exp(logs.mean() + reach))
 
     own = logs.std(ddof=1) / len(both) ** 0.5
     reach = stdtrit(len(both) - 1, two_sided) * own
