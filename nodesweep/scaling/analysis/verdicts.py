@@ -289,8 +289,8 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
         budget,
         above=f"{count.cost_name} {shown} is {just(shown, limit)}above the budget of {limit}",
         unsure=(
-            f"{count.cost_name} {shown} is within the budget of {limit}, but the next run may cost"
-            f" up to {format_usd(most)}"
+            f"{count.cost_name} {shown} is within the budget of {limit}, but the next run in"
+            f" this session may cost up to {format_usd(most)}"
         ),
     )
 
@@ -306,7 +306,8 @@ def at_most(
 ) -> Verdict:
     """Judge the next run by an upper limit.
 
-    The limit is passed if 19 of 20 next runs meet it, failed if the median run does not, and
+    The limit is passed if 19 of 20 next runs of the session meet it (the runs of one sweep do not
+    show how sessions differ), failed if the median run does not, and
     undecided in between. At the boundary, where 19 of 20 runs meet the limit, the median of three
     or more exceeds it in less than 1% of cases, so more runs would not change a failure.
     """
