@@ -226,8 +226,8 @@ def _between(worst: Verdict, best: Verdict) -> str:
     }.get(worst.criterion)
     if write is None:
         return f"{worst.reason}, as far as the contended times show"
-    low = worst.value if worst.interval is None else worst.interval.low
-    high = best.value if best.interval is None else best.interval.high
+    low = worst.value if worst.interval is None else worst.interval.bounds[0]
+    high = best.value if best.interval is None else best.interval.bounds[1]
     ends = f"{write(low)}–{write(high)}"
     verb = "meet" if worst.criterion in ("deadline", "budget") else "reach"
     name = {"deadline": "time", "budget": "run cost"}.get(worst.criterion, worst.criterion)

@@ -14,10 +14,13 @@ from pydantic import Field
 
 from nodesweep.scaling.analysis.intervals import (
     Interval,
+    Residuals,
     median_interval,
     next_run_bound,
+    paired_ratio,
     paired_ratio_interval,
     ratio_interval,
+    residuals_of,
 )
 from nodesweep.scaling.report_part import Part
 
@@ -38,11 +41,16 @@ class ClockStatistics(Part):
     next_run_seconds: float | None = Field(
         default=None,
         description=(
-            "Upper 95% prediction bound: 19 of 20 next runs are shorter; null for fewer than 3"
-            " runs."
+            "Upper 95% prediction bound: 19 of 20 next runs in this session are shorter; null for "
+            "fewer than 3 runs."
         ),
     )
-    speedup: float | None = Field(description="S(N) = T(N0)/T(N).")
+    speedup: float | None = Field(
+        description=(
+            "S(N) = T(N0)/T(N), of the medians; in shuffled sweeps the geometric mean of each "
+            "repeat's own ratio."
+        )
+    )
     speedup_interval: Interval | None = Field(
         description="95% interval of S(N), from the runs at both N0 and N."
     )
@@ -95,8 +103,12 @@ def clock_statistics(
         work: Work of a run by node count, if it differs; S, E and D then compare work per second
             (scaled speedup: Gustafson, CACM 31(5), 1988).
     """
+    rest = None
+    if paired:
+        rest = residuals_of([dict(runs) for _, runs in sorted(runs_by_nodes.items())])
     return {
-        nodes: _at(nodes, runs_by_nodes, baseline, paired, work or {}) for nodes in runs_by_nodes
+        nodes: _at(nodes, runs_by_nodes, baseline, paired, rest, work or {})
+        for nodes in runs_by_nodes
     }
 
 
@@ -119,6 +131,7 @@ def _at(
     runs_by_nodes: Mapping[int, Sequence[RepeatTime]],
     baseline: int | None,
     paired: bool,
+    rest: Residuals | None,
     work: Mapping[int, float],
 ) -> ClockStatistics:
     own = runs_by_nodes[nodes]
@@ -128,10 +141,10 @@ def _at(
     to_base, to_half = (
         work.get(nodes, 1.0) / work.get(other, 1.0) for other in (baseline or nodes, nodes // 2)
     )
-    speedup = _ratio(base, own, to_base)
+    speedup = _ratio(base, own, paired, to_base)
     share = baseline / nodes if baseline is not None else None
     # At N0 the runs are compared with themselves: the ratio is 1 and has no spread.
-    interval = _ratio_interval(base, own, paired, to_base) if nodes != baseline else None
+    interval = _ratio_interval(base, own, paired, rest, to_base) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),
         seconds=statistics.median(runs) if runs else None,
@@ -141,8 +154,8 @@ def _at(
         speedup_interval=interval,
         efficiency=None if speedup is None or share is None else speedup * share,
         efficiency_interval=None if interval is None or share is None else interval.scaled(share),
-        doubling_ratio=_ratio(half, own, to_half) if base else None,
-        doubling_ratio_interval=_ratio_interval(half, own, paired, to_half) if base else None,
+        doubling_ratio=_ratio(half, own, paired, to_half) if base else None,
+        doubling_ratio_interval=_ratio_interval(half, own, paired, rest, to_half) if base else None,
         karp_flatt=None if speedup is None or share is None else karp_flatt(speedup, 1 / share),
     )
 
@@ -152,10 +165,15 @@ def _seconds(runs: Sequence[RepeatTime]) -> list[float]:
 
 
 def _ratio(
-    numerator: Sequence[RepeatTime], denominator: Sequence[RepeatTime], work: float
+    numerator: Sequence[RepeatTime],
+    denominator: Sequence[RepeatTime],
+    paired: bool,
+    work: float,
 ) -> float | None:
     if not numerator or not denominator:
         return None
+    if paired and (ratio := paired_ratio(dict(numerator), dict(denominator))) is not None:
+        return ratio * work
     return statistics.median(_seconds(numerator)) / statistics.median(_seconds(denominator)) * work
 
 
@@ -163,10 +181,11 @@ def _ratio_interval(
     numerator: Sequence[RepeatTime],
     denominator: Sequence[RepeatTime],
     paired: bool,
+    rest: Residuals | None,
     work: float,
 ) -> Interval | None:
     interval = (
-        paired_ratio_interval(dict(numerator), dict(denominator))
+        paired_ratio_interval(dict(numerator), dict(denominator), rest)
         if paired
         else ratio_interval(_seconds(numerator), _seconds(denominator))
     )

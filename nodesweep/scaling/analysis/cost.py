@@ -56,8 +56,8 @@ class CostSpread(Part):
     next_run_usd: float | None = Field(
         default=None,
         description=(
-            "Upper 95% prediction bound: 19 of 20 next runs cost less; null for fewer than 3 known"
-            " costs."
+            "Upper 95% prediction bound: 19 of 20 next runs in this session cost less; null for "
+            "fewer than 3 known costs."
         ),
     )
 

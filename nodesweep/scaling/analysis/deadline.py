@@ -20,6 +20,7 @@ from nodesweep.scaling.analysis.advice import (
 )
 from nodesweep.scaling.analysis.bounds import judge_counts
 from nodesweep.scaling.analysis.clocks import ClockStatistics
+from nodesweep.scaling.analysis.interval import MIN_REPEATS
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.per_result import Quantity, expected, next_result_bound
 from nodesweep.scaling.analysis.verdicts import (
@@ -32,7 +33,13 @@ from nodesweep.scaling.analysis.verdicts import (
     judged_count,
     just,
 )
-from nodesweep.scaling.formats import format_seconds, format_usd, nodes_text
+from nodesweep.scaling.formats import (
+    format_percent,
+    format_seconds,
+    format_usd,
+    nodes_text,
+    pluralize,
+)
 
 
 @dataclass(frozen=True)
@@ -188,7 +195,8 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
         limit,
         above=f"{time} misses {shown} by {format_seconds(seconds - limit)}",
         unsure=(
-            f"{time} meets {shown}, but the {count.next_name} may take up to {format_seconds(most)}"
+            f"{time} meets {shown}, but the {count.next_name} in this session may take up to"
+            f" {format_seconds(most)}"
         ),
     )
 
@@ -232,6 +240,7 @@ def _reason(
         condition += f" for at most {format_usd(goals.budget_usd_per_run)}"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
     if chosen is not None:
+        notes = [*_margin_notes(chosen, deadline), *notes]
         if not priced:
             notes = [
                 "some run costs are unknown, so the least node-time counts as cheapest",
@@ -243,6 +252,21 @@ def _reason(
     return sentence(
         f"No measured count {condition}; {_nearest(measured, judged, deadline)}", *notes
     )
+
+
+def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
+    """Return the margin of a time without a prediction bound, and the runs that would give one.
+
+    A time on the deadline is missed by half of the next runs, however much they differ.
+    """
+    if deadline.next_run_seconds(chosen) is not None:
+        return []
+    margin = format_percent(deadline.limit_seconds / deadline.seconds(chosen) - 1)
+    more = pluralize(MIN_REPEATS - chosen.row.n, "more run")
+    return [
+        f"undecided for the next run, which may be at most {margin} slower: n = {chosen.row.n} "
+        f"shows no spread, and {more} there would"
+    ]
 
 
 def _nearest(

@@ -26,6 +26,19 @@ class Interval(Part):
             "that, and for a bootstrapped ratio of 3 or 4 runs, whose measured coverage is lower."
         ),
     )
+    one_sided: tuple[float, float] | None = Field(
+        default=None,
+        exclude_if=lambda bounds: bounds is None,
+        description=(
+            "Lower and upper bound that limits are judged by, each wrong in at most 5% of sweeps. "
+            "Absent: low and high."
+        ),
+    )
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lower and the upper bound that limits are judged by."""
+        return self.one_sided or (self.low, self.high)
 
     def contains(self, value: float) -> bool:
         """Return True if the value is in the interval."""
@@ -36,4 +49,10 @@ class Interval(Part):
 
         With N0/N as the factor, the interval of a speedup becomes that of the efficiency.
         """
-        return Interval(low=self.low * factor, high=self.high * factor, level=self.level)
+        low, high = self.bounds
+        return Interval(
+            low=self.low * factor,
+            high=self.high * factor,
+            level=self.level,
+            one_sided=None if self.one_sided is None else (low * factor, high * factor),
+        )

@@ -8,7 +8,9 @@ benchmarks/interval_coverage.py measures their coverage, which is documented in 
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -21,6 +23,9 @@ from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval
 # Measured coverage of a ratio's bootstrap with few runs (docs/statistics.md); with 5 or more it is
 # at least LEVEL.
 _MEASURED_LEVELS = {3: 0.90, 4: 0.93}
+# Standard normal's 80th percentile: the spread is taken to grow with N in a fifth of the sweeps in
+# which it does not, since three repeats show real growth only if the test is that sensitive.
+GROWS = 0.8416
 RESAMPLES = 10_000
 SEED = 2026
 
@@ -84,19 +89,90 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
     return Interval(low=float(min(low, ratio)), high=float(max(high, ratio)), level=level)
 
 
-def paired_ratio_interval(
-    numerator: Mapping[int, float], denominator: Mapping[int, float]
-) -> Interval | None:
-    """Return Student's t interval of a ratio of times above zero, paired by repeat.
+@dataclass(frozen=True)
+class Residuals:
+    """What a shuffled sweep's repeats and node counts leave unexplained of its log-times.
 
-    Whatever slows all runs of a repeat cancels out in the ratio of its two times. The logarithms of
-    these ratios are assumed independent and normal: exp(m ± t s / sqrt n) with n - 1 degrees of
-    freedom (paired comparisons: Montgomery, *Design and Analysis of Experiments*, 8th ed., section
-    2.5). The interval is widened to the ratio of the medians if that is outside.
+    `spread` is the standard deviation of one run with `freedom` degrees of freedom. `grow` is True
+    if it seems to grow with the node count.
+    """
+
+    spread: float
+    freedom: int
+    grow: bool
+
+
+def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
+    """Return the residuals of log-time = repeat + node count (randomized blocks).
+
+    With n repeats of k counts they have (n - 1)(k - 1) degrees of freedom, against the n - 1 of a
+    single pair (Montgomery, *Design and Analysis of Experiments*, 8th ed., section 4.1). Growth is
+    tested at 20%, by the score test of Cook and Weisberg, *Biometrika* 70(1), 1983, on the place of
+    a count: the sum of w R, where R is a count's share of the squared residuals and w its distance
+    from the middle place, has mean 0 and variance 2 (n - 1) (1 - 2/k) sum w^2 / (f (f + 2)) for f
+    degrees of freedom if the spread is the same everywhere.
+
+    Args:
+        times: Seconds by repeat of each node count, in ascending order of the counts. Counts with
+            fewer than MIN_REPEATS runs are left out, and so are repeats that a count lacks.
+
+    Returns:
+        The residuals; None if fewer than two counts or MIN_REPEATS repeats are left.
+    """
+    often = [each for each in times if len(each) >= MIN_REPEATS]
+    common = sorted(set(often[0]).intersection(*often)) if len(often) > 1 else []
+    if len(common) < MIN_REPEATS:
+        return None
+    logs = np.log([[each[repeat] for each in often] for repeat in common])
+    rest = logs - logs.mean(axis=0) - logs.mean(axis=1, keepdims=True) + logs.mean()
+    repeats, counts = logs.shape
+    freedom = (repeats - 1) * (counts - 1)
+    squares = (rest**2).sum(axis=0)
+    place = np.arange(counts) - (counts - 1) / 2
+    variance = 2 * (repeats - 1) * (1 - 2 / counts) * (place @ place) / (freedom * (freedom + 2))
+    return Residuals(
+        spread=float(np.sqrt(squares.sum() / freedom)),
+        freedom=freedom,
+        # two counts have equal residuals, so they can't show growth
+        grow=bool(counts > 2 and place @ squares > GROWS * variance**0.5 * squares.sum()),
+    )
+
+
+def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> float | None:
+    """Return the geometric mean of each repeat's own ratio of times; None without common repeats.
+
+    It is what paired_ratio_interval() covers. A single ratio, or equal ones, are exact.
 
     Args:
         numerator: Seconds by repeat.
         denominator: Seconds by repeat.
+    """
+    both = numerator.keys() & denominator.keys()
+    ratios = {numerator[repeat] / denominator[repeat] for repeat in both}
+    if len(ratios) < 2:
+        return next(iter(ratios), None)
+    return statistics.geometric_mean(numerator[repeat] / denominator[repeat] for repeat in both)
+
+
+def paired_ratio_interval(
+    numerator: Mapping[int, float],
+    denominator: Mapping[int, float],
+    residuals: Residuals | None = None,
+) -> Interval | None:
+    """Return Student's t interval of a ratio of times above zero, paired by repeat.
+
+    Whatever slows all runs of a repeat cancels out in the ratio of its two times. The logarithms of
+    these ratios are assumed independent and normal: exp(m ± t s / sqrt n), where exp(m) is
+    paired_ratio(). With residuals, s is that of the whole sweep, and the one-sided bounds are at
+    95%. If the spread grows with the node count, the interval has the
+    pair's own spread with n - 1 degrees of freedom (Montgomery, section 2.5), and its one-sided
+    bounds are the wider of the pair's own at 95% and the sweep's at 97.5%. Without residuals, the
+    pair's own interval alone is known.
+
+    Args:
+        numerator: Seconds by repeat.
+        denominator: Seconds by repeat.
+        residuals: Of the sweep that both belong to.
 
     Returns:
         The interval; None if fewer than MIN_REPEATS repeats have both times.
@@ -105,12 +181,27 @@ def paired_ratio_interval(
     if len(both) < MIN_REPEATS:
         return None
     logs = np.log([numerator[repeat] / denominator[repeat] for repeat in both])
-    reach = stdtrit(len(both) - 1, (1 + LEVEL) / 2) * logs.std(ddof=1) / len(both) ** 0.5
-    ratio = np.median(list(numerator.values())) / np.median(list(denominator.values()))
-    return Interval(
-        low=float(min(np.exp(logs.mean() - reach), ratio)),
-        high=float(max(np.exp(logs.mean() + reach), ratio)),
-    )
+    two_sided = (1 + LEVEL) / 2
+
+    def around(reach: float) -> tuple[float, float]:
+        return float(np.exp(logs.mean() - reach)), float(np.exp(logs.mean() + reach))
+
+    own = logs.std(ddof=1) / len(both) ** 0.5
+    reach = stdtrit(len(both) - 1, two_sided) * own
+    if residuals is None:
+        low, high = around(reach)
+        return Interval(low=low, high=high)
+    pooled = residuals.spread * (2 / len(both)) ** 0.5
+    if residuals.grow:
+        one_sided = max(
+            stdtrit(residuals.freedom, two_sided) * pooled, stdtrit(len(both) - 1, LEVEL) * own
+        )
+        reach = max(reach, one_sided)
+    else:
+        one_sided = stdtrit(residuals.freedom, LEVEL) * pooled
+        reach = stdtrit(residuals.freedom, two_sided) * pooled
+    low, high = around(reach)
+    return Interval(low=low, high=high, one_sided=around(one_sided))
 
 
 def next_run_bound(values: Sequence[float]) -> float | None:

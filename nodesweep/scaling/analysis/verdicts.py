@@ -350,7 +350,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
         above=f"{count.cost_name} {shown} is {just(shown, limit)}above the budget of {limit}",
         unsure=(
             f"{count.cost_name} {shown} is within the budget of {limit}, but the "
-            f"{count.next_name} may cost up to {format_usd(most)}"
+            f"{count.next_name} in this session may cost up to {format_usd(most)}"
         ),
     )
 
@@ -365,10 +365,11 @@ def at_most(
 ) -> Verdict:
     """Judge the next result by an upper limit.
 
-    The limit is passed if 19 of 20 next results meet it, failed if the expected one (of attempts
-    that all completed: the median run) does not, and undecided in between. At the boundary, where
-    19 of 20 runs meet the limit, the median of three or more exceeds it in less than 1% of cases,
-    so more runs would not change a failure.
+    The limit is passed if 19 of 20 next results of the session meet it (the runs of one sweep do
+    not show how sessions differ), failed if the expected one (of attempts that all completed: the
+    median run) does not, and undecided in between. At the boundary, where 19 of 20 runs meet the
+    limit, the median of three or more exceeds it in less than 1% of cases, so more runs would not
+    change a failure.
 
     Args:
         criterion: The limit's name.
@@ -428,7 +429,7 @@ def _at_least(
     sides: tuple[MeasuredCount, MeasuredCount],
 ) -> Verdict:
     """Judge a ratio by a lower limit; `sides` are the two counts whose times it compares."""
-    low, high = (value, value) if interval is None else (interval.low, interval.high)
+    low, high = (value, value) if interval is None else interval.bounds
     what = criterion.replace("_", " ")
     shown, least = write(value), write(limit)
     answer: Answer = "undecided"
@@ -440,9 +441,9 @@ def _at_least(
         answer = "fail"
         reason = f"{what} {shown} is {just(shown, least)}below {least}"
     else:
+        level = "one-sided 95%" if interval.one_sided else format_percent(interval.level)
         reason = (
-            f"{what} {shown} ({format_percent(interval.level)}: {write(low)}–{write(high)}) may "
-            f"or may not reach {least}"
+            f"{what} {shown} ({level}: {write(low)}–{write(high)}) may or may not reach {least}"
         )
         needed = runs_needed(value, low, high, limit, sides)
     return Verdict(

@@ -88,7 +88,9 @@ SUMMARY: Mapping[str, Field] = {
     "projection_error_seconds": Field(
         "projection_error_seconds", "largest error of a projected train time, half of an interval"
     ),
-    "next_run_seconds": Field("train.next_run_seconds", "19 of 20 next runs are shorter"),
+    "next_run_seconds": Field(
+        "train.next_run_seconds", "19 of 20 next runs in this session are shorter"
+    ),
     **_ratios("train."),
     "process_efficiency": Field("accelerator_efficiency", "efficiency against one process"),
     "steady_step_seconds": Field("steady_step_seconds", "median step time in the steady window"),
@@ -109,7 +111,8 @@ SUMMARY: Mapping[str, Field] = {
         "cost_spread.interval",
     ),
     "next_run_usd": Field(
-        "cost_spread.next_run_usd", "19 of 20 next runs cost less, including the warm pool"
+        "cost_spread.next_run_usd",
+        "19 of 20 next runs in this session cost less, including the warm pool",
     ),
     "usd_per_result": Field(
         "per_result.result.usd", "expected cost of a result; empty if no attempt failed"

@@ -135,7 +135,7 @@ def _result(
         return qualified(kind, recommendation.reason.removesuffix("."))
     by_nodes = {row.nodes: row for row in rows}
     chosen, base = by_nodes[recommendation.chosen.nodes], by_nodes[baseline.nodes]
-    cheapest = _deadline_text(recommendation)
+    cheapest = _deadline_text(recommendation, chosen)
     better = _faster_but(chosen, rows, recommendation)
     undecided = recommendation.undecided
     design = judged_by(recommendation)
@@ -189,13 +189,14 @@ def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     )
 
 
-def _deadline_text(recommendation: Recommendation) -> str:
+def _deadline_text(recommendation: Recommendation, chosen: SummaryRow) -> str:
     clock = recommendation.deadline_clock
-    return (
-        ""
-        if clock is None
-        else f", the cheapest count that meets the deadline ({DEADLINE_SCOPE[clock]})"
-    )
+    if clock is None:
+        return ""
+    scope = DEADLINE_SCOPE[clock]
+    if getattr(chosen.clocks, clock).next_run_seconds is None:
+        scope += f"; undecided for the next run, since n = {chosen.n} shows no spread"
+    return f", the cheapest count that meets the deadline ({scope})"
 
 
 def qualified(kind: PlatformKind, text: str) -> str:

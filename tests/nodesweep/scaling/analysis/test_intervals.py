@@ -21,9 +21,11 @@ from nodesweep.scaling.analysis.intervals import (
     _rank,
     median_interval,
     next_run_bound,
+    paired_ratio,
     paired_ratio_interval,
     ratio_interval,
     resampled_medians,
+    residuals_of,
 )
 
 times = st.floats(1e-6, 1e9)
@@ -266,6 +268,52 @@ def test_a_ratio_paired_by_repeat_by_hand():
     assert paired_ratio_interval(above, {1: 1.0, 2: 1.0, 5: 1.0}) is None
 
 
+def test_the_whole_sweep_shows_the_spread_of_each_ratio_by_hand():
+    """Three repeats of three counts have (3 - 1)(3 - 1) = 4 degrees of freedom instead of 2."""
+    # rests of log-times, whose rows and columns add up to 0: 6 x 0.01 = 0.06 squared in all
+    rests = np.array([[0.1, -0.1, 0.0], [-0.1, 0.0, 0.1], [0.0, 0.1, -0.1]])
+    logs = rests + np.array([[0.0], [0.3], [0.5]]) + np.array([4.0, 3.0, 2.0])
+    times = [dict(enumerate(np.exp(count))) for count in logs.T]
+    rest = residuals_of(times)
+    assert (rest.spread, rest.freedom, rest.grow) == (pytest.approx((0.06 / 4) ** 0.5), 4, False)
+    interval = paired_ratio_interval(times[0], times[1], rest)
+    reach = rest.spread * (2 / 3) ** 0.5  # t: 2.776445 two-sided, 2.131847 one-sided
+    two_sided, one_sided = ([-t * reach, t * reach] for t in (2.776445, 2.131847))
+    assert np.log(bounds(interval)) - 1 == pytest.approx(two_sided, rel=1e-6)
+    assert np.log(interval.bounds) - 1 == pytest.approx(one_sided, rel=1e-6)
+    assert np.log(interval.scaled(2.0).bounds) - np.log(interval.bounds) == pytest.approx(np.log(2))
+
+
+def test_residuals_need_three_repeats_that_two_counts_share():
+    of = dict.fromkeys
+    times = [of((1, 2, 3, 4), 2.0), of((1, 2), 1.0), of((2, 3, 4, 5), 1.0)]
+    rest = residuals_of(times)  # the second count has too few, repeats 2, 3 and 4 are in both
+    assert (rest.freedom, rest.grow) == (2, False)
+    assert residuals_of(times[:2]) is None
+    assert residuals_of([of((1, 2, 3), 2.0), of((2, 3, 4), 2.0)]) is None
+
+
+def test_a_spread_that_grows_with_the_count_keeps_each_pair_to_itself():
+    rng = np.random.default_rng(4)
+    logs = rng.normal(0, [0.01, 0.01, 0.01, 0.2], (5, 4))
+    times = [dict(enumerate(np.exp(count))) for count in logs.T]
+    rest = residuals_of(times)
+    assert rest.grow
+    own = paired_ratio_interval(times[0], times[3])
+    noisy, quiet = (paired_ratio_interval(times[0], times[at], rest) for at in (3, 1))
+    assert bounds(noisy) == pytest.approx(bounds(own))
+    # the pair's own one-sided 95% is wider at the noisy count, the sweep's 97.5% at the quiet one
+    assert noisy.low < noisy.bounds[0] < noisy.bounds[1] < noisy.high
+    assert quiet.bounds == (quiet.low, quiet.high)
+    assert residuals_of(times[::-1]).grow is False
+
+
+def test_equal_spread_is_taken_to_grow_in_a_fifth_of_sweeps():
+    logs = np.random.default_rng(4).normal(0, 0.02, (1500, 4, 3))
+    grow = [residuals_of([dict(enumerate(np.exp(each))) for each in sweep]).grow for sweep in logs]
+    assert np.mean(grow) == pytest.approx(0.2, abs=0.03)
+
+
 def test_what_slows_a_whole_repeat_cancels_in_pairs():
     drift = {1: 1.0, 2: 1.3, 3: 1.7}
     above = {repeat: 2 * by for repeat, by in drift.items()}
@@ -275,10 +323,35 @@ def test_what_slows_a_whole_repeat_cancels_in_pairs():
 
 
 @given(repeats, repeats)
-def test_a_paired_interval_contains_the_ratio_of_the_medians(above, below):
-    interval = paired_ratio_interval(dict(enumerate(above)), dict(enumerate(below)))
-    assert interval is not None
-    assert interval.contains(statistics.median(above) / statistics.median(below))
+def test_a_paired_ratio_is_in_the_middle_of_its_interval(above, below):
+    numerator, denominator = dict(enumerate(above)), dict(enumerate(below))
+    low, high = bounds(paired_ratio_interval(numerator, denominator))
+    ratio = paired_ratio(numerator, denominator)
+    assert np.log(ratio) == pytest.approx((np.log(low) + np.log(high)) / 2, abs=1e-9)
+
+
+def test_a_paired_ratio_is_exact_where_nothing_differs_and_unknown_without_a_pair():
+    assert paired_ratio({1: 5940.0, 2: 7.0}, {1: 3300.0}) == 5940 / 3300
+    assert paired_ratio({1: 0.3, 2: 0.3}, {1: 0.1, 2: 0.1}) == 0.3 / 0.1
+    assert paired_ratio({1: 1.0, 2: 4.0}, {1: 1.0, 2: 1.0}) == 2
+    assert paired_ratio({1: 1.0}, {2: 1.0}) is None
+
+
+def test_stragglers_leave_paired_ratios_covered_however_many_repeats_there_are():
+    """Each of 8 nodes is 30% slow in one run of 20, and the slowest decides.
+
+    The same intervals contain the ratio of the medians in half of the sweeps.
+    """
+    rng = np.random.default_rng(12)
+    share, log = 1 - 0.95**8, np.log(1.3)
+    covered = []
+    for _ in range(600):
+        one, eight = rng.normal(0, 0.02, (2, 50))
+        eight += log * (rng.random(50) < share)
+        numerator, denominator = dict(enumerate(np.exp(one))), dict(enumerate(np.exp(eight)))
+        interval = paired_ratio_interval(numerator, denominator)
+        covered.append(interval.contains(np.exp(-share * log)))
+    assert 0.92 < np.mean(covered) < 0.98
 
 
 def test_three_and_four_runs_say_what_was_measured_of_a_bootstrapped_ratio():

@@ -366,6 +366,10 @@ def test_ratios_pair_their_repeats_where_that_was_the_plan(make_outcomes):
     assert (interval.low, interval.high) == pytest.approx((2.0, 2.0))
     assert paired.doubling_ratio_interval == interval
     assert alone.speedup_interval.high > 2.5
+    # One slow run counts in the mean of the repeats' ratios, 2 x 2 x 1; the median ignores it.
+    outcomes = make_outcomes({1: [100, 130, 170], 2: [50, 65, 170]})
+    values = [summarise_runs(outcomes, paired=given)[0][1].train.speedup for given in (True, False)]
+    assert values == pytest.approx([4 ** (1 / 3), 130 / 65])
     # Repeat 3 has no pair: two are too few, and the method is not changed for that.
     short = summarise_runs(make_outcomes({1: [100, 130, 170], 2: [50, 65]}), paired=True)[0][1]
     assert short.train.speedup_interval is None

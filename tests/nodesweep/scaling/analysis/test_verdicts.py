@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.intervals import paired_ratio_interval
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.speedup import baseline_of, summarise_runs
 from nodesweep.scaling.analysis.verdicts import JudgedCount, not_ruled_out
@@ -156,6 +157,32 @@ def test_at_5_percent_noise_what_is_said_is_right_in_85_of_100_sweeps(curve, rep
         everything += len(answer.not_ruled_out) == len(curve) - 1
     assert right >= 0.85 * 40
     assert everything <= 0.5 * 40
+
+
+def test_a_shuffled_sweep_judges_by_the_spread_of_all_its_runs(make_outcomes, snapshot):
+    """The pair of 1 and 2 nodes alone, with 2 degrees of freedom, can't decide E(2)."""
+    rows, _ = summarise_runs(
+        make_outcomes(
+            {
+                1: [99.0, 102.0, 100.0],
+                2: [64.0, 63.0, 62.0],
+                4: [33.0, 34.0, 33.5],
+                8: [26.0, 27.0, 26.5],
+            }
+        ),
+        paired=True,
+    )
+    answer = recommend(rows, RecommendationConfig())
+    assert [(each.nodes, each.answer) for each in answer.judged] == [
+        (1, "pass"),
+        (2, "pass"),
+        (4, "undecided"),
+        (8, "fail"),
+    ]
+    assert why_not(answer, 4) == snapshot
+    low, high = of(answer, 2).verdicts[0].interval.bounds
+    own = paired_ratio_interval({1: 99, 2: 102, 3: 100}, {1: 64, 2: 63, 3: 62})
+    assert own.low / 2 < 0.75 < low < high < own.high / 2
 
 
 def test_too_few_pairs_are_said_where_point_estimates_are_judged(snapshot):

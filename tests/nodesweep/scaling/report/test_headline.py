@@ -147,6 +147,17 @@ def test_a_deadline_that_includes_waiting_says_so(make_outcome, snapshot):
     assert write_headline("aws", baseline_of(rows), rows, 2, recommendation) == snapshot
 
 
+def test_three_runs_decide_a_deadline_for_the_next_one(make_outcomes):
+    rows = summarise(make_outcomes({1: [100.0, 101.0, 102.0], 2: [55.0, 55.5, 56.0]}))
+    recommendation = recommend(rows, RecommendationConfig(deadline_seconds=60))
+    text = write_headline("aws", baseline_of(rows), rows, 6, recommendation)
+    assert "undecided" not in text
+    few = summarise(make_outcomes({1: [100.0, 101.0], 2: [55.0, 55.5]}))
+    recommendation = recommend(few, RecommendationConfig(deadline_seconds=60))
+    assert "undecided" in write_headline("aws", baseline_of(few), few, 4, recommendation)
+    assert "undecided" in recommendation.reason
+
+
 def test_starved_nodes_are_said_once(make_outcome, make_report, snapshot):
     """Where they are the reason that there is no recommendation, as they are after one that rests
     on other counts.
