@@ -259,7 +259,7 @@ def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
 
     A time on the deadline is missed by half of the next runs, however much they differ.
     """
-    if deadline.next_run_seconds(chosen) is not None:
+    if deadline.next_seconds(chosen) is not None:
         return []
     margin = format_percent(deadline.limit_seconds / deadline.seconds(chosen) - 1)
     more = pluralize(MIN_REPEATS - chosen.row.n, "more run")
