@@ -28,7 +28,9 @@ from nodesweep.scaling.formats import (
 from nodesweep.scaling.report_part import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
-Criterion = Literal["comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget"]
+Criterion = Literal[
+    "comparable", "efficiency", "doubling_ratio", "faster", "deadline", "budget", "hour_value"
+]
 # A count that would need more runs than this is practically on its limit, so further runs are not
 # worth their cost.
 MOST_MORE_RUNS = 50
@@ -51,7 +53,8 @@ class Verdict(Part):
     criterion: Criterion = Field(
         description=(
             "efficiency, doubling_ratio: at least the limit; faster: faster than every smaller "
-            "count; deadline, budget: at most the limit; comparable: present only if its time "
+            "count; deadline, budget: at most the limit; hour_value: at most the least cost plus "
+            "waiting of any count; comparable: present only if its time "
             "is not a time to train the baseline's model, or not a measurement."
         )
     )

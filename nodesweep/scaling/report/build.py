@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.price import Price, unknown_price
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
@@ -152,6 +153,7 @@ def analyse(
         costs=_sweep_costs(points, provenance),
         conditions=conditions,
         pareto=pareto_front(rows),
+        hour_values=() if clock == "throughput" or is_phase(clock) else hour_value_ranges(rows),
         recommendation=recommendation,
         check=check,
         other_checks=other_checks,

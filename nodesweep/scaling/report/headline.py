@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nodesweep.scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from nodesweep.scaling.analysis.bounds import speedup_ends
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.measured_count import cost_change, faster_text, rounded
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.verdicts import not_ruled_out
@@ -127,7 +128,7 @@ def _result(
         return qualified(kind, recommendation.reason.removesuffix("."))
     by_nodes = {row.nodes: row for row in rows}
     chosen, base = by_nodes[recommendation.chosen.nodes], by_nodes[baseline.nodes]
-    cheapest = _deadline_text(recommendation)
+    cheapest = _rule_text(recommendation, rows)
     better = _faster_but(chosen, rows, recommendation)
     undecided = recommendation.undecided
     design = judged_by(recommendation)
@@ -161,8 +162,16 @@ def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     )
 
 
-def _deadline_text(recommendation: Recommendation) -> str:
+def _rule_text(recommendation: Recommendation, rows: Sequence[SummaryRow]) -> str:
     clock = recommendation.deadline_clock
+    if recommendation.rule == "hour_value":
+        nodes = recommendation.chosen and recommendation.chosen.nodes
+        budget = any(
+            v.criterion == "budget" for each in recommendation.judged for v in each.verdicts
+        )
+        at = [each.text for each in hour_value_ranges(rows) if each.nodes == nodes and not budget]
+        worth = f"if an hour is worth {at[0]}" if at else "at the given value of an hour"
+        return f", the least cost plus waiting {worth}"
     return (
         ""
         if clock is None
