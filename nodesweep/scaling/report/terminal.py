@@ -91,7 +91,8 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     ]
     if line := out_of_memory_line(report):
         notes.append(line)
-    if (values := hour_value_text(report.hour_values)) is not None:
+    values = hour_value_text(report.hour_values)
+    if values is not None and report.instances is None:
         notes.append(f"Value of time: {values}.")
     if report.fits.extrapolation.supported.value:
         notes.append(extrapolation_text(report))
