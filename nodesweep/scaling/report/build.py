@@ -9,7 +9,9 @@ from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
+from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.hour_value import hour_value_ranges
+from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
@@ -121,9 +123,11 @@ def analyse(
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
-    recommendation = recommend_none_for_repeated(
-        rows, points, rules.recommendation
-    ) or design.recommend(rows, rules.recommendation, asked)
+    recommendation = (
+        recommend_none_for_repeated(rows, points, rules.recommendation)
+        or _ask_for_unit(rows, points, clock, rules)
+        or design.recommend(rows, rules.recommendation, asked)
+    )
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     report = ScalingReport(
         sweep_id=sweep_id,
@@ -180,6 +184,21 @@ def analyse(
         *_changed_dataset(provenance),
     )
     return report.model_copy(update={"caveats": caveats})
+
+
+def _ask_for_unit(
+    rows: Sequence[SummaryRow],
+    points: Sequence[Point],
+    clock: TrainClock | None,
+    rules: ReportConfig,
+) -> Recommendation | None:
+    """Return a recommendation that asks for the unit of a table's times if it is in doubt."""
+    times: dict[int, list[float]] = {}
+    for point in points:
+        seconds = point.seconds_on(clock)
+        if point.train_clock in ("measured", "throughput") and seconds is not None:
+            times.setdefault(point.nodes, []).append(seconds)
+    return recommend_none_for_units(rows, times, rules.recommendation)
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
