@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
 from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.drift import unless_drift
 from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
@@ -128,6 +129,14 @@ def analyse(
         or _ask_for_unit(rows, points, clock, rules)
         or design.recommend(rows, rules.recommendation, asked)
     )
+    if platform.kind == "measured":
+        recommendation = unless_drift(
+            recommendation,
+            rows,
+            [(point.nodes, point.created_at, seconds) for point, seconds in _times(points, clock)],
+            rules.recommendation,
+            lambda moved: design.recommend(moved, rules.recommendation, asked),
+        )
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     report = ScalingReport(
         sweep_id=sweep_id,
@@ -186,6 +195,12 @@ def analyse(
     return report.model_copy(update={"caveats": caveats})
 
 
+def _times(points: Sequence[Point], clock: TrainClock | None) -> list[tuple[Point, float]]:
+    """Return the used points with their seconds on the clock."""
+    timed = ((point, point.seconds_on(clock)) for point in points)
+    return [(point, seconds) for point, seconds in timed if seconds is not None]
+
+
 def _ask_for_unit(
     rows: Sequence[SummaryRow],
     points: Sequence[Point],
@@ -194,9 +209,8 @@ def _ask_for_unit(
 ) -> Recommendation | None:
     """Return a recommendation that asks for the unit of a table's times if it is in doubt."""
     times: dict[int, list[float]] = {}
-    for point in points:
-        seconds = point.seconds_on(clock)
-        if point.train_clock in ("measured", "throughput") and seconds is not None:
+    for point, seconds in _times(points, clock):
+        if point.train_clock in ("measured", "throughput"):
             times.setdefault(point.nodes, []).append(seconds)
     return recommend_none_for_units(rows, times, rules.recommendation)
 
