@@ -181,8 +181,8 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
     # the config's own names
     assert chosen("--budget-usd-per-run", "44.5") == chosen("--deadline-seconds", "2000") == 4
     assert chosen("--min-efficiency", "0.95") == 1
-    # 1 to 8 nodes: 6 USD for 1.425 h, or 4.21 USD an hour
-    assert (chosen("--hour-value", "4"), chosen("--hour-value-usd", "4.5")) == (1, 8)
+    # 1 to 4 nodes: 4 USD for 1.2 h; 4 to 8 nodes: 2 USD for .225 h
+    assert (chosen("--hour-value", "3"), chosen("--hour-value-usd", "9")) == (1, 8)
 
 
 @pytest.mark.parametrize(
