@@ -106,7 +106,7 @@ class _Sequential(DesignRules):
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
         goals = config.report.recommendation
-        for name in ("deadline_seconds", "budget_usd_per_run"):
+        for name in ("deadline_seconds", "budget_usd_per_run", "hour_value_usd"):
             if getattr(goals, name) is not None:
                 return (
                     f"report.recommendation.{name} is {getattr(goals, name)}, but sweep.design:"

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -207,6 +208,25 @@ class RecommendationConfig(Section):
             " deadline."
         ),
     )
+    hour_value_usd: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e9,
+        description=(
+            "What an hour of waiting is worth to you, USD: recommend the node count with the least"
+            " cost plus waiting instead of judging E and D. Null: unknown."
+        ),
+    )
+
+    @field_validator("hour_value_usd")
+    @classmethod
+    def _check_single_rule(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and info.data.get("deadline_seconds") is not None:
+            raise ValueError(
+                "deadline_seconds asks for the cheapest count in time, and hour_value_usd for the"
+                " least cost plus waiting; give only one of them"
+            )
+        return value
 
 
 class ReportConfig(Section):
@@ -394,6 +414,11 @@ class BenchmarkConfig(Section):
                 f"sweep.instance_types is {list(types)} and lacks training.instance_type,"
                 f" {self.training.instance_type}, for which the image is chosen; add it, or set"
                 " training.instance_type to one of them"
+            )
+        if types is not None and self.report.recommendation.hour_value_usd is not None:
+            raise ValueError(
+                "report.recommendation.hour_value_usd compares the node counts of one instance"
+                f" type, but sweep.instance_types is {list(types)}; remove it, or measure one type"
             )
         return self
 

@@ -69,6 +69,12 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
             "USD",
             "Maximum cost of a run at the recommended count.",
         ),
+        (
+            "hour_value_usd",
+            ("--hour-value",),
+            "USD",
+            "Recommend the least cost plus waiting, if an hour is worth this.",
+        ),
     )
     for name, short, unit, meaning in reversed(limits):
         spelled = (*short, f"--{name.replace('_', '-')}")

@@ -11,7 +11,9 @@ import pytest
 
 from benchmarks.first_run import FirstRun, answer_of, broken_promises, described, line, neighbours
 
-QUIET = FirstRun("quiet", (4,), 170.0, {1: 40.0, 2: 21.0}, {1: 1.0, 2: 0.95}, {}, {}, 4, "Run it on 4")
+QUIET = FirstRun(
+    "quiet", (4,), 170.0, {1: 40.0, 2: 21.0}, {1: 1.0, 2: 0.95}, {}, {}, 4, "Run it on 4"
+)
 
 
 def advice(chosen: int | None, *between: int) -> dict[str, Any]:

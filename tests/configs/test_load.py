@@ -85,6 +85,9 @@ def test_models_are_frozen(benchmark_config: BenchmarkConfig) -> None:
         ("report", {"recommendation": {"min_doubling_ratio": 2.5}}),
         ("report", {"recommendation": {"budget_usd_per_run": 0}}),
         ("report", {"recommendation": {"deadline_seconds": 0}}),
+        ("report", {"recommendation": {"hour_value_usd": 0}}),
+        ("report", {"recommendation": {"hour_value_usd": True}}),
+        ("report", {"recommendation": {"hour_value_usd": 4, "deadline_seconds": 60}}),
     ],
 )
 def test_bad_value_names_its_field(
@@ -216,6 +219,7 @@ def test_what_the_report_judges_by_unless_told_otherwise(benchmark_config: Bench
         "min_doubling_ratio": 1.5,
         "budget_usd_per_run": None,
         "deadline_seconds": None,
+        "hour_value_usd": None,
     }
 
 

@@ -55,6 +55,15 @@ def test_a_written_config_reads_back(make_config, sweep):
             "sweep": SEQUENTIAL,
             "report": {"recommendation": {"budget_usd_per_run": 5}},
         },
+        {
+            "sweep": SEQUENTIAL,
+            "report": {"recommendation": {"hour_value_usd": 5}},
+        },
+        {
+            "sweep": {"instance_types": ["ml.m5.large", "ml.c5.xlarge"]},
+            "training": {"instance_type": "ml.m5.large"},
+            "report": {"recommendation": {"hour_value_usd": 5}},
+        },
         {"sweep": SEQUENTIAL, "training": {"spot": {"max_wait_seconds": 7200}}},
     ],
 )

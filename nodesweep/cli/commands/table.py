@@ -67,12 +67,13 @@ def _analyse(
             "final_metric: the table has none, so there is nothing for a goal or tolerance to judge"
         )
     price = _table_price(outcomes, region)
-    if (
-        rules.recommendation.deadline_seconds is not None
-        and choose_train_clock(outcomes) == "throughput"
+    goals = rules.recommendation
+    if choose_train_clock(outcomes) == "throughput" and (
+        goals.deadline_seconds is not None or goals.hour_value_usd is not None
     ):
+        against = "deadline" if goals.hour_value_usd is None else "value of an hour"
         raise MeasuredTableError(
-            "samples_per_second: a rate cannot be compared with a deadline; give "
+            f"samples_per_second: a rate cannot be compared with a {against}; give "
             "train_seconds instead"
         )
     source = {"source": _printable(table.name)}

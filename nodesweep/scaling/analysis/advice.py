@@ -24,7 +24,7 @@ from nodesweep.scaling.formats import (
 )
 from nodesweep.scaling.report_part import Part
 
-Rule = Literal["efficiency", "deadline"]
+Rule = Literal["efficiency", "deadline", "hour_value"]
 Basis = Literal["interval", "point", "sequential"]
 DeadlineClock = Literal["submit_to_end", "train"]
 # Scope of the time that is compared with a deadline.
@@ -50,7 +50,7 @@ class Recommendation(Part):
     rule: Rule = Field(
         description=(
             "efficiency: the largest node count that is efficient enough; deadline: the cheapest "
-            "that meets the deadline."
+            "that meets the deadline; hour_value: the one with the least cost plus waiting."
         )
     )
     deadline_clock: DeadlineClock | None = Field(
@@ -58,7 +58,7 @@ class Recommendation(Part):
         description=(
             "The time compared with the deadline. submit_to_end: from submission to end, "
             "including waiting, if it is known for every used run; train: the train time, "
-            "excluding start-up. Null under the rule efficiency."
+            "excluding start-up. Null under other rules."
         ),
     )
     basis: Basis = Field(

@@ -124,11 +124,12 @@ def _judge_with(
     The times of the other contended counts are taken as sound.
     """
     base = measured[0].nodes
-    there = measured_counts([_scaled(each.row, factors, base) for each in measured])
+    there = measured_counts([scaled_row(each.row, factors, base) for each in measured])
     return judge(there)(next(each for each in there if each.nodes == count.nodes))
 
 
-def _scaled(row: SummaryRow, factors: Mapping[int, float], base: int) -> SummaryRow:
+def scaled_row(row: SummaryRow, factors: Mapping[int, float], base: int) -> SummaryRow:
+    """Return the row as if each count's times were multiplied by its factor."""
     own = factors.get(row.nodes, 1.0)
     to_base = factors.get(base, 1.0) / own
     to_half = factors.get(row.nodes // 2, 1.0) / own

@@ -9,8 +9,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.clocks import ClockStatistics
+from nodesweep.scaling.analysis.deadline import recommend_none
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.measured_count import measured_counts
+from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.formats import format_ratio, format_seconds, join_words, nodes_text
 
 # Below this time, rounding by up to half a second either way spans more than 1% of it.
@@ -96,6 +101,45 @@ def other_unit(times: Times) -> dict[int, float]:
         if min(ratios) > UNIT_FACTOR or max(ratios) < 1 / UNIT_FACTOR:
             odd[nodes] = max(ratios[0], 1 / ratios[0])
     return odd
+
+
+def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
+    """Return (N, N, factor) of times that are not in one unit, as far as two of them can tell.
+
+    Within a count, two runs differ by more than UNIT_FACTOR. Between neighboring counts, the larger
+    has less than 1/UNIT_FACTOR of the node-time, or more than UNIT_FACTOR times it although it
+    takes twice as long: neither parallelism nor its overhead does that.
+    """
+    found = [
+        (nodes, nodes, max(at) / min(at))
+        for nodes, at in sorted(times.items())
+        if max(at) > UNIT_FACTOR * min(at)
+    ]
+    for few, many in pairwise(sorted(times)):
+        longer = statistics.median(times[many]) / statistics.median(times[few])
+        ratio = longer * many / few
+        if ratio < 1 / UNIT_FACTOR or (ratio > UNIT_FACTOR and longer > 2):
+            found.append((few, many, max(ratio, 1 / ratio)))
+    return found
+
+
+def recommend_none_for_units(
+    rows: Sequence[SummaryRow], times: Times, goals: RecommendationConfig
+) -> Recommendation | None:
+    """Return a recommendation without a choice that asks for the unit if it is in doubt."""
+    doubtful = doubtful_units(times)
+    measured = measured_counts(rows)
+    if not doubtful or len(measured) < 2:
+        return None
+    few, many, factor = doubtful[0]
+    where = f"at {nodes_text(few)}" if few == many else f"at {few} and {many} nodes"
+    why = "the times may not all be in seconds"
+    reason = (
+        f"No recommendation until the times are checked: those {where} differ by a factor of about "
+        f"{factor:,.0f} for the same work. Give all in seconds without thousands separators: "
+        "minutes among seconds are a factor of 60, and 5.940 for 5940 is one of 1000."
+    )
+    return recommend_none(measured, goals, lambda _: why, reason)
 
 
 def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[str]:

@@ -2,7 +2,8 @@
 
 The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits;
 the deadline rule picks the cheapest count that meets the deadline, from submission to end if every
-measured count has that time, else by train time. Every limit is passed, failed or undecided
+measured count has that time, else by train time; a given value of an hour replaces both
+(hour_value.py). Every limit is passed, failed or undecided
 (verdicts.py). Every measured count but the chosen one gets the reason against it, and an undecided
 one also the runs that would decide it (docs/recommendation.md; docs/method.md, "Cost and
 recommendation").
@@ -32,6 +33,7 @@ from nodesweep.scaling.analysis.bounds import (
     largest_that_may_pass,
 )
 from nodesweep.scaling.analysis.deadline import recommend_by_deadline, recommend_none
+from nodesweep.scaling.analysis.hour_value import recommend_by_hour_value
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.speedup import SummaryRow
@@ -92,6 +94,9 @@ def _recommend(
         )
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
+        return _unless_contended(answer, measured)
+    if goals.hour_value_usd is not None:
+        answer = recommend_by_hour_value(measured, goals, goals.hour_value_usd)
         return _unless_contended(answer, measured)
     is_contended = any(count.is_bounded for count in measured)
     has_failed = any(count.row.per_result is not None for count in measured)

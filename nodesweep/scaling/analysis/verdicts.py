@@ -38,7 +38,14 @@ from nodesweep.scaling.report_part import Part
 
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 Criterion = Literal[
-    "comparable", "completes", "efficiency", "doubling_ratio", "faster", "deadline", "budget"
+    "comparable",
+    "completes",
+    "efficiency",
+    "doubling_ratio",
+    "faster",
+    "deadline",
+    "budget",
+    "hour_value",
 ]
 # A count that would need more runs than this is practically on its limit, so further runs are not
 # worth their cost.
@@ -62,9 +69,10 @@ class Verdict(Part):
     criterion: Criterion = Field(
         description=(
             "efficiency, doubling_ratio: at least the limit; faster: faster than every smaller "
-            "count; deadline, budget: at most the limit; completes: at least half of its attempts "
-            "complete, present only if one failed; comparable: present only if its time is not a "
-            "time to train the baseline's model, or not a measurement."
+            "count; deadline, budget: at most the limit; hour_value: at most the least cost plus "
+            "waiting of any count; completes: at least half of its attempts complete, present only "
+            "if one failed; comparable: present only if its time is not a time to train the "
+            "baseline's model, or not a measurement."
         )
     )
     answer: Answer = Field(

@@ -51,6 +51,16 @@ ZONE = 0.02
 """Relative distance from a limit within which a value is on the limit and not worth more runs."""
 LEAST_SPREAD = 0.001
 """Least assumed spread of runs, as a share: equal times may only reflect a coarse clock."""
+
+
+def least_spread(seconds: float, is_whole: bool) -> float:
+    """Return the least assumed spread of runs of this length, as a share.
+
+    Half a tick of a clock that shows whole seconds: equal times may differ by that much.
+    """
+    return max(LEAST_SPREAD, 0.5 / seconds) if is_whole else LEAST_SPREAD
+
+
 SIMULATED_SWEEPS = 50
 
 _ZONE = math.log1p(ZONE)
@@ -176,7 +186,7 @@ class _Design:
         yield _Step(points, reason, look)
         for point in points:
             if seconds := self.times.get(point):
-                self.measured.add(point[0], math.log(seconds))
+                self.measured.add(point[0], seconds)
 
     def steps(self) -> Iterator[_Step]:
         """Yield a step each time points are requested."""
@@ -250,11 +260,14 @@ class _Measured:
         self.logs: dict[int, list[float]] = {nodes: [] for nodes in counts}
         self.means, self.runs = [0.0] * len(counts), [0] * len(counts)
         self.freedom = 0
+        self.is_whole = True
+        """True if every time is a number of whole seconds."""
         self._squares: dict[int, list[float]] = {}
 
-    def add(self, nodes: int, log: float) -> None:
+    def add(self, nodes: int, seconds: float) -> None:
         logs, place = self.logs[nodes], self.place[nodes]
-        logs.append(log)
+        logs.append(math.log(seconds))
+        self.is_whole = self.is_whole and seconds == round(seconds)
         mean = fmean(logs)
         self.means[place], self.runs[place] = mean, len(logs)
         if len(logs) > 1:
@@ -379,13 +392,15 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
     look at the count, from 1.
     """
     freedom = measured.freedom
+    place = measured.place[group.target]
+    least = least_spread(_exp(measured.means[place]), measured.is_whole)
     bounds = _Bounds(
         group,
         error,
-        measured.place[group.target],
+        place,
         tuple(measured.means),
         tuple(measured.runs),
-        spread=max(LEAST_SPREAD, math.sqrt(measured.squares / freedom)),
+        spread=max(least, math.sqrt(measured.squares / freedom)),
         below=t_quantile(freedom, 1 - error),
         above=t_quantile(freedom, 1 - error / len(group.than)),
     )

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
-from nodesweep.scaling.design.sequential import LEAST_SPREAD
+from nodesweep.scaling.design.sequential import least_spread
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
 from nodesweep.scaling.instances.arms import Arm, arms_of, arms_out_of_memory, outcomes_by_type
 from nodesweep.scaling.instances.compare import choose_arms, judge_arms
@@ -127,7 +127,10 @@ def find_dominated(
         for arm, own in samples.items()
         if all(each.usd for each in own)
     }
-    by_time, by_cost = _Bounds(times, error), _Bounds(costs, error)
+    seconds = [each.seconds for own in samples.values() for each in own]
+    is_whole = all(each == round(each) for each in seconds)
+    least = least_spread(min(seconds, default=1.0), is_whole)
+    by_time, by_cost = _Bounds(times, error, least), _Bounds(costs, error, least)
     found: dict[Arm, str] = {}
     for arm in samples:
         better = [
@@ -153,7 +156,7 @@ def find_dominated(
 class _Bounds:
     """One-sided bounds on means of logarithms, with the spread pooled over all arms."""
 
-    def __init__(self, logs: Mapping[Arm, Sequence[float]], error: float) -> None:
+    def __init__(self, logs: Mapping[Arm, Sequence[float]], error: float, least: float) -> None:
         self._logs = logs
         freedom = sum(len(values) - 1 for values in logs.values())
         squares = math.fsum(
@@ -162,7 +165,7 @@ class _Bounds:
         self._reach = (
             math.inf
             if freedom < 1
-            else t_quantile(freedom, 1 - error) * max(LEAST_SPREAD, math.sqrt(squares / freedom))
+            else t_quantile(freedom, 1 - error) * max(least, math.sqrt(squares / freedom))
         )
 
     def is_less(self, arm: Arm, other: Arm) -> bool:

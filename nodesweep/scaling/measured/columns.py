@@ -11,6 +11,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 TIME_COLUMNS = ("train_seconds", "samples_per_second")
@@ -21,6 +22,7 @@ _USD = (1e-9, 1e9)
 _MAX_COUNT = 1_000_000
 _MAX_SAMPLES = 1_000_000_000_000
 _MAX_TEXT = 64
+_DATE_CHARACTERS = len("2026-11-26")
 _STATUSES = {"completed": "Completed", "failed": "Failed", "stopped": "Stopped"}
 _POLICIES = ("fixed_global", "fixed_per_replica")
 # float() would also accept "1_0", other scripts' digits and "infinity".
@@ -87,6 +89,24 @@ def status(cell: str) -> str:
     return found
 
 
+def started_at(cell: str) -> str | None:
+    """Return a date and time as ISO 8601 in UTC, or None if the cell is blank.
+
+    A time without an offset is taken as UTC.
+    """
+    cell = cell.strip(_BLANKS)
+    if not cell:
+        return None
+    try:
+        at = datetime.fromisoformat(cell)
+        at = at.replace(tzinfo=at.tzinfo or UTC).astimezone(UTC)
+    except (ValueError, OverflowError):
+        at = None
+    if at is None or len(cell) <= _DATE_CHARACTERS or not 1970 < at.year < 9999:
+        raise BadCell("expected a date and time such as 2026-11-26T09:30:00Z")
+    return at.isoformat()
+
+
 def batch_policy(cell: str) -> str | None:
     """Return the batch policy of a cell, or None if it is blank."""
     cell = cell.strip(_BLANKS)
@@ -113,6 +133,7 @@ COLUMNS: dict[str, Reader] = {
     "train_seconds": positive_reader("seconds", _SECONDS),
     "samples_per_second": positive_reader("samples per second", _SAMPLES_PER_SECOND),
     "repeat": whole_reader(_MAX_COUNT, required=True),
+    "started_at": started_at,
     "billable_seconds": positive_reader("seconds", _SECONDS),
     "cost_usd": positive_reader("USD", _USD),
     "instance_type": text,
@@ -123,7 +144,7 @@ COLUMNS: dict[str, Reader] = {
     "world_size": whole_reader(_MAX_COUNT),
     "final_metric": number,
 }
-TEXT_COLUMNS = frozenset({"instance_type", "region", "status", "batch_policy"})
+TEXT_COLUMNS = frozenset({"started_at", "instance_type", "region", "status", "batch_policy"})
 
 
 def header_problems(names: Sequence[str]) -> list[str]:

@@ -167,6 +167,7 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
         batch_policy=values["batch_policy"],
         region=values["region"],
         given_cost_usd=values["cost_usd"],
+        created_at=values["started_at"],
     )
 
 
@@ -195,6 +196,7 @@ def _table_problems(rows: DataFrame) -> list[str]:
         if len(found := rows[column].dropna().unique()) > 1
     ]
     problems += _gaps(rows["batch_policy"]) + _gaps(completed["cost_usd"])
+    problems += _gaps(completed["started_at"])
     return problems or list(_batch_problems(rows))
 
 

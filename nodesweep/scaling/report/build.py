@@ -9,6 +9,10 @@ from operator import attrgetter
 from typing import Any, Literal, TypeVar, get_args
 
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.drift import unless_drift
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges
+from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
@@ -120,9 +124,19 @@ def analyse(
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
-    recommendation = recommend_none_for_repeated(
-        rows, points, rules.recommendation
-    ) or design.recommend(rows, rules.recommendation, asked)
+    recommendation = (
+        recommend_none_for_repeated(rows, points, rules.recommendation)
+        or _ask_for_unit(rows, points, clock, rules)
+        or design.recommend(rows, rules.recommendation, asked)
+    )
+    if platform.kind == "measured":
+        recommendation = unless_drift(
+            recommendation,
+            rows,
+            [(point.nodes, point.created_at, seconds) for point, seconds in _times(points, clock)],
+            rules.recommendation,
+            lambda moved: design.recommend(moved, rules.recommendation, asked),
+        )
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     report = ScalingReport(
         sweep_id=sweep_id,
@@ -152,6 +166,7 @@ def analyse(
         costs=_sweep_costs(points, provenance),
         conditions=conditions,
         pareto=pareto_front(rows),
+        hour_values=() if clock == "throughput" or is_phase(clock) else hour_value_ranges(rows),
         recommendation=recommendation,
         check=check,
         other_checks=other_checks,
@@ -178,6 +193,26 @@ def analyse(
         *_changed_dataset(provenance),
     )
     return report.model_copy(update={"caveats": caveats})
+
+
+def _times(points: Sequence[Point], clock: TrainClock | None) -> list[tuple[Point, float]]:
+    """Return the used points with their seconds on the clock."""
+    timed = ((point, point.seconds_on(clock)) for point in points)
+    return [(point, seconds) for point, seconds in timed if seconds is not None]
+
+
+def _ask_for_unit(
+    rows: Sequence[SummaryRow],
+    points: Sequence[Point],
+    clock: TrainClock | None,
+    rules: ReportConfig,
+) -> Recommendation | None:
+    """Return a recommendation that asks for the unit of a table's times if it is in doubt."""
+    times: dict[int, list[float]] = {}
+    for point, seconds in _times(points, clock):
+        if point.train_clock in ("measured", "throughput"):
+            times.setdefault(point.nodes, []).append(seconds)
+    return recommend_none_for_units(rows, times, rules.recommendation)
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:

@@ -26,6 +26,7 @@ from nodesweep.scaling.report.tables.costs import price_text
 RULE_TEXTS: Mapping[Rule, str] = {
     "efficiency": "the largest node count that is efficient enough",
     "deadline": "the cheapest node count that meets the deadline",
+    "hour_value": "the node count with the least cost plus waiting at the given value of an hour",
 }
 BASIS_TEXTS: Mapping[str, str] = {
     "interval": "the whole interval: if a limit lies inside it, the count is undecided",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from nodesweep.scaling.analysis.advice import DEADLINE_SCOPE, Recommendation
 from nodesweep.scaling.analysis.bounds import speedup_ends
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.measured_count import (
     attempts_text,
     cost_change,
@@ -135,7 +136,7 @@ def _result(
         return qualified(kind, recommendation.reason.removesuffix("."))
     by_nodes = {row.nodes: row for row in rows}
     chosen, base = by_nodes[recommendation.chosen.nodes], by_nodes[baseline.nodes]
-    cheapest = _deadline_text(recommendation, chosen)
+    cheapest = _rule_text(recommendation, chosen, rows)
     better = _faster_but(chosen, rows, recommendation)
     undecided = recommendation.undecided
     design = judged_by(recommendation)
@@ -189,8 +190,21 @@ def _why_nothing(rows: Sequence[SummaryRow], jobs: int) -> str:
     )
 
 
-def _deadline_text(recommendation: Recommendation, chosen: SummaryRow) -> str:
+def _rule_text(
+    recommendation: Recommendation, chosen: SummaryRow, rows: Sequence[SummaryRow]
+) -> str:
     clock = recommendation.deadline_clock
+    if recommendation.rule == "hour_value":
+        budget = any(
+            v.criterion == "budget" for each in recommendation.judged for v in each.verdicts
+        )
+        at = [
+            each.text
+            for each in hour_value_ranges(rows)
+            if each.nodes == chosen.nodes and not budget
+        ]
+        worth = f"if an hour is worth {at[0]}" if at else "at the given value of an hour"
+        return f", the least cost plus waiting {worth}"
     if clock is None:
         return ""
     scope = DEADLINE_SCOPE[clock]

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
@@ -309,6 +310,14 @@ class ScalingReport(Part):
     conditions: Conditions
     pareto: tuple[int, ...] = Field(
         description="Node counts that no other beats on both time and cost, those of a result."
+    )
+    hour_values: tuple[HourValueRange, ...] = Field(
+        default=(),
+        exclude_if=lambda ranges: not ranges,
+        description=(
+            "What an hour of waiting is worth where each count has the least cost plus waiting, "
+            "ascending. Absent: fewer than two counts, a rate, or a run cost is unknown."
+        ),
     )
     recommendation: Recommendation | None = Field(
         description=(

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from nodesweep.scaling import names
+from nodesweep.scaling.analysis.hour_value import hour_value_text
 from nodesweep.scaling.formats import escape_markdown, nodes_text
 from nodesweep.scaling.names import PlotKind
 from nodesweep.scaling.report.facts import (
@@ -227,6 +228,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "basis": BASIS_TEXTS,
         "rejected_shown": MAX_NODE_COUNTS_SHOWN,
         "costs_text": costs_text(report),
+        "hour_values": hour_value_text(report.hour_values),
         "law_lines": [law_line(law, time_unit(report)) for law in report.fits.laws],
         "extrapolation": extrapolation_text(report),
         "failures": [

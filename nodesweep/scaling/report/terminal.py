@@ -11,6 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table as ConsoleTable
 from rich.text import Text
 
+from nodesweep.scaling.analysis.hour_value import hour_value_text
 from nodesweep.scaling.formats import format_speedup
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_line
@@ -90,6 +91,9 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     ]
     if line := out_of_memory_line(report):
         notes.append(line)
+    values = hour_value_text(report.hour_values)
+    if values is not None and report.instances is None:
+        notes.append(f"Value of time: {values}.")
     if report.fits.extrapolation.supported.value:
         notes.append(extrapolation_text(report))
     parts += [Text(f"- {note}", style="dim") for note in notes]

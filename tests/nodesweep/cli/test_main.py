@@ -181,6 +181,8 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
     # the config's own names
     assert chosen("--budget-usd-per-run", "44.5") == chosen("--deadline-seconds", "2000") == 4
     assert chosen("--min-efficiency", "0.95") == 1
+    # 1 to 4 nodes: 4 USD for 1.2 h; 4 to 8 nodes: 2 USD for .225 h
+    assert (chosen("--hour-value", "3"), chosen("--hour-value-usd", "9")) == (1, 8)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +192,9 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
         ("nodes,train_seconds", ["--min-efficiency", "75"]),
         ("nodes,train_seconds", ["--min-doubling-ratio", "3"]),
         ("nodes,samples_per_second", ["--deadline", "60"]),
+        ("nodes,samples_per_second", ["--hour-value", "60"]),
+        ("nodes,train_seconds", ["--hour-value", "0"]),
+        ("nodes,train_seconds", ["--hour-value", "60", "--deadline", "60"]),
     ],
 )
 def test_goals_that_can_not_be_judged_are_refused(

@@ -20,6 +20,9 @@ from nodesweep.scaling.report.table import (
 )
 from nodesweep.scaling.report.tables.cells import hidden_note, shown_rows
 
+NOT_INCLUDED = (
+    "Not included: storage (S3, FSx, volumes), data transfer, logs and building the image."
+)
 _COLUMNS = {
     "N": ("nodes", format_count),
     "run": ("run_usd", format_usd),
@@ -65,7 +68,7 @@ def costs_table(report: ScalingReport) -> Table | None:
     caption = (
         f"The run cost is {cost_origin(report)}."
         if report.price.usd_per_hour is None
-        else f"Price: {price_text(report.price)}."
+        else f"Price: {price_text(report.price)}. {NOT_INCLUDED}"
     )
     return Table(
         titled("Cost", report),

@@ -7,8 +7,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
+from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.clocks import clock_statistics
-from nodesweep.scaling.analysis.odd_data import find_confounded, find_odd
+from nodesweep.scaling.analysis.odd_data import (
+    doubtful_units,
+    find_confounded,
+    find_odd,
+    recommend_none_for_units,
+)
+from tests.nodesweep.scaling.analysis.test_recommend import rows_of
 
 PLAIN = {1: [101.3, 99.8, 100.6, 100.1], 2: [52.4, 51.2, 51.9, 52.8], 4: [27.3, 28.1, 27.6, 27.2]}
 
@@ -38,6 +45,12 @@ def test_whole_seconds_are_named_where_one_matters(snapshot):
     assert the_only({1: [40, 41, 42], 2: [21, 22, 20]}) == snapshot
     assert odd({1: [4000, 4100, 4040], 2: [2100, 2200, 2140]}) == []
     assert odd({1: [40], 2: [21]}) == []
+
+
+def test_nothing_to_recommend_needs_no_unit():
+    times = {1: [5.94, 5981.0]}
+    assert doubtful_units(times) == [(1, 1, pytest.approx(1007, abs=1))]
+    assert recommend_none_for_units(rows_of(times), times, RecommendationConfig()) is None
 
 
 def test_no_variance_at_all_is_named(snapshot):

@@ -104,6 +104,20 @@ def test_runs_without_any_spread_are_not_taken_for_exact():
     assert efficiency.high / efficiency.low > 1 + LEAST_SPREAD
 
 
+def test_whole_seconds_may_hide_half_a_second():
+    """10 s may be 9.6 s: an efficiency of 76% that whole seconds show exactly is not shown."""
+    whole = {1: 61.0, 8: 10.0}
+    points = [(nodes, repeat) for nodes in whole for repeat in (1, 2)]
+    times = {point: whole[point[0]] for point in points}
+    progress = replay(times, [1, 8], LIMITS, 2)
+    assert by_nodes(progress) == {8: "undecided"}
+    finer = {point: seconds + 0.01 for point, seconds in times.items()}
+    assert by_nodes(replay(finer, [1, 8], LIMITS, 2)) == {8: "pass"}
+    # of an hour, half a second is less than the spread assumed anyway
+    long = {point: seconds * 360 for point, seconds in times.items()}
+    assert by_nodes(replay(long, [1, 8], LIMITS, 2)) == {8: "pass"}
+
+
 def test_what_has_ended_decides_alone_whatever_the_order():
     """After a crash the same outcomes give the same next points; later ones change nothing."""
     first = replay({}, COUNTS, LIMITS, 5).next_points

@@ -321,3 +321,38 @@ def test_blanks_around_a_cell_are_no_part_of_it():
         (1, 90.0, "ml.m5.xlarge"),
         (2, 50.0, "ml.m5.xlarge"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "read"),
+    [
+        ("2026-11-26T09:30:00Z", "2026-11-26T09:30:00+00:00"),
+        ("2026-11-26 09:30", "2026-11-26T09:30:00+00:00"),
+        (" 2026-11-26T09:30:00+02:00 ", "2026-11-26T07:30:00+00:00"),
+    ],
+)
+def test_starts_are_read_in_utc(cell, read):
+    table = f"nodes,started_at,train_seconds\n1,{cell},2\n2,{cell},1\n"
+    assert [each.created_at for each in read_measured(table)] == [read, read]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "2026-11-26",
+        "09:30",
+        "26.11.2026 09:30",
+        "1764149400",
+        "2026-13-26T09:30:00",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-12:00",
+    ],
+)
+def test_what_is_no_start_is_refused(cell, snapshot):
+    table = f"nodes,started_at,train_seconds\n1,{cell},2\n2,2026-11-26T09:30:00Z,1\n"
+    assert problems(table) == snapshot
+
+
+def test_starts_are_given_for_all_completed_runs_or_none(snapshot):
+    table = "nodes,started_at,train_seconds\n1,2026-11-26T09:30:00Z,2\n2,,1\n"
+    assert problems(table) == snapshot

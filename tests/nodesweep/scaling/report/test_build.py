@@ -8,6 +8,7 @@ import io
 import pytest
 
 from nodesweep.scaling.analysis.speedup import MixedOutcomesError
+from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.report.render import render_csv, render_html
 from nodesweep.scaling.secrets import HIDDEN
@@ -238,3 +239,35 @@ def test_a_growing_batch_and_a_rate_are_named_where_they_are_read(
         rates.fits.laws[0].parameters[0].meaning
         != make_report(make_outcomes({1: 40, 2: 20, 4: 10})).fits.laws[0].parameters[0].meaning
     )
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param("1,5.940\n2,3.300\n4,1.620\n8,810", id="thousands separators"),
+        pytest.param("1,5.940\n2,3300", id="a separator, two counts"),
+        pytest.param("1,5.94\n2,3.3\n4,1620\n8,810", id="two counts each"),
+        pytest.param("1,5.940\n1,5981\n1,5902\n2,3300", id="among repeats"),
+        pytest.param("1,99\n2,3300\n4,1620", id="minutes at the baseline"),
+        pytest.param("1,5940\n2,3300\n4,27\n8,13.5", id="minutes at the largest"),
+        pytest.param("1,100\n8,750", id="minutes at a distance"),
+    ],
+)
+def test_a_unit_in_doubt_is_asked_for_instead_of_recommending(make_report, rows, snapshot):
+    report = make_report(read_measured(f"nodes,train_seconds\n{rows}\n"))
+    assert report.recommendation.chosen is None
+    assert report.headline == snapshot
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "1,5940\n2,3300\n4,1620\n8,810",
+        "1,100\n64,101",
+        "1,100\n2,180",
+        "1,100\n2,40\n4,300",
+    ],
+)
+def test_slow_counts_are_no_doubt_about_the_unit(make_report, rows):
+    report = make_report(read_measured(f"nodes,train_seconds\n{rows}\n"))
+    assert "until the times are checked" not in report.headline

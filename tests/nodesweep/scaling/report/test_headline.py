@@ -73,6 +73,13 @@ GROWING = "fixed_per_replica"
         pytest.param({"times": {2: 60, 4: 30}, "failed": [1, 8]}, id="relative baseline, failures"),
         pytest.param({"times": {2: 60, 4: 61}}, id="stay on the relative baseline"),
         pytest.param({"times": {4: 40}}, id="one count"),
+        pytest.param({"times": REFERENCE, "usd": USD, "hour_value_usd": 50}, id="hour's value"),
+        pytest.param({"times": REFERENCE, "usd": USD, "hour_value_usd": 1}, id="cheap hours"),
+        pytest.param(
+            {"times": REFERENCE, "usd": USD, "hour_value_usd": 50, "budget_usd_per_run": 10.5},
+            id="hour's value, budget",
+        ),
+        pytest.param({"times": REFERENCE, "hour_value_usd": 50}, id="hour's value, no costs"),
         pytest.param({"times": {1: 40}, "failed": [2]}, id="one count, a failure"),
         pytest.param({"times": {}, "failed": [1, 2]}, id="none"),
         pytest.param({"times": REFERENCE, "usd": USD, "deadline_seconds": 3600}, id="deadline"),

@@ -120,3 +120,15 @@ def test_a_supported_prediction_is_printed_with_its_interval(make_outcomes, make
     assert f"- {prediction}" in text
     unsupported = make_report(make_outcomes(times))
     assert extrapolation_text(unsupported) not in " ".join(printed(unsupported).split())
+
+
+def test_the_terminal_says_for_which_values_of_an_hour_each_count_is_the_best(
+    make_report, snapshot
+):
+    table = "nodes,train_seconds,cost_usd\n1,7200,10\n2,3600,12\n4,1800,15\n"
+    (line,) = [
+        line
+        for line in printed(make_report(read_measured(table)), width=250).splitlines()
+        if line.startswith("- Value of time")
+    ]
+    assert line.rstrip() == snapshot

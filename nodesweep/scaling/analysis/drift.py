@@ -1,0 +1,121 @@
+"""Withhold a recommendation that a drift of the machine could change (docs/statistics.md).
+
+The slope of the logarithms of time over the start of each run is estimated within the node counts,
+which have different levels (analysis of covariance: Montgomery, *Design and Analysis of
+Experiments*, 8th ed., section 15.3), with Student's t. If its 95% interval excludes 0, the answer
+is worked out once more at both ends of the interval and in the middle, with each count's times
+moved to the baseline's start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from statistics import fmean
+
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.bounds import scaled_row
+from nodesweep.scaling.analysis.deadline import recommend_none
+from nodesweep.scaling.analysis.measured_count import measured_counts
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.t_distribution import t_quantile
+
+StartedRun = tuple[int, str | None, float]
+"""N, the ISO time at which a run started, and its seconds."""
+_SECONDS_PER_HOUR = 3600
+_LARGEST = 2.0
+"""Largest correction on the log scale; beyond it a straight line says nothing."""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A change of the times with the time of day; slopes per hour on the log scale."""
+
+    hours: Mapping[int, float]
+    """Mean start of each count's runs."""
+    slope: float
+    low: float
+    high: float
+
+    def factors(self, slope: float, base: int) -> dict[int, float]:
+        """Return the factor of each count's times if its runs had started with the baseline's."""
+        return {
+            nodes: math.exp(max(-_LARGEST, min(_LARGEST, -slope * (hours - self.hours[base]))))
+            for nodes, hours in self.hours.items()
+        }
+
+
+def find_drift(runs: Sequence[StartedRun]) -> Drift | None:
+    """Return the drift within node counts; None if there is none, or if it cannot be estimated.
+
+    That needs the start of every run, and starts that differ within a count.
+    """
+    at = {
+        nodes: [
+            (datetime.fromisoformat(start).timestamp() / _SECONDS_PER_HOUR, math.log(seconds))
+            for other, start, seconds in runs
+            if other == nodes and start is not None
+        ]
+        for nodes in sorted({nodes for nodes, _, _ in runs})
+    }
+    freedom = len(runs) - len(at) - 1
+    if freedom < 1 or sum(map(len, at.values())) < len(runs):
+        return None
+    hours = {nodes: fmean(hour for hour, _ in own) for nodes, own in at.items()}
+    logs = {nodes: fmean(log for _, log in own) for nodes, own in at.items()}
+    pairs = [
+        (hour - hours[nodes], log - logs[nodes]) for nodes, own in at.items() for hour, log in own
+    ]
+    sxx = math.fsum(x * x for x, _ in pairs)
+    if sxx == 0:
+        return None
+    slope = math.fsum(x * y for x, y in pairs) / sxx
+    rest = math.fsum((y - slope * x) ** 2 for x, y in pairs)
+    reach = t_quantile(freedom, 0.975) * math.sqrt(rest / freedom / sxx)
+    if abs(slope) <= reach:
+        return None
+    return Drift(hours, slope, slope - reach, slope + reach)
+
+
+def unless_drift(
+    recommendation: Recommendation | None,
+    rows: Sequence[SummaryRow],
+    runs: Sequence[StartedRun],
+    goals: RecommendationConfig,
+    judge: Callable[[Sequence[SummaryRow]], Recommendation | None],
+) -> Recommendation | None:
+    """Return the recommendation, or one without a choice if a drift could change it.
+
+    `judge` recommends from other rows by the same rule.
+    """
+    drift = find_drift(runs)
+    if drift is None or recommendation is None or recommendation.chosen is None:
+        return recommendation
+    base = measured_counts(rows)[0].nodes
+    found: set[int | None] = {recommendation.chosen.nodes}
+    for slope in (drift.low, drift.slope, drift.high):
+        factors = drift.factors(slope, base)
+        again = judge([scaled_row(row, factors, base) for row in rows])
+        found.add(again.chosen.nodes if again and again.chosen else None)
+    if len(found) == 1:
+        return recommendation
+    change = math.expm1(max(-_LARGEST, min(_LARGEST, drift.slope)))
+    why = f"runs got {'slower' if change > 0 else 'faster'} during the sweep"
+    nodes = sorted(each for each in found if each is not None)
+    what = (
+        f"between {join_words(nodes)} nodes"
+        if len(nodes) > 1
+        else f"whether {nodes_text(nodes[0])} can be recommended"
+    )
+    return recommend_none(
+        measured_counts(rows),
+        goals,
+        lambda _: f"{why}, which could change the answer",
+        f"Undecided {what}: {why}, by about {format_percent(abs(change))} per hour, and the counts "
+        "were not measured at the same time; measure again, in one shuffled pass over all counts "
+        "per repeat.",
+    ).model_copy(update={"not_ruled_out": tuple(nodes)})

@@ -1,0 +1,261 @@
+"""The node count that is best for what an hour of waiting is worth (docs/recommendation.md).
+
+The total of a run is its cost plus its hours times the value of an hour. Over that value, each
+count's total is a straight line, and the lower envelope of the lines gives the range of values
+within which each count on the time-cost front is the best: a weighted sum of two objectives (Zadeh,
+IEEE Transactions on Automatic Control 8(1), 1963, pp. 59-60).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import (
+    DEADLINE_SCOPE,
+    Recommendation,
+    basis_of,
+    choice_of,
+    few_runs_notes,
+    rejected_of,
+    sentence,
+    undecided_notes,
+)
+from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, recommend_none
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.verdicts import (
+    Answer,
+    MoreRuns,
+    Verdict,
+    is_comparable,
+    is_within_budget,
+    judged_count,
+    runs_needed,
+)
+from nodesweep.scaling.formats import format_usd, join_words, nodes_text
+from nodesweep.scaling.report_part import Part
+
+_SECONDS_PER_HOUR = 3600
+
+
+class HourValueRange(Part):
+    """The values of an hour of waiting for which one node count is the best."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    from_usd: float = Field(description="Least value of an hour in USD.")
+    to_usd: float | None = Field(description="Largest value of an hour in USD; null: no limit.")
+
+    @property
+    def text(self) -> str:
+        """The range in words, such as "more than $31.00"."""
+        if self.to_usd is None:
+            return "anything" if self.from_usd == 0 else f"more than {format_usd(self.from_usd)}"
+        if self.from_usd == 0:
+            return f"less than {format_usd(self.to_usd)}"
+        return f"{format_usd(self.from_usd)} to {format_usd(self.to_usd)}"
+
+
+@dataclass(frozen=True)
+class _Total:
+    """A count's cost plus waiting at a value of an hour, in USD."""
+
+    count: MeasuredCount
+    hours: float
+    usd: float
+    interval: Interval | None
+
+    @property
+    def low(self) -> float:
+        """The lower end; of contended times, with the least that they could have been."""
+        low = self.usd if self.interval is None else self.interval.low
+        return low * (self.count.row.least_time_share or 1.0)
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        return self.usd if self.interval is None else self.interval.high
+
+
+def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
+    """Return the range of each count that is the best at some value of an hour, from 0 USD up.
+
+    By medians of cost (warm pool included) and of time, from submission to end if every used run
+    has it, else train time. () for fewer than two usable counts, or if the cost of one is unknown:
+    it may be the best.
+    """
+    measured = measured_counts(rows)
+    usable = [count for count in measured if count.is_usable]
+    if len(usable) < 2 or any(count.usd is None for count in usable):
+        return ()
+    return _envelope(usable, Deadline(math.inf, deadline_clock(measured)))
+
+
+def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
+    """Return the ranges in words, such as "4 nodes if less than $31.00"; None for none."""
+    if not ranges:
+        return None
+    texts = [f"{nodes_text(each.nodes)} if {each.text}" for each in ranges]
+    return (
+        "the least cost plus waiting, by medians, depends on what an hour is worth: "
+        f"{', '.join(texts)}"
+    )
+
+
+def recommend_by_hour_value(
+    measured: Sequence[MeasuredCount], goals: RecommendationConfig, usd_per_hour: float
+) -> Recommendation:
+    """Recommend the count with the least cost plus waiting that is within the budget, if any.
+
+    Another count is rejected if the lower end of its total is not below the upper end of the chosen
+    one's, else it is not ruled out. `measured` begins with the baseline.
+    """
+    wait = Deadline(math.inf, deadline_clock(measured))
+    able = [count for count in measured if count.is_same_model and not count.is_unknown]
+    if unknown := [count.nodes for count in able if count.usd is None]:
+        why = f"the run cost is unknown at {_at(unknown)}, so no total can be compared with it"
+        none = recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
+        return none.model_copy(update={"rule": "hour_value"})
+    totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
+    budgets = {count.nodes: is_within_budget(count, goals) for count in measured}
+    ranked = sorted(
+        (
+            each
+            for nodes, each in totals.items()
+            if (budget := budgets[nodes]) is None or budget.answer == "pass"
+        ),
+        key=lambda each: (rounded(each.usd), rounded(each.hours), each.count.nodes),
+    )
+    best = ranked[0] if ranked else None
+    judged = [
+        judged_count(
+            count.nodes,
+            (
+                None if count.nodes in totals else is_comparable(count),
+                budgets[count.nodes],
+                _has_least(totals.get(count.nodes), best),
+            ),
+        )
+        for count in measured
+    ]
+    open_ = [each for each in judged if each.answer == "undecided"]
+    contended = [
+        each.nodes for each in open_ if each.nodes in totals and totals[each.nodes].count.is_bounded
+    ]
+    chosen = None if best is None else best.count
+    return Recommendation(
+        rule="hour_value",
+        basis=basis_of([each.interval for each in totals.values()]),
+        chosen=choice_of(chosen, measured[0]),
+        runner_up=choice_of(ranked[1].count if len(ranked) > 1 else None, measured[0]),
+        rejected=rejected_of(judged, chosen, {}),
+        judged=tuple(judged),
+        not_ruled_out=tuple(each.nodes for each in open_),
+        between=tuple(sorted([*contended, chosen.nodes])) if contended and chosen else (),
+        reason=sentence(
+            _reason(best, wait, usd_per_hour, goals),
+            *undecided_notes(open_),
+            *few_runs_notes(measured),
+        ),
+    )
+
+
+def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
+    """Return a count's cost plus waiting; its cost is known.
+
+    Cost and time of a run rise and fall together, so the ends of both are added.
+    """
+    usd_per_second = usd_per_hour / _SECONDS_PER_HOUR
+    seconds, times = wait.seconds(count), wait.times(count).seconds_interval
+    costs = count.row.cost_spread.interval
+    return _Total(
+        count,
+        hours=seconds / _SECONDS_PER_HOUR,
+        usd=(count.usd or 0.0) + usd_per_second * seconds,
+        interval=(
+            None
+            if times is None or costs is None
+            else Interval(
+                low=costs.low + usd_per_second * times.low,
+                high=costs.high + usd_per_second * times.high,
+                level=min(costs.level, times.level),
+            )
+        ),
+    )
+
+
+def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
+    """Compare a count's total with the best one's; None if there is nothing to compare."""
+    if total is None or best is None:
+        return None
+    shown, least = format_usd(total.usd), format_usd(best.usd)
+    of = f"the {least} of {nodes_text(best.count.nodes)}"
+    answer: Answer = "undecided"
+    reason: str | None = f"cost plus waiting {shown} is not shown to be above or below {of}"
+    needed: tuple[MoreRuns, ...] = ()
+    if total is best:
+        answer, reason = "pass", None
+    elif rounded(total.low) >= rounded(best.high):
+        answer, reason = "fail", f"cost plus waiting {shown} is not below {of}"
+    else:
+        reach = math.log(total.high / total.low * best.high / best.low) / 2
+        ratio = total.usd / best.usd
+        ends = ratio * math.exp(-reach), ratio * math.exp(reach)
+        needed = runs_needed(ratio, *ends, 1.0, (best.count, total.count))
+    return Verdict(
+        criterion="hour_value",
+        answer=answer,
+        value=total.usd,
+        limit=best.usd,
+        interval=total.interval,
+        reason=reason,
+        more_runs=needed,
+    )
+
+
+def _reason(
+    best: _Total | None, wait: Deadline, usd_per_hour: float, goals: RecommendationConfig
+) -> str:
+    if best is None:
+        return (
+            "No measured count is shown to cost at most the budget of "
+            f"{format_usd(goals.budget_usd_per_run)}"
+        )
+    return (
+        f"{nodes_text(best.count.nodes)} is the count with the least cost plus waiting, "
+        f"{format_usd(best.usd)}, if an hour ({DEADLINE_SCOPE[wait.clock]}) is worth "
+        f"{format_usd(usd_per_hour)}"
+    )
+
+
+def _envelope(counts: Sequence[MeasuredCount], wait: Deadline) -> tuple[HourValueRange, ...]:
+    """Return the ranges of the lower envelope of the totals; every cost is known."""
+    lines = [
+        (
+            rounded(count.usd or 0.0),
+            rounded(wait.seconds(count) / _SECONDS_PER_HOUR),
+            count.nodes,
+        )
+        for count in counts
+    ]
+    usd, hours, nodes = min(lines)
+    ranges: list[HourValueRange] = []
+    start = 0.0
+    while faster := [
+        (rounded((other[0] - usd) / (hours - other[1])), *other[1:], other[0])
+        for other in lines
+        if other[1] < hours
+    ]:
+        end, next_hours, next_nodes, next_usd = min(faster)
+        ranges.append(HourValueRange(nodes=nodes, from_usd=start, to_usd=end))
+        start, usd, hours, nodes = end, next_usd, next_hours, next_nodes
+    return (*ranges, HourValueRange(nodes=nodes, from_usd=start, to_usd=None))
+
+
+def _at(counts: Sequence[int]) -> str:
+    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"

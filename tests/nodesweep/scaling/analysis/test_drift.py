@@ -1,0 +1,108 @@
+"""A drift that could change the answer withholds it; noise and harmless drifts do not."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.drift import find_drift, unless_drift
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.measured.table import read_measured
+from tests.nodesweep.scaling.conftest import summarise
+
+START = datetime(2026, 11, 26, 9, tzinfo=UTC)
+TRUE = {1: 3600.0, 2: 1900.0, 4: 1130.0}  # E(4) = 80%, D(4) = 1.68
+IN_A_ROW = [1, 1, 1, 2, 2, 2, 4, 4, 4]
+
+
+def table(order: Sequence[int], per_hour: float, noise: float = 0.0, seed: int = 1) -> str:
+    """Return runs one after another on a machine whose times change by exp(per_hour) an hour."""
+    generator, at, lines = random.Random(seed), START, ["nodes,started_at,train_seconds"]
+    for nodes in order:
+        hours = (at - START).total_seconds() / 3600
+        seconds = TRUE[nodes] * math.exp(per_hour * hours + generator.gauss(0, noise))
+        lines.append(f"{nodes},{at.isoformat()},{seconds}")
+        at += timedelta(seconds=seconds)
+    return "\n".join(lines)
+
+
+def chosen(report) -> int | None:
+    return report.recommendation.chosen and report.recommendation.chosen.nodes
+
+
+def test_a_drift_that_changes_the_answer_withholds_it(make_report, snapshot):
+    # 4 nodes run about 4 h after the baseline: 10% longer, so E(4) = 72% as measured
+    report = make_report(read_measured(table(IN_A_ROW, 0.025, 0.001)))
+    assert chosen(report) is None
+    assert report.recommendation.not_ruled_out == (2, 4)
+    assert report.headline == snapshot
+    # without the times nothing shows it
+    lines = [line.split(",") for line in table(IN_A_ROW, 0.025, 0.001).splitlines()]
+    assert chosen(make_report(read_measured("\n".join(f"{a},{c}" for a, _, c in lines)))) == 2
+
+
+def test_a_machine_that_gets_faster_flatters_the_counts_that_come_last(make_report, snapshot):
+    report = make_report(read_measured(table([4, 4, 4, 2, 2, 2, 1, 1, 1], 0.004, 0.0001)))
+    assert (chosen(report), report.headline) == (4, snapshot)
+    report = make_report(read_measured(table([4, 4, 4, 2, 2, 2, 1, 1, 1], -0.05, 0.001)))
+    assert (chosen(report), report.headline) == (None, snapshot)
+
+
+def test_a_drift_that_hits_all_counts_alike_changes_nothing(make_report):
+    report = make_report(read_measured(table([1, 2, 4, 4, 2, 1, 1, 2, 4, 4, 2, 1], 0.02, 0.001)))
+    assert chosen(report) is not None
+    assert "during the sweep" not in report.headline
+
+
+def test_a_deadline_that_only_the_later_speed_meets_is_undecided(snapshot):
+    rows = summarise(read_measured(table(IN_A_ROW, -0.05, 0.001)))
+    runs = [
+        (each.nodes, each.created_at, each.clocks.train_seconds)
+        for each in read_measured(table(IN_A_ROW, -0.05, 0.001))
+    ]
+    goals = RecommendationConfig(deadline_seconds=1000)
+    answer = recommend(rows, goals)
+    assert answer is not None
+    assert answer.chosen is not None
+    open_ = unless_drift(answer, rows, runs, goals, lambda moved: recommend(moved, goals))
+    assert open_ is not None
+    assert open_.chosen is None
+    assert open_.reason == snapshot
+    assert unless_drift(None, rows, runs, goals, lambda _: None) is None
+
+
+def test_noise_is_no_drift():
+    tables = [read_measured(table(IN_A_ROW, 0.0, 0.02, seed)) for seed in range(200)]
+    runs = [
+        [(each.nodes, each.created_at, each.clocks.train_seconds) for each in outcomes]
+        for outcomes in tables
+    ]
+    assert sum(find_drift(each) is not None for each in runs) <= 20
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        pytest.param([(1, None, 100.0), (1, None, 110.0), (2, None, 50.0)] * 2, id="no starts"),
+        pytest.param([(1, START.isoformat(), 100.0), (2, START.isoformat(), 50.0)], id="few"),
+        pytest.param([(1, START.isoformat(), 100.0 + i) for i in range(5)], id="one start"),
+        pytest.param([], id="nothing"),
+    ],
+)
+def test_what_shows_no_drift(runs):
+    assert find_drift(runs) is None
+
+
+def test_an_absurd_drift_is_no_overflow(make_report):
+    lines = ["nodes,started_at,train_seconds"]
+    for nodes in (1, 2):
+        for index in range(3):
+            at = START + timedelta(seconds=index, days=300 * nodes)
+            lines.append(f"{nodes},{at.isoformat()},{10**index / nodes}")
+    report = make_report(read_measured("\n".join(lines)))
+    assert "nan" not in report.headline

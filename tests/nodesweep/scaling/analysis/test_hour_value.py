@@ -1,0 +1,163 @@
+"""Which node count is the best for what an hour of waiting is worth, against values by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges, hour_value_text
+from nodesweep.scaling.analysis.recommend import recommend
+from tests.nodesweep.scaling.analysis.test_recommend import (
+    advise,
+    chosen,
+    rows_of,
+    runner_up,
+    why_not,
+)
+
+HOURS = {1: 4 * 3600.0, 2: 2 * 3600.0, 4: 3600.0, 8: 1800.0}
+USD = {1: 10.0, 2: 12.0, 4: 13.0, 8: 20.0}
+
+
+def ranges_of(times, usd):
+    return [
+        (each.nodes, each.from_usd, each.to_usd) for each in hour_value_ranges(rows_of(times, usd))
+    ]
+
+
+def test_ranges_are_where_the_totals_cross(snapshot):
+    # 1 to 2 nodes: 2 USD for 2 h; 1 to 4: 3 for 3 h, also 1 USD an hour, so 2 nodes are never
+    # better than both; 4 to 8: 7 USD for half an hour
+    assert ranges_of(HOURS, USD) == [(1, 0, 1), (4, 1, 14), (8, 14, None)]
+    assert hour_value_text(hour_value_ranges(rows_of(HOURS, USD))) == snapshot
+    assert ranges_of(HOURS, {1: 10, 2: 11, 4: 13, 8: 20}) == [
+        (1, 0, 0.5),
+        (2, 0.5, 2),
+        (4, 2, 14),
+        (8, 14, None),
+    ]
+
+
+def test_a_count_that_is_dominated_is_never_the_best():
+    assert ranges_of({1: 7200, 2: 7300, 4: 3600}, {1: 10, 2: 11, 4: 14}) == [
+        (1, 0, 4),
+        (4, 4, None),
+    ]
+    # as cheap and faster: at any value, and that is what the text says
+    rows = rows_of({1: 7200, 2: 3600}, {1: 10, 2: 10})
+    assert [each.text for each in hour_value_ranges(rows)] == ["anything"]
+    assert ranges_of({1: 7200, 2: 7200}, {1: 10, 2: 10}) == [(1, 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("times", "usd"),
+    [
+        ({1: 7200, 2: None}, {1: 10, 2: 10}),
+        ({1: 7200, 2: 3600}, None),
+        ({1: 7200, 2: 3600, 4: 1800}, {1: 10, 2: 11}),
+    ],
+)
+def test_no_range_without_two_counts_of_known_cost(times, usd):
+    assert ranges_of(times, usd) == []
+    assert hour_value_text(()) is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), min_size=2, max_size=6),
+    st.floats(1e-3, 1e6),
+)
+def test_ranges_agree_with_brute_force(points, value):
+    times = {2**place: float(seconds) for place, (seconds, _) in enumerate(points)}
+    usd = {2**place: cents / 100 for place, (_, cents) in enumerate(points)}
+    ranges = hour_value_ranges(rows_of(times, usd))
+    assert ranges[0].from_usd == 0
+    assert ranges[-1].to_usd is None
+    assert [each.to_usd for each in ranges[:-1]] == [each.from_usd for each in ranges[1:]]
+    totals = {nodes: usd[nodes] + value * times[nodes] / 3600 for nodes in times}
+    here = next(each for each in ranges if each.to_usd is None or value <= each.to_usd)
+    assert totals[here.nodes] == pytest.approx(min(totals.values()), rel=1e-6)
+    answer = advise(times, usd, hour_value_usd=value)
+    assert totals[chosen(answer)] == pytest.approx(min(totals.values()), rel=1e-6)
+
+
+def test_the_value_of_an_hour_decides_instead_of_the_conventions(snapshot):
+    cheap = advise(HOURS, USD, hour_value_usd=0.5)
+    assert (cheap.rule, cheap.basis, chosen(cheap)) == ("hour_value", "point", 1)
+    # 13 + 10 against 20 + 5, 12 + 20 and 10 + 40 USD
+    middle = advise(HOURS, USD, hour_value_usd=10)
+    assert (chosen(middle), runner_up(middle)) == (4, 8)
+    assert middle.reason == snapshot
+    assert why_not(middle, 8) == snapshot
+    assert middle.not_ruled_out == ()
+    assert chosen(advise(HOURS, USD, hour_value_usd=100)) == 8
+    # efficiency 20% and D 1.2 do not matter
+    assert chosen(advise({1: 7200, 8: 4500}, {1: 10, 8: 11}, hour_value_usd=50)) == 8
+
+
+def test_equal_totals_are_no_reason_to_rent_more():
+    answer = advise({1: 7200, 2: 3600}, {1: 10, 2: 14}, hour_value_usd=4)
+    assert chosen(answer) == 2  # the faster one of equal totals
+    assert [each.answer for each in answer.judged] == ["fail", "pass"]
+
+
+def test_overlapping_totals_are_not_ruled_out(snapshot):
+    times = {1: [7000, 7200, 7400], 2: [3600, 3650, 3700], 4: [1790, 1800, 2200]}
+    answer = advise(times, {1: 10, 2: 11, 4: 13}, hour_value_usd=4.2)
+    assert (chosen(answer), answer.basis) == (4, "interval")
+    assert answer.not_ruled_out == (2,)
+    verdict = answer.judged[1].verdicts[-1]
+    assert (verdict.criterion, verdict.answer) == ("hour_value", "undecided")
+    assert {each.nodes for each in verdict.more_runs} == {2, 4}
+    assert answer.reason == snapshot
+    assert why_not(answer, 1) == snapshot
+
+
+def test_an_unknown_cost_may_be_the_least_and_asks(snapshot):
+    answer = advise({1: 7200, 2: 3600}, hour_value_usd=4)
+    assert (answer.rule, chosen(answer)) == ("hour_value", None)
+    assert answer.reason == snapshot
+    one = advise({1: 7200, 2: 3600, 4: 1800}, {1: 10, 2: 11}, hour_value_usd=4)
+    assert chosen(one) is None
+    assert one.reason == snapshot
+
+
+def test_the_budget_still_applies(snapshot):
+    answer = advise(HOURS, USD, hour_value_usd=100, budget_usd_per_run=15)
+    assert chosen(answer) == 4
+    assert why_not(answer, 8) == snapshot
+    none = advise(HOURS, USD, hour_value_usd=100, budget_usd_per_run=5)
+    assert chosen(none) is None
+    assert none.reason == snapshot
+
+
+def test_throughput_only_counts_have_no_time_to_wait_for(snapshot):
+    loss = {1: 1.0, 2: 1.0, 4: 1.0, 8: 9.0}
+    answer = advise(HOURS, USD, loss, hour_value_usd=1000)
+    assert chosen(answer) == 4
+    assert why_not(answer, 8) == snapshot
+    assert [each.nodes for each in hour_value_ranges(rows_of(HOURS, USD, loss))] == [1, 4]
+
+
+def test_contended_times_are_judged_by_both_ends(snapshot):
+    def with_share(share, hour_value_usd):
+        rows = tuple(
+            row.model_copy(update={"flags": (*row.flags, "starved"), "least_time_share": share})
+            if row.nodes == 8
+            else row
+            for row in rows_of(HOURS, USD)
+        )
+        answer = recommend(rows, RecommendationConfig(hour_value_usd=hour_value_usd))
+        assert answer is not None
+        return answer
+
+    # 8 nodes: 20 + 5 = 25 USD against 23, or 20 if it had not been contended
+    open_ = with_share(0.8, 10)
+    assert (chosen(open_), open_.between) == (None, (4, 8))
+    assert open_.reason == snapshot
+    assert chosen(with_share(0.95, 10)) == 4
+    best = with_share(0.95, 100)
+    assert (chosen(best), best.not_ruled_out) == (8, ())
+    unknown = with_share(None, 100)
+    assert (chosen(unknown), unknown.not_ruled_out) == (4, (8,))
