@@ -40,8 +40,12 @@ def test_a_run_is_described_by_its_report() -> None:
         return {"nodes": nodes, "clocks": {"train": {"seconds": seconds, "efficiency": efficiency}}}
 
     points = [
-        {"nodes": nodes, "utilisation": {"attained_percent": percent} if percent else {}}
-        for nodes, percent in ((1, None), (2, 80.0), (2, 99.0))
+        {"nodes": nodes, "used": used, "utilisation": utilisation}
+        for nodes, used, utilisation in (
+            (1, True, {}),
+            (2, False, {"attained_percent": 80.0, "cpu_speed_percent": 91.0}),
+            (2, True, {"attained_percent": 99.0, "cpu_speed_percent": 93.0}),
+        )
     ]
     report = advice(2) | {
         "summary": [row(1, 40.0, 1.0), row(2, 25.0, 0.8), row(4, None, None)],
@@ -56,6 +60,7 @@ def test_a_run_is_described_by_its_report() -> None:
         {1: 40.0, 2: 25.0},
         {1: 1.0, 2: 0.8},
         {2: 0.99},
+        {2: 0.93},
         3,
         "Run it on 2 nodes",
     )

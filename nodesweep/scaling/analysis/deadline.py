@@ -20,7 +20,7 @@ from nodesweep.scaling.analysis.advice import (
 )
 from nodesweep.scaling.analysis.bounds import judge_counts
 from nodesweep.scaling.analysis.clocks import ClockStatistics
-from nodesweep.scaling.analysis.interval import MIN_REPEATS
+from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, rounded
 from nodesweep.scaling.analysis.per_result import Quantity, expected, next_result_bound
 from nodesweep.scaling.analysis.verdicts import (
@@ -66,6 +66,11 @@ class Deadline:
         """Return the expected time of a result: that of a run if no attempt failed."""
         run = self.run_seconds(count)
         return expected(run, count.row.per_result, self.quantity) or run
+
+    def interval(self, count: MeasuredCount) -> Interval | None:
+        """Return the interval of `seconds`; None if unknown."""
+        of_run = self.times(count).seconds_interval
+        return count.per_result_interval(self.run_seconds(count), of_run, self.quantity)
 
     def next_seconds(self, count: MeasuredCount) -> float | None:
         """Return the upper prediction bound of the next result; None with too few runs."""

@@ -33,6 +33,7 @@ from nodesweep.scaling.analysis.verdicts import (
     Answer,
     MoreRuns,
     Verdict,
+    completes,
     is_comparable,
     is_within_budget,
     judged_count,
@@ -122,12 +123,12 @@ def recommend_by_hour_value(
         none = recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
         return none.model_copy(update={"rule": "hour_value"})
     totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
-    budgets = {count.nodes: is_within_budget(count, goals) for count in measured}
+    limits = {count.nodes: (completes(count), is_within_budget(count, goals)) for count in measured}
     ranked = sorted(
         (
             each
             for nodes, each in totals.items()
-            if (budget := budgets[nodes]) is None or budget.answer == "pass"
+            if all(limit is None or limit.answer == "pass" for limit in limits[nodes])
         ),
         key=lambda each: (rounded(each.usd), rounded(each.hours), each.count.nodes),
     )
@@ -137,7 +138,7 @@ def recommend_by_hour_value(
             count.nodes,
             (
                 None if count.nodes in totals else is_comparable(count),
-                budgets[count.nodes],
+                *limits[count.nodes],
                 _has_least(totals.get(count.nodes), best),
             ),
         )
@@ -171,8 +172,8 @@ def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
     Cost and time of a run rise and fall together, so the ends of both are added.
     """
     usd_per_second = usd_per_hour / _SECONDS_PER_HOUR
-    seconds, times = wait.seconds(count), wait.times(count).seconds_interval
-    costs = count.row.cost_spread.interval
+    seconds, times = wait.seconds(count), wait.interval(count)
+    costs = count.usd_interval
     return _Total(
         count,
         hours=seconds / _SECONDS_PER_HOUR,

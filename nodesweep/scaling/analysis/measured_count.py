@@ -43,16 +43,21 @@ class MeasuredCount:
     @property
     def usd_interval(self) -> Interval | None:
         """The interval of `usd`; None if unknown."""
-        return self._interval(self.row.costs.total_usd, self.row.cost_spread.interval, "usd")
+        return self.per_result_interval(
+            self.row.costs.total_usd, self.row.cost_spread.interval, "usd"
+        )
 
     @property
     def seconds_interval(self) -> Interval | None:
         """The interval of `seconds_per_result`; None if unknown."""
-        return self._interval(self.seconds, self.row.train.seconds_interval, "train_seconds")
+        return self.per_result_interval(
+            self.seconds, self.row.train.seconds_interval, "train_seconds"
+        )
 
-    def _interval(
+    def per_result_interval(
         self, run: float | None, of_run: Interval | None, quantity: Quantity
     ) -> Interval | None:
+        """Return the interval of an amount per result from that of a completed run."""
         per = self.row.per_result
         if per is None or run is None:
             return of_run

@@ -74,7 +74,7 @@ def _rates(measured: Sequence[MeasuredCount]) -> str:
         by_steps = any(count.row.samples_ratio is not None for count in larger)
         text = (
             f"{shown} the samples per second of {nodes_text(base.nodes)} on {at} nodes, if all "
-            f"runs {'make as many steps' if by_steps else 'train as many samples'}"
+            f"runs {'run' if by_steps else 'train on'} the same number of {'steps' if by_steps else 'samples'}"
         )
     return f"{text} (efficiency {efficiency})"
 

@@ -354,3 +354,22 @@ def test_an_older_report_with_the_replaced_cost_is_read():
     assert CostSpread.model_validate(old).next_run_usd == 2.0
     with pytest.raises(ValidationError):
         CostSpread.model_validate("damaged")
+
+
+def test_the_value_of_an_hour_counts_failed_attempts_too() -> None:
+    # at $20 an hour 8 nodes' runs cost $1.82 + $2.67 to 4 nodes' $1.88 + $6.11, their results more
+    sound = advise({**MOSTLY_FAILING, 8: ([580] * 3, [])}, hour_value_usd=20)
+    failing = advise(MOSTLY_FAILING, hour_value_usd=20)
+    assert (chosen(sound), chosen(failing)) == (8, 4)
+    assert "3 of 9 attempts completed" in why_not(failing, 8)
+    # 1 of 4 attempts fails, as far as is known: the interval of the total is that of a result
+    some = advise({**MOSTLY_FAILING, 8: ([580] * 12, [560] * 4)}, hour_value_usd=20)
+    totals = {
+        each.nodes: verdict
+        for each in some.judged
+        for verdict in each.verdicts
+        if verdict.criterion == "hour_value"
+    }
+    assert chosen(some) == 8
+    assert totals[8].interval is not None
+    assert totals[8].interval.high > totals[8].value
