@@ -124,7 +124,9 @@ def test_sweeps_are_compared(tmp_path: Path) -> None:
 
 def test_tables_are_judged(tmp_path: Path) -> None:
     tables = re.findall(r"```csv\n(.*?)```", PAGES["measured-tables.md"], re.DOTALL)
-    (with_metric,) = (table for table in tables if ",final_metric\n1,1,5940" in table)
+    (with_metric,) = (
+        table for table in tables if ",final_metric\n1,1,2026-11-26T09:00Z,5940" in table
+    )
     (tmp_path / "times.csv").write_text(with_metric)
     printed = run(tmp_path, *lines_of("measured-tables.md", "nodesweep report --csv"))
     assert printed.count("report: ") == 2
@@ -134,7 +136,7 @@ def test_an_installed_package_is_tried(tmp_path: Path) -> None:
     commands = lines_of("commands.md", *(f"nodesweep {verb}" for verb in ("config", "plan", "run")))
     tried = [command for command in commands if not command.startswith("nodesweep run")]
     assert len(tried) == len(commands) - 1 == 3
-    assert "4 jobs" in (said := run(tmp_path, *tried)) and "ml.local.small" in said
+    assert "4 jobs" in (said := run(tmp_path, *tried)) and "ml.local.micro" in said
     template = (tmp_path / "nodesweep-stack.yaml").read_text()
     assert template.startswith("AWSTemplateFormatVersion")
 
@@ -142,7 +144,7 @@ def test_an_installed_package_is_tried(tmp_path: Path) -> None:
 def test_a_config_is_changed_for_one_run(tmp_path: Path) -> None:
     (options,) = re.findall(r"`(--set [^`]+ --set [^`]+)`", PAGES["config.md"])
     assert "2 jobs" in (said := run(tmp_path, f"nodesweep plan local {options}"))
-    assert "ml.local.small" in said
+    assert "ml.local.micro" in said
 
 
 def test_pip_gets_the_versions_alone(tmp_path: Path) -> None:

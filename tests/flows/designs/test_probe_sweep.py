@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -106,14 +108,29 @@ def _only_sweep(served: SimpleNamespace, config: BenchmarkConfig) -> str:
     return str(sweep)
 
 
+def _stop_the_job(served: SimpleNamespace, part: str) -> None:
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        jobs = served.sagemaker.list_training_jobs(NameContains=part)["TrainingJobSummaries"]
+        if jobs:
+            served.sagemaker.stop_training_job(TrainingJobName=jobs[0]["TrainingJobName"])
+            return
+        time.sleep(0.02)
+
+
 def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The probe at 4 nodes fails, so that 2 are checked; the resume makes it, and checks 4."""
-    fault = {"fault": "internal_error", "after_seconds": 1, "jobs": "*-n4-r1-a1-*"}
+    """Somebody stops the probe at 4 nodes, which is no failed attempt, so that 2 are checked; the
+    resume makes it, and checks 4.
+    """
+    fault = {"fault": "pending", "seconds": 3000, "jobs": "*-n4-r1-a1-*"}
     with simulated(fault, model=MODEL) as served:
         config = sweep_config(served, sweep=PROBE)
+        somebody = threading.Thread(target=_stop_the_job, args=(served, "-n4-r1-a1-"))
+        somebody.start()
         first = measure(config)
+        somebody.join()
         assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2)])
         resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
         assert points_of(served, first.sweep_id) == sorted([*PROBES, (4, 1), (2, 2), CHECK])
