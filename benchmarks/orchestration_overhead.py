@@ -66,7 +66,7 @@ _MODEL: Mapping[str, float] = {
     "latency_seconds": 0.0,
     "noise_sigma": 0.0,
 }
-"""Jobs of 25, 15, 10 and 8 s, 174 s in all; on AWS a job takes minutes before it trains."""
+"""Jobs of 25, 15, 10 and 8 s, 174 s for all repeats; on AWS, minutes pass before a job trains."""
 _RUN_SECONDS = 3600.0
 _OUTPUT = "GET output"
 """Label of the call that fetches a job's output, the first one after its end is known."""

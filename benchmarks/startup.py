@@ -215,7 +215,10 @@ def table(empty_seconds: float, cells: Sequence[Cell]) -> str:
 
 
 def _times(runs: int, call: Callable[[], _Result], empty: list[float]) -> list[_Result]:
-    """Repeat a call after one that warms the caches; `empty` collects times of an empty program."""
+    """Return the results of repeated calls, after a discarded one that warms the caches.
+
+    `empty` collects times of an empty program, one before each call.
+    """
     call()
     found = []
     for _ in range(runs):

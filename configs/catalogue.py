@@ -154,7 +154,7 @@ class InstanceType(_Row):
     )
     price_note: str | None = Field(
         default=None,
-        description="Reason that there is no price, or a remark on the price's source.",
+        description="Why there is no price, or a remark on the price's source.",
     )
 
     @property

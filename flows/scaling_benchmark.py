@@ -101,7 +101,7 @@ class SweepResult:
     planned_points: int
     missing_points: int
     given_up: str | None = None
-    """Reason the remaining points were not started; None if all points were."""
+    """Why the remaining points were not started; None if all points were."""
 
 
 def _run_name() -> str:
@@ -364,7 +364,7 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
         )
         if result.given_up is None:
             words = (
-                f"{missing}. Try them again: nodesweep run CONFIG --resume {result.sweep_id}, or"
+                f"{missing}. Retry them with nodesweep run CONFIG --resume {result.sweep_id}, or"
                 " retry the flow run"
             )
         else:

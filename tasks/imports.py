@@ -1,6 +1,6 @@
-"""Slow imports, made ahead of time and with garbage collection paused.
+"""Imports slow modules ahead of time, with garbage collection paused.
 
-Imports leave no garbage, and collecting takes a third of their time.
+Imports leave no garbage to collect, but looking for it takes a third of their time.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def intervals(
 ) -> Iterator[float]:
     """Yield `first_seconds`, then pauses that grow by `factor` up to `longest_seconds`.
 
-    Each is ± `jitter`, so that many watchers do not call in step.
+    Each pause varies by up to the share `jitter`, so that many watchers do not call in step.
     """
     current = first_seconds
     while True:

@@ -113,7 +113,7 @@ def _validation_problems(evidence: Evidence) -> Iterator[str]:
 
 
 def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str]:
-    """Yield problems unless the report has the completed validation job and all attempts' cost."""
+    """Yield a problem if the report lacks the completed validation job or an attempt's cost."""
     recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
     if recorded["job"] not in completed:
         yield f"the report's validation is {recorded['job']}, but completed were {completed}"

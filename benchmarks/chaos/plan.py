@@ -123,7 +123,7 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Lag:
-    """Seconds until lists, descriptions (and stops) and tags of the platform include a new job."""
+    """Seconds until the platform lists a new job, can describe and stop it, and has its tags."""
 
     list_seconds: float = 0.0
     describe_seconds: float = 0.0

@@ -139,7 +139,7 @@ def keep_processing_price(cache_home: Path, endpoint: str) -> None:
 
 
 class Platform:
-    """A served platform: its endpoint, and clients that bypass the proxy."""
+    """A running platform: its endpoint, and clients that bypass the proxy."""
 
     def __init__(self, endpoint: str, state_directory: Path) -> None:
         self.endpoint, self.state_directory = endpoint, state_directory

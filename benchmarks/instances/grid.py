@@ -149,7 +149,7 @@ def probe_grid(
 
 
 def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Arm | None, str]:
-    """Return the arm that the report would recommend, and the reason that it would state."""
+    """Return the arm that the report would recommend, and the reason it would state."""
     rows = {}
     for name, kind in zip(TYPES, GRIDS[grid], strict=True):
         outcomes = [

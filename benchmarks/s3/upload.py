@@ -262,7 +262,7 @@ def summarise(
 
 
 def _server_share(run: Mapping[str, Any]) -> float:
-    """Return the share of all CPU time used by the platform's server, which no client can save."""
+    """Return the share of all CPU time that the platform's server used; no client can save it."""
     server = float(run["server_cpu_seconds"])
     return server / max(server + float(run["cpu_seconds"]), 1e-9)
 

@@ -62,7 +62,7 @@ _JOB_SECONDS = 1800
 
 @dataclass(frozen=True)
 class Bench:
-    """A served platform, and the Spark image in its store."""
+    """A running platform with the Spark image in its store."""
 
     endpoint: str
     state_dir: Path

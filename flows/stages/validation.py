@@ -1,6 +1,6 @@
 """Validates tables in S3: on this machine, or with one Spark Processing job next to the data.
 
-A retried flow run finds its job by name; the job ends with the run as its training jobs do
+A retried flow run finds its job by name; the job ends with the flow run, just as training jobs do
 (flows/stages/ending.py).
 """
 

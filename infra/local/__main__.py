@@ -214,8 +214,8 @@ def _start(config: ServerConfig) -> None:
         "These variables point any AWS client at this platform: the AWS CLI (v2 before 2.13 also"
         " needs --endpoint-url), boto3, SageMaker's SDK v3:",
         *(f"  {line}" for line in _FIRST_CALLS),
-        "For images, a first job, ModelTrainer, the SDK v2, s3fs, awswrangler and pyarrow see"
-        " docs/local-platform.md",
+        "For images, a first job, ModelTrainer, SageMaker's SDK v2, s3fs, awswrangler and pyarrow,"
+        " see docs/local-platform.md",
     ]
     damaged = (daemon.read_status(endpoint) or {}).get("damaged", [])
     print("\n".join([*lines, *(f"{DAMAGED}{line}" for line in damaged)]), file=sys.stderr)

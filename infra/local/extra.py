@@ -13,7 +13,7 @@ def check_extra() -> None:
     """Check that the extra is installed.
 
     Raises:
-        ServerStartError: If it is not; the message has the remedy.
+        ServerStartError: If it is not; the message gives the remedy.
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
     if missing:

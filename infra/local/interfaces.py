@@ -79,7 +79,7 @@ class Node:
         Path  # model, output, output/data, input/config, input/data/<channel>, code, checkpoints
     )
     file_systems: tuple[tuple[str, Path], ...] = ()
-    """(channel, folder of this machine that it links to)."""
+    """(channel, folder on this machine that it links to)."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,10 @@ class Engine(Protocol):
     """Runs the nodes of one job at a time, or of several at once if its backend has capacity."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Return why this machine cannot hold that many nodes, as in a CapacityError, or None."""
+        """Return why this machine cannot hold that many nodes, or None if it can.
+
+        The text is that of a CapacityError.
+        """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
         """Return why nodes cannot use a request's own entry point and arguments, or None.
@@ -259,4 +262,4 @@ class ImageStore(Protocol):
 
 
 class ImageBuildError(Exception):
-    """A build failed; the message has the phase and the last lines of its output."""
+    """A build failed; the message gives the phase and the last lines of its output."""

@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 
 class DeployError(Exception):
-    """The server did not respond, or it refused; the message has the command and its output."""
+    """The server did not respond, or it refused; the message gives the command and its output."""
 
 
 def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:

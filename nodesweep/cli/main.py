@@ -318,7 +318,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--goal",
     type=click.Choice(["maximize", "minimize"]),
-    help="With --csv: direction in which the final metric is better.",
+    help="With --csv: whether a higher or a lower final metric is better.",
 )
 @click.option(
     "--tolerance",

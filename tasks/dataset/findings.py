@@ -1,4 +1,4 @@
-"""Build a validation's report from the findings of this machine or of a Spark job.
+"""Build a validation's report from the findings made on this machine or by a Spark job.
 
 See tasks/dataset/validation.py and tasks/dataset/spark/contract.py.
 """

@@ -27,7 +27,7 @@ class Builder(Protocol):
         """Return the image once it is in ECR; stop only a build that was started with this token.
 
         Raises:
-            ImageBuildFailed: the build failed; the message has the step and its last lines.
+            ImageBuildFailed: the build failed; the message gives the step and its last lines.
         """
 
 

@@ -183,7 +183,7 @@ def wait(
     adopted one is left to its owner.
 
     Raises:
-        ImageBuildFailed: the build failed or exceeded the deadline; the message has the phase and
+        ImageBuildFailed: the build failed or exceeded the deadline; the message gives the phase and
             the log's last lines.
     """
     is_ours = False

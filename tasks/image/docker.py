@@ -169,7 +169,7 @@ def find_engine() -> str:
     """Return the path of the first engine on PATH that responds.
 
     Raises:
-        PreflightRefused: no engine responds; the message has the reason for each.
+        PreflightRefused: no engine responds; the message gives the reason for each.
     """
     problems = []
     for name in _ENGINES:

@@ -59,8 +59,8 @@ class BuildProcess:
             variables: further environment variables.
 
         Raises:
-            ImageBuildFailed: the command failed or exceeded the deadline; the message has the step,
-                its current instruction and last lines.
+            ImageBuildFailed: the command failed or exceeded the deadline; the message gives the
+                step, its current instruction and last lines.
         """
         output = BuildOutput(logger)
         lines: list[str] = []

@@ -30,7 +30,7 @@ LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 LOG_TAIL_LINES = 500
 """Lines per node: the toolkit and launcher add up to a hundred after the program's last line."""
 MAX_FIRST_BYTES = 8 * 1024 * 1024
-"""Bytes saved from the start of a node's log: nine calls, as a GetLogEvents page has 1 MiB."""
+"""Bytes saved from the start of a node's log: nine calls, as a page of GetLogEvents holds 1 MiB."""
 _BY_TIME = attrgetter("unix_milliseconds")
 
 

@@ -1,7 +1,7 @@
 """Nodes as slots of a Prefect global concurrency limit, so that several sweeps share one quota.
 
 Slots are leases of 300 s that Prefect's client renews, so those of a killed run expire
-(docs/ending.md), and SageMaker's own quota is the last resort. Create the limit with
+(docs/ending.md), and SageMaker's own quota is the last safeguard. Create the limit with
 `prefect gcl create NAME --limit INSTANCES`.
 """
 

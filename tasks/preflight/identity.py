@@ -143,8 +143,8 @@ def judge_trust(role_arn: str, role: Mapping[str, Any]) -> Findings:
     if any(_trusts_sagemaker(statement) for statement in _as_list(policy.get("Statement", []))):
         return Findings()
     problem = (
-        f"{_ROLE}: {role_arn} does not trust SageMaker; allow sts:AssumeRole to the service"
-        f" {_PRINCIPAL} in its trust policy"
+        f"{_ROLE}: {role_arn} does not trust SageMaker; in its trust policy, allow"
+        f" sts:AssumeRole for the service {_PRINCIPAL}"
     )
     return Findings((problem,))
 
@@ -169,7 +169,7 @@ def judge_simulation(
     if unsure := [result for result in denied if result not in sure]:
         notices.append(
             f"{_ROLE}: the policies of {role_arn} alone do not allow {_actions(unsure)} on"
-            f" {need.resource}; check the resource's policy, and conditions"
+            f" {need.resource}; check the resource's policy and any conditions"
         )
     return Findings(tuple(problems), tuple(notices))
 
@@ -333,7 +333,7 @@ def _denial_reason(results: list[Mapping[str, Any]]) -> str:
     if not all(map(_is_allowed_by_organization, results)):
         return "a policy of the organization"
     return (
-        "an explicit deny"
+        "a policy explicitly denies it"
         if any(one["EvalDecision"] == "explicitDeny" for one in results)
         else "nothing allows it"
     )

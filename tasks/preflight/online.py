@@ -49,7 +49,10 @@ def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyResponse]:
         queries=f"the key's ARN, state and spec, and {actions} under the role",
         query=partial(identity.query_key, field=field),
         needed=lambda facts: _on_aws_nodes(facts) and identity.key_of(facts, field) is not None,
-        refuses="there is no such key; it is not enabled or not symmetric; an explicit deny",
+        refuses=(
+            "the key does not exist, is disabled or is not symmetric, or a policy explicitly denies"
+            " access"
+        ),
         remedy="name a key in the region, enable it, allow the role to use it",
         says="not allowed by the role alone: the key's own policy may allow it",
     )
@@ -105,11 +108,11 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=network.query_subnets,
         needed=_in_a_vpc,
         refuses=(
-            "one does not exist; several zones, with more than one node per job; several VPCs;"
-            " fewer free addresses than nodes in use at once"
+            "a subnet does not exist; the subnets are in several VPCs, in several zones with more"
+            " than one node per job, or have fewer free addresses than nodes in use at once"
         ),
-        remedy="subnets in one zone, one VPC and the region, with free addresses; fewer jobs at"
-        " once",
+        remedy="name subnets in one zone, one VPC and the region, with free addresses; run fewer"
+        " jobs at once",
         says="several zones, with single-node jobs",
     ),
     AccountRule(
@@ -131,12 +134,12 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=network.query_groups,
         needed=_in_a_vpc,
         refuses=(
-            "one does not exist; several VPCs, or not the subnets' VPC; no inbound rule for all"
-            " protocols from one of the groups themselves, or no outbound one to them or to"
-            " 0.0.0.0/0: multi-node jobs hang"
+            "a group does not exist; the groups are in several VPCs, or not in the subnets' VPC;"
+            " they have no inbound rule for all protocols from one of the groups themselves, or no"
+            " outbound one to them or to 0.0.0.0/0, so multi-node jobs would hang"
         ),
         remedy="add a rule for all protocols from and to the group itself",
-        says="EFA, and outbound traffic allowed by address only",
+        says="with EFA, outbound traffic allowed by address only",
     ),
     AccountRule(
         "FSx file systems",
@@ -188,8 +191,8 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         needed=_on_aws_nodes,
         refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
         remedy=(
-            "create it or correct the ARN; allow `sts:AssumeRole` to that service"
-            " in its trust policy"
+            "create it or correct the ARN; in its trust policy, allow `sts:AssumeRole` for that"
+            " service"
         ),
     ),
     AccountRule(
@@ -204,7 +207,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         queries="what a job does under the role; see below",
         query=identity.simulate_permissions,
         needed=_on_aws_nodes,
-        refuses="an explicit deny, or nothing allows it",
+        refuses="a policy explicitly denies an action, or none allows it",
         remedy="allow the actions that the problem names in the role's policies",
         says=(
             "not allowed by the role alone, if the bucket or repository has its own policy or a"

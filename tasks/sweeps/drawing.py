@@ -39,7 +39,7 @@ class Drawing:
 def failures_as_warnings(sweep: str) -> Iterator[None]:
     """Log any failure inside the block, even of Prefect's client, as a warning.
 
-    The sweep continues, and its report has everything.
+    The sweep continues, and its report contains everything.
     """
     try:
         yield
@@ -81,7 +81,8 @@ class Drawer:
             thread.join(seconds)
             if thread.is_alive():
                 logger.warning(
-                    "Prefect did not accept the last state of %s within %.0f s; the report has it",
+                    "Prefect did not accept the last state of %s within %.0f s; the report contains"
+                    " it",
                     self._sweep,
                     seconds,
                 )

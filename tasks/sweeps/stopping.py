@@ -29,7 +29,7 @@ from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
-"""Seconds for which a name that SageMaker does not know may be a job that was just accepted."""
+"""Seconds for which a name unknown to SageMaker may belong to a job that was just accepted."""
 STOPPING_SECONDS = 300.0
 """Deadline of a stop.
 

@@ -287,8 +287,8 @@ def as_decimal(value: Any) -> Decimal | None:
 def _as_floats(column: pd.Series, numbers: list[Any]) -> tuple[pd.Series, list[Any]]:
     """Return a column of decimals, and the numbers to compare it with, as float64.
 
-    A decimal that would round to one of the numbers becomes the next float, so that it compares
-    correctly.
+    A decimal that differs from a number but rounds to the same float becomes the next float in its
+    own direction, so that it still compares correctly.
     """
     floats = column.map(float, na_action="ignore").astype("float64")
     found: list[Any] = []

@@ -57,7 +57,7 @@ def slices_of(item: S3Object, found: Surveyed) -> list[Slice]:
 
 
 def as_rows(spark: Any, slices: Sequence[Slice], tasks_at_once: int) -> Any:
-    """Return the slices as a DataFrame with one column of JSON, a few per task."""
+    """Return the slices as a DataFrame with one column of JSON, and a few slices per Spark task."""
     texts = [
         (json.dumps([*vars(one.item).values(), list(one.row_groups), one.first_row]),)
         for one in slices

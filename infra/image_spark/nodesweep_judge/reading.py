@@ -87,11 +87,11 @@ class ObjectFile(io.RawIOBase):
         self._whole: bytes | None = None
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: the file is open for reading."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
+        """Return True: any range of bytes can be requested."""
         return True
 
     def tell(self) -> int:

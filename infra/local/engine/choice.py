@@ -45,7 +45,7 @@ def make_container_engine(
     """Return the container engine and its image store.
 
     Raises:
-        EngineError: If containers do not work here; the message has the reason.
+        EngineError: If containers do not work here; the message gives the reason.
     """
     settings = state_dir.resolve() / "containers"
     cli = ContainerCli.find(settings)

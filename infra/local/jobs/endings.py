@@ -38,7 +38,7 @@ class ImageNotFoundError(ClientFault):
 
 
 def internal_error(error: Exception) -> str:
-    """Return the FailureReason of an internal error, without paths of this machine.
+    """Return the FailureReason of an internal error, without paths on this machine.
 
     The server log has the details.
     """

@@ -44,7 +44,7 @@ class ExecutionServices:
     cold_start_seconds: float = 0.0
     clock: Callable[[], float] = time.time
     file_systems: Mapping[str, Path] = field(default_factory=dict)
-    """File system id -> the folder of this machine that stands for it."""
+    """File system id -> the folder on this machine that stands for it."""
     series: MetricSeries = field(default_factory=MetricSeries)
     kept_metrics: NodeMetricsStore | None = None
     """Persists the nodes' metrics across restarts; None: not persisted."""

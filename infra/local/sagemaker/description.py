@@ -74,7 +74,7 @@ def _described_input(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def echoed(request: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return the members of a Create… request that the kind's Describe… returns."""
+    """Return the members of a Create… request that the response of Describe… also contains."""
     return {name: request[name] for name in _echoed_members(kind) if name in request}
 
 

@@ -53,7 +53,7 @@ JOBS_STOP_DEADLINE_SECONDS = 140.0
 
 
 class ServerStartError(Exception):
-    """The server cannot start; the message has the reason and the remedy."""
+    """The server cannot start; the message gives the reason and the remedy."""
 
 
 def engine_of(state_dir: Path) -> str | None:

@@ -65,7 +65,7 @@ def start(config: ServerConfig) -> str:
     """Start the folder's server unless it is running, and return its endpoint.
 
     Raises:
-        ServerStartError: If it does not start; the message has the server's reason.
+        ServerStartError: If it does not start; the message gives the server's reason.
     """
     make_state_dir(config.state_dir)
     with _start_lock(config.state_dir):

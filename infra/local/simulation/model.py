@@ -80,13 +80,13 @@ class PerformanceModel(BaseModel):
         default=1, ge=1, description="For jobs whose batch sizes don't determine it."
     )
     startup_seconds: float = Field(
-        default=120.0, ge=0, description="Time of Starting; a job on a warm pool skips it."
+        default=120.0, ge=0, description="Time in status Starting; a job on a warm pool skips it."
     )
-    download_seconds: float = Field(default=30.0, ge=0, description="Downloading.")
+    download_seconds: float = Field(default=30.0, ge=0, description="Time in status Downloading.")
     setup_seconds: float = Field(
-        default=20.0, ge=0, description="Time of Training before the program's clock starts."
+        default=20.0, ge=0, description="Time in status Training before the program's clock starts."
     )
-    upload_seconds: float = Field(default=10.0, ge=0, description="Uploading.")
+    upload_seconds: float = Field(default=10.0, ge=0, description="Time in status Uploading.")
     processing_seconds: float = Field(
         default=300.0,
         ge=0,

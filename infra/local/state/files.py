@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class DamagedFile(Exception):
-    """A file is not what the platform wrote; the message has its path, reason and remedy."""
+    """A file is not what the platform wrote; the message gives its path, reason and remedy."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         super().__init__(f"{path} is damaged ({reason}): {remedy}")

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
 
 class NotSaved(Exception):
-    """A change is not on disk; the message has the change and the reason."""
+    """A change is not on disk; the message gives the change and the reason."""
 
 
 class Ledger:
@@ -66,7 +66,7 @@ class Ledger:
         return lines if further <= 0 else [*lines[:_MOST_NAMES], f"and {further} more"]
 
     def note_damaged(self, message: str) -> None:
-        """Record an unusable file of the last server; the message has its path and the remedy."""
+        """Record an unusable file of the last server; the message gives its path and the remedy."""
         with self._lock:
             if message in self._damaged:
                 return

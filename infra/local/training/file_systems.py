@@ -1,4 +1,4 @@
-"""FSx for Lustre and EFS channels: a file system is a folder of this machine, given at startup."""
+"""FSx for Lustre and EFS channels: a file system is a folder on this machine, given at startup."""
 
 from __future__ import annotations
 

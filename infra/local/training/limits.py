@@ -156,8 +156,8 @@ def _check_channels(request: dict[str, Any]) -> None:
             continue
         if source is None:
             raise validation_error(
-                f"Channel {channel['ChannelName']}: the local platform reads S3DataSource and"
-                " FileSystemDataSource; datasets are not modelled."
+                f"Channel {channel['ChannelName']}: the local platform supports S3DataSource and"
+                " FileSystemDataSource, not DatasetSource."
             )
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation_error(

@@ -48,7 +48,10 @@ class JobRunner(Runner[TrainingJob], Protocol):
         """Return a phrase that describes how nodes are isolated."""
 
     def starting_text(self, job: TrainingJob) -> str:
-        """Return the text about nodes when a job starts: "Emulated nodes: …" or "Simulated: …"."""
+        """Return what is shown about a job's nodes when it starts.
+
+        It begins "Emulated nodes: …" or "Simulated: …", possibly after a note.
+        """
 
 
 class EngineRunner:

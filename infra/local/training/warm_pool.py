@@ -33,7 +33,10 @@ class WarmPool:
         return "Available" if now < self.available_since + self.keep_alive_seconds else "Terminated"
 
     def retained_seconds(self, now: float) -> int:
-        """Return the seconds it was kept for the next job, which are billed like training time."""
+        """Return the seconds that the pool was kept for the next job.
+
+        They are billed like training time.
+        """
         if self.available_since is None:
             return 0
         end = min(

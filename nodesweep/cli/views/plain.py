@@ -49,7 +49,7 @@ class Quiet:
         return event.event not in _NEVER_ALONE and event.event != "build-line"
 
     def left_out(self, event: Event) -> int:
-        """Return and reset the number of the job's lines dropped since the last one shown."""
+        """Return the number of the job's lines dropped since the last one shown, and reset it."""
         return self._left_out.pop(event.job or "", 0)
 
     def _shows_line(self, event: Event) -> bool:

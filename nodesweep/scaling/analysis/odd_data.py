@@ -155,10 +155,10 @@ def _fast_after_slow(statistics_at: Mapping[int, ClockStatistics]) -> Iterator[s
     for nodes, ratio in found:
         half = nodes_text(nodes // 2)
         yield (
-            f"Doubling ratio {format_ratio(ratio)} at {nodes_text(nodes)}, above 2, the most that "
-            f"twice the nodes can give, with an efficiency below 100%: either the runs of {half} "
-            f"were slow, or those of {nodes_text(nodes)} did less work. Repeat {half} before "
-            "trusting the ratio."
+            f"The doubling ratio at {nodes_text(nodes)} is {format_ratio(ratio)}, although "
+            "efficiency is below 100% and doubling the nodes can give at most 2: either the runs "
+            f"of {half} were slow, or those of {nodes_text(nodes)} did less work. Repeat {half} "
+            "before trusting the ratio."
         )
 
 

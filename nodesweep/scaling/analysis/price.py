@@ -22,7 +22,7 @@ class Price(Part):
     source: str | None = Field(default=None, description="Source that the price was read from.")
     date: str | None = Field(default=None, description="ISO date the price was read.")
     reason: str | None = Field(
-        default=None, description="Reason that the price is unknown; null if it is known."
+        default=None, description="Why the price is unknown; null if it is known."
     )
 
 

@@ -112,7 +112,7 @@ def pareto_front(
 ) -> tuple[int, ...]:
     """Return the node counts that no other dominates on train time and cost, ascending.
 
-    Both are those expected of a result, failed attempts included; the cost, given by `spent`,
+    Both are expected values for a result, failed attempts included; the cost, given by `spent`,
     includes the warm pool. () if no cost is known. A count dominates another if it is not
     worse in either and better in one, so counts equal in both stay. Counts without a time or a cost
     are excluded, and so are throughput-only ones, whose time is not a time-to-train.

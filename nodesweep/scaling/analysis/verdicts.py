@@ -96,7 +96,7 @@ class Verdict(Part):
             "judged by; null: by the median itself."
         ),
     )
-    reason: str | None = Field(description="Reason that it does not pass; null if it passes.")
+    reason: str | None = Field(description="Why it does not pass; null if it passes.")
     more_runs: tuple[MoreRuns, ...] = Field(
         default=(),
         description=(

@@ -158,7 +158,7 @@ def _verdict(
 
 
 def _why(judged: Judged) -> str | None:
-    """Return the reason that a limit is not passed; None if it is."""
+    """Return why a limit is not passed; None if it is."""
     value, limit = judged.value_text, judged.limit_text
     return {
         "pass": None,

@@ -251,7 +251,7 @@ def _projected_notes(measured: Measured) -> Iterator[str]:
         yield f"No full run has validated the projection{checked}: {why}."
     for other in others:
         yield (
-            "Validation run at another node count, made before the recommendation changed: "
+            "Validation run at another node count, from before the recommendation changed: "
             f"{_check_text(other)}."
         )
 
@@ -263,7 +263,7 @@ def _check_text(check: Check) -> str:
 
 def _why_unchecked(config: BenchmarkConfig, progress: Progress) -> str:
     if progress.next_points:
-        return "the validation run was not made; continue with --resume"
+        return "the validation run did not take place; continue with --resume"
     if any(config.sweep.is_validation_run(repeat) for _, repeat in progress.points):
         return "the validation run did not complete, or gave no train time"
     return progress.reason

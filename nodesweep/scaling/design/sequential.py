@@ -455,7 +455,7 @@ class Sequential(Design):
     """The sequential design."""
 
     name = "sequential"
-    jobs_text = "at most {} jobs, as many as its limits need"
+    jobs_text = "at most {} jobs: one per node count, then the repeats needed to decide the limits"
     promise = f"the sequential design's error rate is at most {format_percent(ERROR)} per sweep"
     bounds_text = "the one-sided bounds of the sequential design, error rate at most 5% per sweep"
 

@@ -34,9 +34,7 @@ class Parameter(Part):
             " bounds; null: there is none, see `no_interval`."
         )
     )
-    no_interval: str | None = Field(
-        description=("Reason that there is no interval; null if there is one.")
-    )
+    no_interval: str | None = Field(description=("Why there is no interval; null if there is one."))
     unit: str | None = Field(
         description=(
             "Unit of the value; null: a pure number. Seconds are per run, or per sample if "

@@ -314,7 +314,7 @@ def _word(by: Key) -> str:
 
 
 def _rank(each: JudgedArm, by: Key) -> tuple[float, float, int]:
-    """Return the sort key, least first; in a ranking by cost, arms without a cost come last."""
+    """Return the sort key, best arm first; in a ranking by cost, arms without a cost come last."""
     usd = float("inf") if each.usd is None else rounded(each.usd)
     seconds = rounded(each.seconds)
     first, second = (usd, seconds) if by == "cost" else (seconds, usd)
@@ -326,7 +326,7 @@ def _open_text(each: JudgedArm) -> str:
 
 
 def _nearest(arms: Collection[JudgedArm]) -> list[str]:
-    """Return the reason that the fastest failing arm, the nearest to passing, fails."""
+    """Return why the fastest failing arm, the nearest to passing, fails."""
     failed = [each for each in arms if each.answer == "fail"]
     if not failed:
         return []

@@ -53,7 +53,7 @@ class ArmRow(Part):
         )
     )
     reason: str | None = Field(
-        description="Reason that it does not pass, has no time, or got no further probe."
+        description="Why it does not pass, has no time, or got no further probe."
     )
     on_front: bool | None = Field(
         description=(
@@ -61,7 +61,9 @@ class ArmRow(Part):
         )
     )
     beaten_for_sure: bool = Field(
-        description="True if another arm's whole intervals of time and cost lie below its own."
+        description=(
+            "True if another arm's intervals of time and cost lie entirely below this arm's."
+        )
     )
 
     @property

@@ -48,7 +48,7 @@ def read_measured(
     Args:
         table: The CSV.
         goal: Goal of the final metric, maximize or minimize; None: unknown.
-        origin: Name of the table in the refusal of too many rows.
+        origin: Name of the table in the error about too many rows.
 
     Raises:
         MeasuredTableError: The table is invalid; `problems` has every bad row's line number and

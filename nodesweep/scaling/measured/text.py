@@ -88,7 +88,7 @@ def read_cells(table: bytes, origin: str) -> Cells:
 
     Args:
         table: The whole file.
-        origin: Name of the table in the refusal of too many rows.
+        origin: Name of the table in the error about too many rows.
 
     Raises:
         MeasuredTableError: It is not a CSV table in UTF-8, or it is larger than the limits.

@@ -161,7 +161,7 @@ class JobOutcome:
     cut_numbers: tuple[CutNumber, ...] = ()
     projection: Projection | None = None
     unprojected: str | None = None
-    """The reason that a job that ended early, or was asked to, has no train time; else None."""
+    """Why a job that ended early, or was asked to, has no train time; else None."""
 
     @property
     def completed(self) -> bool:
@@ -451,7 +451,7 @@ def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def failure_reason(description: Mapping[str, Any]) -> str | None:
-    """Return FailureReason, or the reason that the job stopped; None for a completed job."""
+    """Return FailureReason, or why the job stopped; None for a completed job."""
     status = description["TrainingJobStatus"]
     if status == "Completed":
         return None

@@ -284,9 +284,9 @@ def half_width(seconds: Sequence[float]) -> float:
 
 
 def _by_batches(steady_seconds: Sequence[float]) -> float | None:
-    """Return the half width for the mean step, from ten batch means: steps are autocorrelated.
+    """Return the half width of the mean step's interval, from ten batch means.
 
-    None for fewer than two steps per batch.
+    They are used because steps are autocorrelated. None for fewer than two steps per batch.
     """
     size = len(steady_seconds) // _BATCHES
     if size < 2:

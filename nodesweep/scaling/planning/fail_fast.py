@@ -165,7 +165,7 @@ def is_programs_fault(outcome: JobOutcome) -> bool:
 
 
 def is_deterministic_failure(outcome: JobOutcome) -> bool:
-    """Return True if every job with the same code and arguments fails in the same way.
+    """Return True if every job with the same code and arguments would fail in the same way.
 
     This applies to import, argument and syntax errors.
     """

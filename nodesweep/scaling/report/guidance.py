@@ -1,10 +1,10 @@
 """Advice from AWS's own documents for sweeps that run out of memory or scale poorly.
 
-Each piece of advice has a condition and a source; none was measured here. The Amazon SageMaker
-developer guide, "Distributed training", has the steps against a lack of memory. The AWS blog post
-with the reference benchmark reports SMDDP's gain "for larger cluster sizes", taken here to mean a
-sweep whose efficiency fell below its own limit. The blog's SageMaker Training Compiler is left out,
-as nodesweep does not support it.
+Each piece of advice has a condition and a source; this project measured the effect of none. The
+Amazon SageMaker developer guide, "Distributed training", lists what to do if memory runs out. The
+AWS blog post with the reference benchmark reports SMDDP's gain "for larger cluster sizes", taken
+here to mean a sweep whose efficiency fell below its own limit. The blog's SageMaker Training
+Compiler is left out, as nodesweep does not support it.
 """
 
 from __future__ import annotations

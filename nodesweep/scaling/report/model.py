@@ -141,7 +141,7 @@ class Point(Part):
     used: bool = Field(
         description=("True if the summary uses it: completed, with a time on the summary's clock.")
     )
-    reason: str | None = Field(description="Reason that it did not complete; null if it did.")
+    reason: str | None = Field(description="Why it did not complete; null if it did.")
     failed_host: str | None = Field(
         default=None,
         description=(
@@ -198,7 +198,7 @@ class Point(Part):
         ),
     )
     launch_path_only: str | None = Field(
-        description="Reason that its time is not a measurement: a missing library."
+        description="Why its time is not a measurement: a library is missing."
     )
     start: Literal["cold", "warm"] | None = Field(
         description="cold: on new instances; warm: from a warm pool; null: unknown."
@@ -309,7 +309,7 @@ class ScalingReport(Part):
     costs: SweepCosts
     conditions: Conditions
     pareto: tuple[int, ...] = Field(
-        description="Node counts that no other beats on both time and cost, those of a result."
+        description="Node counts that no other beats on both the time and the cost of a result."
     )
     hour_values: tuple[HourValueRange, ...] = Field(
         default=(),
@@ -336,7 +336,7 @@ class ScalingReport(Part):
         default=(),
         exclude_if=lambda checks: not checks,
         description=(
-            "Validation runs at other counts, made before the recommendation changed; absent: none."
+            "Validation runs at other counts, from before the recommendation changed; absent: none."
         ),
     )
     instances: InstanceComparison | None = Field(
@@ -371,7 +371,8 @@ class ScalingReport(Part):
         for section in ("training", "dataset"):
             if config is not None and not isinstance(config.get(section, {}), Mapping | None):
                 raise ValueError(
-                    f"{section} is a {type(config[section]).__name__}; expected its fields by name"
+                    f"{section} is a {type(config[section]).__name__}; expected a mapping of its"
+                    " fields"
                 )
         return config
 

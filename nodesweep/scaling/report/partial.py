@@ -18,8 +18,7 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     for reason, counts in by_reason.items():
         at = join_words(map(nodes_text, sorted(set(counts))))
         yield (
-            f"No time to train from {pluralize(len(counts), 'job')} at {at}: {reason}"
-            " (docs/probe.md)."
+            f"{pluralize(len(counts), 'job')} at {at} gave no train time: {reason} (docs/probe.md)."
         )
 
 

@@ -95,9 +95,10 @@ def keeps_base_torch(config: BenchmarkConfig) -> bool:
 
 
 def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
-    """Return the container that the job runs or is built on; None if its name says nothing.
+    """Return the facts in the name of the job's container, or of the one that its image extends.
 
-    `image.framework` is resolved before the rules run (nodesweep.tasks.image.bases.with_container).
+    None if the name contains none. `image.framework` is resolved before the rules run
+    (nodesweep.tasks.image.bases.with_container).
     """
     if config.image.uri is not None:
         return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])

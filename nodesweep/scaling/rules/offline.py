@@ -179,7 +179,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         refuses=(
             "`image.repository` makes a URI of more than 255 characters with registry and digest"
         ),
-        remedy="a shorter name; the message has the limit",
+        remedy="a shorter name; the message gives the limit",
     ),
     Rule(
         "entry point",

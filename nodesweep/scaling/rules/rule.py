@@ -185,7 +185,7 @@ class Facts:
 
     @property
     def image(self) -> ImageFacts | None:
-        """The facts in the container's name; None if it says nothing."""
+        """The facts in the container's name; None if it contains none."""
         return image_facts(self.config)
 
     @property

@@ -223,13 +223,13 @@ def _judge_level(
 def scatter(deviations: Sequence[float], within: float) -> float:
     """Return the standard deviation of a sweep that the limits must allow for.
 
-    One outlier does not move it. It is the largest of three: the median of the successive
-    differences, which a creep moves only by its step; the 90% quantile of the deviations, the
-    largest left out, which shows runs of two kinds; and what the runs within a sweep imply. It is
-    1 + 1/m times as large for m sweeps, and, as the error of a mean is (Bartlett 1946),
-    sqrt((1 + r)/(1 - r)) times with the correlation r of successive sweeps, which is estimated too
-    low by (1 + 3r)/m (Kendall, Biometrika 41, 1954). A straight line is taken out before: a creep
-    is no correlation.
+    It is the largest of three values, none of which is moved by a single outlier: the median of
+    the successive differences, to which a creep adds only its step; the 90% quantile of the
+    deviations without the largest one, which shows runs of two kinds; and what the runs within a
+    sweep imply. Two factors enlarge it: 1 + 1/m for m sweeps and, as for the error of a mean
+    (Bartlett 1946), sqrt((1 + r)/(1 - r)) for the correlation r of successive sweeps, whose
+    estimate is too low by (1 + 3r)/m (Kendall, Biometrika 41, 1954). A straight line is removed
+    before r is estimated, since a creep is no correlation.
 
     Args:
         deviations: At least 3 deviations of logarithms from their level, in order.

@@ -110,9 +110,7 @@ class ComparedRow(Part):
             "sweep tends to be slower."
         )
     )
-    p_value_reason: str | None = Field(
-        description="Reason that there is no p-value; null if there is one."
-    )
+    p_value_reason: str | None = Field(description="Why there is no p-value; null if there is one.")
     a_speedup: float | None = Field(description="S(N) in A.")
     b_speedup: float | None = Field(description="S(N) in B.")
     a_total_usd: float | None = Field(
@@ -231,9 +229,9 @@ def compare(
 def measured_under(report: ScalingReport) -> dict[str, str | None]:
     """Return every condition that a sweep's times depend on, by name; None: unknown.
 
-    Those of Conditions, plus what only the report has: isolation and processor of emulated nodes
-    (on AWS the instance type stands for the processor), the digest of the user's code, and the
-    config fields that change the work.
+    They are the fields of Conditions and what only the report contains: isolation and processor of
+    emulated nodes (on AWS the instance type stands for the processor), the digest of the user's
+    code, and the config fields that change the work.
     """
     emulated = report.platform.kind == "emulated"
     devices = {
@@ -410,7 +408,7 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
-    """Return (two-sided p-value, None), or (None, the reason that there is none).
+    """Return (two-sided p-value, None), or (None, why there is none).
 
     The smallest p of n and m runs is 2/C(n + m, n); unless that is below 0.05, the test cannot show
     a difference. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's

@@ -106,7 +106,7 @@ COLUMNS = (
     _text("status", "Completed, Failed or Stopped", nullable=False),
     Column("used", pa.bool_(), "boolean", "true if the speedup uses it", nullable=False),
     Column("spot", pa.bool_(), "boolean", "true if it ran on spot capacity", nullable=False),
-    _text("reason", "reason that it did not complete"),
+    _text("reason", "why it did not complete"),
     _number("submit_to_end_seconds", "job accepted to terminal status"),
     _number("billable_seconds", "billed wall time, not multiplied by nodes"),
     _number("train_seconds", "the training, on train_clock"),

@@ -138,7 +138,7 @@ def judge_trend(
     if reference is not None and reference not in sweeps:
         raise HistoryError(
             f"reference: {reference} is not in this trend, so it was measured under other"
-            f" conditions or has no completed run; those that are: {', '.join(sweeps)}"
+            f" conditions or has no completed run; sweeps in this trend: {', '.join(sweeps)}"
         )
     first = sweeps[0] if reference is None else reference
     charted = sweeps[sweeps.index(first) :]

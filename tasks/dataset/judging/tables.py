@@ -66,7 +66,7 @@ class TableFile:
 
 
 def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[TableFile]:
-    """Yield files of this machine, with names relative to their common folder.
+    """Yield files on this machine, with names relative to their common folder.
 
     Partitions are folders below `source`, or below the common folder if `source` is None.
     """

@@ -155,7 +155,7 @@ def _common_prefix_length(one: str, other: str) -> int:
 
 
 def _class_end(letter: str) -> str:
-    """Return the character after the last one of a letter's class."""
+    """Return the character that follows the last one of a letter's class."""
     for low, high in _CLASSES:
         if low <= letter <= high:
             return chr(ord(high) + 1)

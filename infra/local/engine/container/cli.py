@@ -35,7 +35,7 @@ _SYSTEM_PATH = (  # netavark needs iptables
 
 
 class ContainerCommandError(EngineError):
-    """A command of the container program failed; the message has its output."""
+    """A command of the container program failed; the message gives its output."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Reading:
     at_seconds: float
     nodes: Mapping[str, NodeReading]
     idle_seconds: Mapping[int, float] = field(default_factory=dict)
-    """By CPU, the time that nobody needed it: it was idle or ran ballast."""
+    """By CPU, the time for which no node needed it: it was idle or ran ballast."""
     ballast: Mapping[int, Ran] = field(default_factory=dict)
     """By CPU, the ballast that ran there."""
     held_back_seconds: float = 0.0
@@ -192,7 +192,7 @@ class AttainmentMeter:
             cpu_by_host: The CPU that each node is pinned to.
             vcpus: Each node's quota.
             thread_ids: Returns the threads of a node without a cgroup.
-            stops: Returns (periods, periods in which it was stopped) of a node without a cgroup.
+            stops: For a node without a cgroup, returns (periods, periods in which it was stopped).
             ballast: Returns the ballast by CPU.
             proc: The proc file system.
             clock: A monotonic clock, in seconds.

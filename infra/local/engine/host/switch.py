@@ -52,7 +52,7 @@ class SwitchPlan(TypedDict):
 
 
 class SwitchError(OSError):
-    """This machine refuses to create the network; the message has the reason."""
+    """This machine refuses to create the network; the message gives the reason."""
 
 
 def node_address(number: int) -> str:
@@ -244,9 +244,9 @@ def _carries(client: socket.socket, peer: socket.socket) -> str | None:
 
 
 def main(write: Callable[[str], object] = sys.stdout.write) -> None:
-    """Write, as JSON, why such a network is impossible here, and why packets cannot be delayed.
+    """Write, as JSON, the reasons why this machine cannot create a job's network or delay packets.
 
-    Null means "possible".
+    Each reason is null if it can.
     """
     plan: SwitchPlan = {
         "addresses": {host: node_address(number) for number, host in enumerate("ab", 1)},

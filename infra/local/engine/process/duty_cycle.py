@@ -78,7 +78,7 @@ class NodeBudget:
         self.stopped_periods += self.is_stopped
 
     def periods(self) -> tuple[int, int]:
-        """Return (periods, periods in which it was stopped), of those that it used.
+        """Return (periods that the node used, those of them in which it was stopped).
 
         Periods in which it slept do not count, as in the kernel's cpu.stat, and one that it used
         partly counts in part: a node waits for a CPU only while it works (docs/method.md,

@@ -67,7 +67,7 @@ class ProcessImageStore:
         """Build `context` and tag it.
 
         Raises:
-            ImageBuildError: If a phase fails; the message has the last lines of its output.
+            ImageBuildError: If a phase fails; the message gives the last lines of its output.
         """
         shown_paths = {str(context.resolve()): ".", str(self._venvs): "venvs"}
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds, shown_paths)

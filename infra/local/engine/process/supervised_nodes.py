@@ -110,9 +110,9 @@ class SupervisedNodes:
             self._supervisor.stdin.flush()
 
     def stops(self, host: str) -> tuple[int, int] | None:
-        """Return (periods, periods in which it was stopped), as last reported.
+        """Return a node's duty cycle as (periods, periods in which the node was stopped).
 
-        None without a duty cycle.
+        It is as last reported; None if the node has no duty cycle.
         """
         return self._stops.get(host)
 

@@ -100,8 +100,8 @@ def install_torch(install: PlacedInstall, target: Target) -> None:
         if (digest := file_digest(wheel)) not in listed:
             raise ImageBuildError(
                 f"DOWNLOAD torch: {wheel.name} has sha256:{digest}, which is not one of the"
-                " requirement's hashes; if it comes from an index of your choice, add it to the"
-                " requirement"
+                " requirement's hashes; if the wheel comes from an index of your choice, add this"
+                " hash to the requirement"
             )
     for wheel in wheels:
         target.run.on_line(fetched.wheel_line(wheel))

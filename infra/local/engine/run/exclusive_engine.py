@@ -59,7 +59,10 @@ class ExclusiveEngine(ABC):
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Return why this machine cannot hold that many nodes, as in a CapacityError, or None."""
+        """Return why this machine cannot hold that many nodes, or None if it can.
+
+        The text is that of a CapacityError.
+        """
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:

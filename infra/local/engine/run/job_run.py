@@ -128,7 +128,7 @@ class JobRun:
     _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
 
     def until_all_ended(self) -> RunResult:
-        """Run the nodes to their end and return the result."""
+        """Run the nodes until all have ended, and return the result."""
         try:
             self._drive()
         finally:

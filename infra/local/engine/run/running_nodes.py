@@ -1,4 +1,4 @@
-"""The interface of a job's running nodes, whether processes of this machine or containers."""
+"""The interface of a job's running nodes, whether processes on this machine or containers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class RunningNodes(Protocol):
         """Return the threads of a node's processes."""
 
     def stops(self, host: str) -> tuple[int, int] | None:
-        """Return (periods, periods in which it was stopped) of a node's duty cycle, if any."""
+        """Return a node's duty cycle as (periods, periods in which the node was stopped).
+
+        None if it has no duty cycle.
+        """
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:
         """Return each started host's current resource usage; each node has `vcpus` vCPUs."""

@@ -47,7 +47,7 @@ _MAX_NAMED = 8
 
 @dataclass(frozen=True)
 class _Spend:
-    """A node count: y is its cost in USD, or its node-time, and both are those of a result."""
+    """A node count: the time of a result, and as y its cost in USD or its node-time."""
 
     row: SummaryRow
     seconds: float
@@ -56,7 +56,7 @@ class _Spend:
 
 
 def draw_cost(report: ScalingReport) -> Drawing:
-    """Draw every node count whose time and cost are known; the axis names the unit."""
+    """Draw the cost of each node count against its time; if no cost is known, its node-time."""
     in_usd = any(
         row.costs.total_usd is not None and row.train.seconds is not None for row in report.summary
     )
@@ -130,7 +130,7 @@ def _caption(report: ScalingReport, in_usd: bool) -> str:
             front = f"{front.replace('count', 'count with a known cost')} {_not_drawn(missing)}"
         pools = " Warm pools are included." if report.costs.warm_pool_usd else ""
         is_expected = any(row.per_result is not None for row in report.summary)
-        failed = " Both are those expected of a result, failed attempts included." * is_expected
+        failed = " Both are expected values for a result, failed attempts included." * is_expected
         return f"{front} The cost of a run is {cost_origin(report)}.{pools}{failed}"
     reason = report.price.reason or "no billable time was reported"
     return f"{front} Costs are unknown ({reason}), so node-time is shown instead."

@@ -41,9 +41,11 @@ _MEANINGS = {
     "epoch": "T x N x price / epochs",
     "to target": "until the target metric",
     "warm pool": "kept after the run, additional",
-    "total": "including its warm pool: the cost that decides",
+    "total": "including its warm pool: the cost that the recommendation uses",
     "next run": "19 of 20 next runs in this session cost less, including the warm pool",
-    "per result": "expected cost of a result, failed attempts included: the cost that decides",
+    "per result": (
+        "expected cost of a result, failed attempts included: the cost that the recommendation uses"
+    ),
     "billable": "median billed time",
     "node-hours": "N x T",
 }
@@ -89,7 +91,7 @@ def cost_origin(report: ScalingReport) -> str:
 
 
 def price_text(price: Price) -> str:
-    """Return the price with its source and date, or the reason that there is none."""
+    """Return the price with its source and date, or why there is none."""
     if price.usd_per_hour is None:
         return f"unknown: {price.reason}"
     rate = f"{format_value(price.usd_per_hour)} USD per node-hour, {price.purchase_option}"

@@ -62,7 +62,7 @@ _RUNS = """\
 - **launch path**: sagemaker-training and sagemaker-pytorch-training read the request of every
   shipped config at 1 and 8 nodes, with stand-ins for `nvidia-smi`, `neuron-ls`, `smddprun` and
   `smddpmprun`. The command they made was compared and its arguments parsed, not executed.
-- **gloo**: the launcher ran jobs to their end over gloo, without an AWS container.
+- **gloo**: the launcher ran jobs to completion over gloo, without an AWS container.
 - **full**: in the intended container, on the intended hardware, with its own library.
 
 | kind | request | launch path | gloo | full | what never ran |

@@ -39,7 +39,7 @@ LAUNCH_EVIDENCE = "tests/infra/image/test_toolkit_launches.py"
 
 @dataclass(frozen=True)
 class Run:
-    """Jobs that ran to their end: versions, description and evidence (a test or dated result)."""
+    """Jobs that ran to completion: versions, description and evidence (a test or dated result)."""
 
     versions: tuple[str, ...]
     what: str
@@ -92,11 +92,11 @@ TRIALS = {
         never="torch.sagemaker: what the program does with it is written from AWS's documents"
     ),
     "mpi": Trials(gloo=(_MPIRUN,)),
-    "parameter_server": Trials(never="a server; the launch is that of none"),
+    "parameter_server": Trials(never="a server; the launch is the same as for kind none"),
     "trainium": Trials(
         never=(
             "torch_xla and Neuron: what the program does with them is written from their documents"
         )
     ),
-    "horovod": Trials(never="Horovod; the launch is that of mpi"),
+    "horovod": Trials(never="Horovod; the launch is the same as for kind mpi"),
 }

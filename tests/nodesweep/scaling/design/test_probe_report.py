@@ -84,7 +84,7 @@ def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved, snaps
     assert [point.kind for point in moved.points] == ["probe", "probe", "check", "probe", "check"]
     assert [check.nodes for check in moved.other_checks] == [2]
     caveat = (
-        "Validation run at another node count, made before the recommendation changed: 2 nodes "
+        "Validation run at another node count, from before the recommendation changed: 2 nodes "
         "took 41.2 s, 0.5% more than the 41.0 s ± 500 ms projected, within this error; the "
         "spread between runs is not included."
     )
@@ -164,7 +164,7 @@ def test_a_count_whose_probes_tell_no_time_costs_the_others_nothing(
     make_report, probe_config, probes, make_outcome, snapshot
 ):
     """The metric vanished at 4 nodes."""
-    lost = make_outcome(4, 9.0, train_clock=None, unprojected="the program says not how long")
+    lost = make_outcome(4, 9.0, train_clock=None, unprojected="the program does not say how long")
     report = make_report([*probes(PROBES[:2]), lost], config=probe_config())
     assert report.train_clock == "projected"
     assert [row.train.speedup is not None for row in report.summary] == [True, True, False]
