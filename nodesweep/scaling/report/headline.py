@@ -195,15 +195,20 @@ def _rule_text(
 ) -> str:
     clock = recommendation.deadline_clock
     if recommendation.rule == "hour_value":
-        budget = any(
-            v.criterion == "budget" for each in recommendation.judged for v in each.verdicts
+        # the ranges have the counts that these limits leave undecided, or beyond the budget
+        is_limited = any(
+            v.criterion == "budget" or (v.criterion == "completes" and v.answer == "undecided")
+            for each in recommendation.judged
+            for v in each.verdicts
         )
-        at = [
-            each.text
-            for each in hour_value_ranges(rows)
-            if each.nodes == chosen.nodes and not budget
-        ]
-        worth = f"if an hour is worth {at[0]}" if at else "at the given value of an hour"
+        worth = next(
+            (
+                each.text
+                for each in hour_value_ranges(rows)
+                if each.nodes == chosen.nodes and not is_limited
+            ),
+            "at the given value of an hour",
+        )
         return f", the least cost plus waiting {worth}"
     if clock is None:
         return ""

@@ -47,7 +47,11 @@ def test_a_count_that_is_dominated_is_never_the_best():
     ]
     # as cheap and faster: at any value, and that is what the text says
     rows = rows_of({1: 7200, 2: 3600}, {1: 10, 2: 10})
-    assert [each.text for each in hour_value_ranges(rows)] == ["anything"]
+    ranges = hour_value_ranges(rows)
+    assert [each.text for each in ranges] == ["whatever an hour is worth"]
+    assert hour_value_text(ranges) == (
+        "the least cost plus waiting, by medians, is that of 2 nodes, whatever an hour is worth"
+    )
     assert ranges_of({1: 7200, 2: 7200}, {1: 10, 2: 10}) == [(1, 0, None)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from nodesweep.configs.models import RecommendationConfig
+from nodesweep.configs.models import RecommendationConfig, ReportConfig
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.cost import CostSpread
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.per_result import (
     Amounts,
     PerResult,
@@ -27,6 +29,7 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.recommend import pareto_front, recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import analyse
 from nodesweep.scaling.report.plots.cost import draw_cost
 from tests.nodesweep.scaling.conftest import summarise
 
@@ -373,3 +376,52 @@ def test_the_value_of_an_hour_counts_failed_attempts_too() -> None:
     assert chosen(some) == 8
     assert totals[8].interval is not None
     assert totals[8].interval.high > totals[8].value
+
+
+def headline_at_an_hour(billed: Attempts, usd: float) -> str:
+    rules = ReportConfig(recommendation=RecommendationConfig(hour_value_usd=usd))
+    made = datetime(2026, 11, 27, tzinfo=UTC)
+    return analyse("s", None, None, attempts_of(billed), PRICE, {}, made, rules).headline
+
+
+def test_a_range_of_hour_values_does_not_contradict_the_value_that_was_asked_about() -> None:
+    # by medians 2 nodes are better from 4.17 USD on, but 1 of their 4 attempts failed
+    billed = {1: ([1010] * 3, []), 2: ([510, 515, 520], [500]), 4: ([410] * 3, [])}
+    (least, *_) = hour_value_ranges(rows_of(billed))
+    assert least.nodes == 1
+    assert chosen(advise(billed, hour_value_usd=5)) != 2
+    told = headline_at_an_hour(billed, 5)
+    assert "at the given value of an hour" in told
+    assert "if an hour is worth" not in told
+
+
+def test_no_hour_value_makes_a_count_the_best_at_which_attempts_mostly_fail() -> None:
+    billed = {1: ([4100] * 3, []), 4: ([1200] * 3, []), 8: ([580] * 3, [10] * 40)}
+    assert [each.nodes for each in hour_value_ranges(rows_of(billed))] == [1, 4]
+    assert "if an hour is worth more than" in headline_at_an_hour(billed, 1000)
+
+
+def test_an_hour_value_names_the_attempts_if_no_count_completes_enough() -> None:
+    billed = {1: ([4100], [10] * 40), 4: ([1200], [10] * 40)}
+    answer = advise(billed, hour_value_usd=50)
+    assert (chosen(answer), answer.rule, answer.basis) == (None, "hour_value", "point")
+    least = "No measured count is shown to complete at least half of its attempts"
+    assert answer.reason.startswith(f"{least};")
+    assert hour_value_ranges(rows_of(billed)) == ()
+    both = advise(billed, hour_value_usd=50, budget_usd_per_run=1).reason
+    assert both.startswith(
+        "No measured count is shown to cost at most the budget of $1.00 and to complete at least "
+        "half of its attempts;"
+    )
+
+
+def test_one_run_and_a_failure_are_judged_by_the_values_alone() -> None:
+    answer = advise({1: ([4100], [100]), 4: ([1200], [50])}, hour_value_usd=5)
+    assert answer.basis == "point"
+
+
+def test_the_nearest_count_to_a_deadline_is_not_called_the_fastest() -> None:
+    # 1 of 4 attempts failed at both: 13.6 min at most on 2 nodes, 14.5 min on 4
+    billed = {1: ([1100] * 3, []), 2: ([610, 611, 612], [100]), 4: ([360, 361, 363], [300])}
+    told = advise(billed, deadline_seconds=600).reason
+    assert "at the one nearest to it, 2 nodes, train time per result" in told
