@@ -62,8 +62,8 @@ def _coarse(times: Times, least_repeats: int) -> Iterator[str]:
         if shortest < COARSE_SECONDS:
             yield (
                 "Whole seconds: no time has decimals, and the shortest is "
-                f"{format_seconds(shortest)}, so rounding may hide differences of more than 1 "
-                "%. Give the times with decimals."
+                f"{format_seconds(shortest)}, so rounding may hide differences of more than 1%"
+                ". Give the times with decimals."
             )
 
 
@@ -124,15 +124,27 @@ def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
 
 
 def recommend_none_for_units(
-    rows: Sequence[SummaryRow], times: Times, goals: RecommendationConfig
+    rows: Sequence[SummaryRow], times: Times, goals: RecommendationConfig, are_rates: bool = False
 ) -> Recommendation | None:
-    """Return a recommendation without a choice that asks for the unit if it is in doubt."""
+    """Return a recommendation without a choice that asks for the unit if it is in doubt.
+
+    `are_rates`: the times are those of a sample, from rates in a table.
+    """
     doubtful = doubtful_units(times)
     measured = measured_counts(rows)
     if not doubtful or len(measured) < 2:
         return None
     few, many, factor = doubtful[0]
     where = f"at {nodes_text(few)}" if few == many else f"at {few} and {many} nodes"
+    if are_rates:
+        return recommend_none(
+            measured,
+            goals,
+            lambda _: "the rates may not all be in samples per second",
+            f"No recommendation until the rates are checked: those {where} differ by a factor of "
+            f"about {factor:,.0f} per node. Give all in samples per second without thousands "
+            "separators: 1.505 for 1505 is a factor of 1000.",
+        )
     why = "the times may not all be in seconds"
     reason = (
         f"No recommendation until the times are checked: those {where} differ by a factor of about "

@@ -124,11 +124,10 @@ def analyse(
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
-    recommendation = (
-        recommend_none_for_repeated(rows, points, rules.recommendation)
-        or _ask_for_unit(rows, points, clock, rules)
-        or design.recommend(rows, rules.recommendation, asked)
+    incomparable = recommend_none_for_repeated(rows, points, rules.recommendation) or _ask_for_unit(
+        rows, points, clock, rules
     )
+    recommendation = incomparable or design.recommend(rows, rules.recommendation, asked)
     if platform.kind == "measured":
         recommendation = unless_drift(
             recommendation,
@@ -166,7 +165,11 @@ def analyse(
         costs=_sweep_costs(points, provenance),
         conditions=conditions,
         pareto=pareto_front(rows),
-        hour_values=() if clock == "throughput" or is_phase(clock) else hour_value_ranges(rows),
+        hour_values=(
+            ()
+            if clock == "throughput" or is_phase(clock) or incomparable
+            else hour_value_ranges(rows)
+        ),
         recommendation=recommendation,
         check=check,
         other_checks=other_checks,
@@ -212,7 +215,7 @@ def _ask_for_unit(
     for point, seconds in _times(points, clock):
         if point.train_clock in ("measured", "throughput"):
             times.setdefault(point.nodes, []).append(seconds)
-    return recommend_none_for_units(rows, times, rules.recommendation)
+    return recommend_none_for_units(rows, times, rules.recommendation, clock == "throughput")
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:

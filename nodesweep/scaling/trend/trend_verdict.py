@@ -50,7 +50,7 @@ class CountVerdict(Part):
     )
     noticeable: float | None = Field(
         default=None,
-        description="Least step, as a share of T(N), that alarms within 3 sweeps 9 times in 10.",
+        description="Least step, as a share of T(N), that alarms within 4 sweeps 9 times in 10.",
     )
     sigma: float | None = Field(
         description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
