@@ -276,6 +276,13 @@ def test_an_unknown_failed_attempt_counts_as_a_completed_run():
     assert per.result.usd == pytest.approx(1.5 * 8 * 580 * 1.41 / 3600)
 
 
+def test_a_failed_row_of_a_table_without_billed_time_took_its_train_time():
+    done, lost = attempts_of({8: ([580], [None])}, platform_kind="measured")
+    lost = replace(lost, clocks=Clocks(train_seconds=18.5))
+    per = summarise([done, lost], None)[0].per_result
+    assert (per.failed_attempt.train_seconds, per.result.train_seconds) == (18.5, 498.5)
+
+
 def test_an_attempt_that_got_no_instances_costs_nothing():
     changes = {"phases": {"Starting": 900.0}, "clocks": Clocks(submit_to_end_seconds=900)}
     per = counted(reason="CapacityError: none left", **changes)
@@ -385,12 +392,12 @@ def headline_at_an_hour(billed: Attempts, usd: float) -> str:
 
 
 def test_a_range_of_hour_values_does_not_contradict_the_value_that_was_asked_about() -> None:
-    # by medians 2 nodes are better from 4.17 USD on, but 1 of their 4 attempts failed
-    billed = {1: ([1010] * 3, []), 2: ([510, 515, 520], [500]), 4: ([410] * 3, [])}
-    (least, *_) = hour_value_ranges(rows_of(billed))
-    assert least.nodes == 1
-    assert chosen(advise(billed, hour_value_usd=5)) != 2
-    told = headline_at_an_hour(billed, 5)
+    # by medians 2 nodes are better at $50, but 1 of their 4 attempts failed
+    billed = {1: ([1100] * 3, []), 2: ([605, 610, 615], [100])}
+    [least, most] = hour_value_ranges(rows_of(billed))
+    assert (least.nodes, most.nodes, most.from_usd < 50) == (1, 2, True)
+    assert chosen(advise(billed, hour_value_usd=50)) == 1
+    told = headline_at_an_hour(billed, 50)
     assert "at the given value of an hour" in told
     assert "if an hour is worth" not in told
 
