@@ -40,7 +40,8 @@ class CountVerdict(Part):
         description=(
             "slower: the chart's sum is above its limit; faster: the sum of the other side was, the"
             " new level is not learned yet, and this sweep is faster; lost: the reference sweep or"
-            " most sweeps have runs and the latest one has none; cannot alarm: too few sweeps, or contended."
+            " most sweeps have runs and the latest one has none; cannot alarm: too few sweeps, or"
+            " contended."
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
