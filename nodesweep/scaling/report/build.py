@@ -124,18 +124,20 @@ def analyse(
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
-    incomparable = recommend_none_for_repeated(rows, points, rules.recommendation) or _ask_for_unit(
+    withheld = recommend_none_for_repeated(rows, points, rules.recommendation) or _ask_for_unit(
         rows, points, clock, rules
     )
-    recommendation = incomparable or design.recommend(rows, rules.recommendation, asked)
-    if platform.kind == "measured":
+    judged = design.recommend(rows, rules.recommendation, asked)
+    recommendation = withheld or judged
+    if platform.kind == "measured" and withheld is None:
         recommendation = unless_drift(
-            recommendation,
+            judged,
             rows,
             [(point.nodes, point.created_at, seconds) for point, seconds in _times(points, clock)],
             rules.recommendation,
             lambda moved: design.recommend(moved, rules.recommendation, asked),
         )
+        withheld = None if recommendation is judged else recommendation
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     report = ScalingReport(
         sweep_id=sweep_id,
@@ -166,9 +168,7 @@ def analyse(
         conditions=conditions,
         pareto=pareto_front(rows),
         hour_values=(
-            ()
-            if clock == "throughput" or is_phase(clock) or incomparable
-            else hour_value_ranges(rows)
+            () if clock == "throughput" or is_phase(clock) or withheld else hour_value_ranges(rows)
         ),
         recommendation=recommendation,
         check=check,

@@ -76,6 +76,24 @@ def test_a_deadline_that_only_the_later_speed_meets_is_undecided(snapshot):
     assert unless_drift(None, rows, runs, goals, lambda _: None) is None
 
 
+def test_a_deadline_that_only_the_earlier_speed_meets_is_undecided(make_report):
+    given = table(IN_A_ROW, 0.05, 0.001)
+    usd = [f"{line},{float(line.split(',')[2]) / 360}" for line in given.splitlines()[1:]]
+    outcomes = read_measured("\n".join(["nodes,started_at,train_seconds,cost_usd", *usd]))
+    rows = summarise(outcomes)
+    goals = RecommendationConfig(deadline_seconds=1300)
+    late = recommend(rows, goals)
+    assert late is not None and late.chosen is None
+    runs = [(each.nodes, each.created_at, each.clocks.train_seconds) for each in outcomes]
+    open_ = unless_drift(late, rows, runs, goals, lambda moved: recommend(moved, goals))
+    assert open_ is not None
+    assert open_.not_ruled_out == (4,)
+    assert open_.reason.startswith("Undecided whether 4 nodes can be recommended: runs got slower")
+    report = make_report(outcomes)
+    assert "Undecided" in report.headline
+    assert report.hour_values == ()  # they would be as wrong
+
+
 def test_noise_is_no_drift():
     tables = [read_measured(table(IN_A_ROW, 0.0, 0.02, seed)) for seed in range(200)]
     runs = [

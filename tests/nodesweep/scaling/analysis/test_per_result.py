@@ -432,3 +432,9 @@ def test_the_nearest_count_to_a_deadline_is_not_called_the_fastest() -> None:
     billed = {1: ([1100] * 3, []), 2: ([610, 611, 612], [100]), 4: ([360, 361, 363], [300])}
     told = advise(billed, deadline_seconds=600).reason
     assert "at the one nearest to it, 2 nodes, train time per result" in told
+
+
+def test_of_counts_that_miss_a_deadline_the_fastest_is_named() -> None:
+    # the next result may take longer on 4 nodes than on 1, but it is expected sooner
+    billed = {1: ([209] * 3, []), 4: ([153, 154, 155], [60])}
+    assert "at the fastest, 4 nodes" in advise(billed, deadline_seconds=30).reason
