@@ -438,3 +438,22 @@ def test_of_counts_that_miss_a_deadline_the_fastest_is_named() -> None:
     # the next result may take longer on 4 nodes than on 1, but it is expected sooner
     billed = {1: ([209] * 3, []), 4: ([153, 154, 155], [60])}
     assert "at the fastest, 4 nodes" in advise(billed, deadline_seconds=30).reason
+
+
+def test_contended_attempts_cost_what_was_measured() -> None:
+    billed = {1: ([4100] * 3, []), 4: ([1200] * 3, []), 8: ([690, 700, 710], [60])}
+    rows = tuple(
+        row.model_copy(update={"flags": ("starved",), "least_time_share": 0.8})
+        if row.nodes == 8
+        else row
+        for row in rows_of(billed)
+    )
+    measured = rows[-1].per_result
+    assert measured is not None and measured.result.usd == pytest.approx(2.256)
+    answer = recommend(rows, RecommendationConfig())
+    assert answer is not None
+    assert "$2.26 per result" in why_not(answer, 8)
+    # 0.8 of the completed run's 2.19 USD and all of the failed attempt's share, 0.06
+    dear = recommend(rows, RecommendationConfig(budget_usd_per_run=2))
+    assert dear is not None
+    assert "cost per result $1.82–$2.26 may or may not meet $2.00" in dear.reason
