@@ -43,6 +43,7 @@ from nodesweep.scaling.formats import format_usd, join_words, nodes_text
 from nodesweep.scaling.report_part import Part
 
 _SECONDS_PER_HOUR = 3600
+_MOST_SHOWN = 8
 
 
 class HourValueRange(Part):
@@ -116,6 +117,9 @@ def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
     if len(ranges) == 1:
         return f"{least} is that of {nodes_text(ranges[0].nodes)}, {ranges[0].text}"
     texts = [f"{nodes_text(each.nodes)} if {each.amount}" for each in ranges]
+    if (hidden := len(texts) - _MOST_SHOWN) > 0:
+        half = _MOST_SHOWN // 2
+        texts = [*texts[:half], f"… ({hidden} more in report.json)", *texts[-half:]]
     return f"{least} depends on what an hour is worth: {', '.join(texts)}"
 
 

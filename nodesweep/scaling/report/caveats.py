@@ -236,26 +236,27 @@ def _unknown_losses(evidence: Evidence) -> Iterator[str]:
     rows = {row.nodes: row for row in report.summary if row.per_result is not None}
     failed = [p for p in report.points if p.nodes in rows and p.status == "Failed"]
     without = {
-        "time": [
+        ("time", "billable_seconds"): [
             point.nodes
             for point in failed
             if report.train_clock == "measured"
             and point.clocks.billable_seconds is None
             and point.clocks.train_seconds is None
         ],
-        "cost": [
+        ("cost", "cost_usd"): [
             point.nodes
             for point in failed
             if point.costs.total_usd is None and rows[point.nodes].costs.total_usd is not None
         ],
     }
-    if without["time"] == without["cost"]:
-        without = {"time and cost": without["time"]}
-    for what, at in without.items():
+    times, costs = without.values()
+    if times == costs:
+        without = {("time and cost", "billable_seconds and cost_usd"): times}
+    for (what, columns), at in without.items():
         if at:
             yield (
                 f"Unknown {what} of {pluralize(len(at), 'failed attempt')} at {_nodes(at)}: "
-                "counted as in a completed run; give billable_seconds and cost_usd."
+                f"counted as in a completed run; give {columns}."
             )
 
 

@@ -221,7 +221,7 @@ def test_what_a_failed_row_does_not_tell_counts_as_in_a_completed_run(
     assert found == (
         [
             f"Unknown {told} of 1 failed attempt at 4 nodes: counted as in a completed run; give "
-            "billable_seconds and cost_usd."
+            f"{told.replace('time', 'billable_seconds').replace('cost', 'cost_usd')}."
         ]
         if told
         else []
