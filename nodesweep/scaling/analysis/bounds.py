@@ -181,15 +181,19 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 
 
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
-    """Prefix "at best" to the reason for each missed limit whose value is the best possible one."""
-    measured = {each.criterion: each.value for each in worst.verdicts}
-    verdicts = tuple(
-        each
-        if each.reason is None or each.value == measured.get(each.criterion)
-        else each.model_copy(update={"reason": f"at best, {each.reason}"})
-        for each in best.verdicts
-    )
-    return best.model_copy(update={"verdicts": verdicts})
+    """Prefix "at best" to the reason for each missed limit whose value is the best possible one.
+
+    A verdict that both ends share is the worst one's, whose reason has the cost as measured.
+    """
+    measured = {each.criterion: each for each in worst.verdicts}
+
+    def told(each: Verdict) -> Verdict:
+        other = measured.get(each.criterion, each)
+        if other.value != each.value and each.reason is not None:
+            return each.model_copy(update={"reason": f"at best, {each.reason}"})
+        return other if (other.value, other.answer) == (each.value, each.answer) else each
+
+    return best.model_copy(update={"verdicts": tuple(map(told, best.verdicts))})
 
 
 def _undecided(
@@ -211,14 +215,14 @@ def _undecided(
         if low.answer == high.answer:
             verdicts.append(low)
             continue
-        reason = _between(low, high)
+        reason = _between(low, high, count)
         verdicts.append(
             low.model_copy(update={"answer": "undecided", "reason": reason, "more_runs": needed})
         )
     return JudgedCount(nodes=count.nodes, answer="undecided", verdicts=tuple(verdicts))
 
 
-def _between(worst: Verdict, best: Verdict) -> str:
+def _between(worst: Verdict, best: Verdict, count: MeasuredCount) -> str:
     write = {
         "efficiency": format_percent,
         "doubling_ratio": format_ratio,
@@ -229,9 +233,13 @@ def _between(worst: Verdict, best: Verdict) -> str:
         return f"{worst.reason}, as far as the contended times show"
     low = worst.value if worst.interval is None else worst.interval.bounds[0]
     high = best.value if best.interval is None else best.interval.bounds[1]
-    ends = f"{write(low)}–{write(high)}"
+    ends = "–".join(map(write, sorted((low or 0.0, high or 0.0))))
     verb = "meet" if worst.criterion in ("deadline", "budget") else "reach"
-    name = {"deadline": "time", "budget": "run cost"}.get(worst.criterion, worst.criterion)
+    per = count.row.per_result is not None
+    name = {
+        "deadline": "time per result" if per else "time",
+        "budget": "cost per result" if per else "run cost",
+    }.get(worst.criterion, worst.criterion)
     return f"{name.replace('_', ' ')} {ends} may or may not {verb} {write(worst.limit)}"
 
 

@@ -77,13 +77,12 @@ class Deadline:
         next_run = self.times(count).next_run_seconds
         return next_result_bound(next_run, count.row.per_result, self.quantity)
 
-    @property
-    def text(self) -> str:
-        """The deadline in words."""
+    def text(self, is_shown: bool) -> str:
+        """Return what a count does to meet the deadline, or is shown to do."""
         limit, scope = format_seconds(self.limit_seconds), DEADLINE_SCOPE[self.clock]
-        if self.clock == "submit_to_end":
-            return f"ends within {limit} of its submission ({scope})"
-        return f"trains within {limit} ({scope})"
+        whole = self.clock == "submit_to_end"
+        verb, of = ("end", " of its submission") if whole else ("train", "")
+        return f"{f'is shown to {verb}' if is_shown else f'{verb}s'} within {limit}{of} ({scope})"
 
 
 def recommend_by_deadline(
@@ -151,8 +150,9 @@ def recommend_none(
     `why_not` gives the reason against each count.
     """
     has_deadline = goals.deadline_seconds is not None
+    has_value = goals.hour_value_usd is not None
     return Recommendation(
-        rule="deadline" if has_deadline else "efficiency",
+        rule="deadline" if has_deadline else "hour_value" if has_value else "efficiency",
         deadline_clock=deadline_clock(measured) if has_deadline else None,
         basis="point",
         chosen=None,
@@ -240,9 +240,13 @@ def _reason(
     goals: RecommendationConfig,
     deadline: Deadline,
 ) -> str:
-    condition = deadline.text
+    is_shown = chosen is None and bool(undecided)
+    condition = deadline.text(is_shown)
     if goals.budget_usd_per_run is not None:
         condition += f" for at most {format_usd(goals.budget_usd_per_run)}"
+    if any(v.criterion == "completes" and v.answer != "pass" for j in judged for v in j.verdicts):
+        verb = "to complete" if is_shown else "completes"
+        condition += f" and {verb} at least half of its attempts"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
     if chosen is not None:
         notes = [*_margin_notes(chosen, deadline), *notes]
@@ -288,13 +292,16 @@ def _nearest(
             f"at the cheapest that meets the deadline, {nodes_text(nearest.nodes)}, "
             f"{problems[nearest.nodes]}"
         )
-    fastest = min(
-        trained,
-        key=lambda count: (
-            deadline.next_seconds(count) or deadline.seconds(count),
-            count.nodes,
-        ),
-    )
+
+    def distance(count: MeasuredCount) -> tuple[bool, float, int]:
+        seconds = deadline.seconds(count)
+        misses = verdicts[count.nodes]["deadline"].answer == "fail"
+        most = seconds if misses else deadline.next_seconds(count) or seconds
+        return misses, most, count.nodes
+
+    fastest = min(trained, key=distance)
+    is_fastest = deadline.seconds(fastest) <= min(map(deadline.seconds, trained))
+    name = "fastest" if is_fastest else "one nearest to it"
     return (
-        f"at the fastest, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
+        f"at the {name}, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
     )

@@ -88,15 +88,15 @@ def unless_drift(
     goals: RecommendationConfig,
     judge: Callable[[Sequence[SummaryRow]], Recommendation | None],
 ) -> Recommendation | None:
-    """Return the recommendation, or one without a choice if a drift could change it.
+    """Return the recommendation itself, or one without a choice if a drift could change it.
 
     `judge` recommends from other rows by the same rule.
     """
     drift = find_drift(runs)
-    if drift is None or recommendation is None or recommendation.chosen is None:
+    if drift is None or recommendation is None:
         return recommendation
     base = measured_counts(rows)[0].nodes
-    found: set[int | None] = {recommendation.chosen.nodes}
+    found = {recommendation.chosen.nodes if recommendation.chosen else None}
     for slope in (drift.low, drift.slope, drift.high):
         factors = drift.factors(slope, base)
         again = judge([scaled_row(row, factors, base) for row in rows])

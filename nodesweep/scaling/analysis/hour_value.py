@@ -26,7 +26,7 @@ from nodesweep.scaling.analysis.advice import (
     undecided_notes,
 )
 from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, recommend_none
-from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
@@ -43,6 +43,7 @@ from nodesweep.scaling.formats import format_usd, join_words, nodes_text
 from nodesweep.scaling.report_part import Part
 
 _SECONDS_PER_HOUR = 3600
+_MOST_SHOWN = 8
 
 
 class HourValueRange(Part):
@@ -54,9 +55,16 @@ class HourValueRange(Part):
 
     @property
     def text(self) -> str:
-        """The range in words, such as "more than $31.00"."""
+        """The range in words, such as "if an hour is worth more than $31.00"."""
+        if self.to_usd is None and self.from_usd == 0:
+            return "whatever an hour is worth"
+        return f"if an hour is worth {self.amount}"
+
+    @property
+    def amount(self) -> str:
+        """The values in words, such as "more than $31.00"."""
         if self.to_usd is None:
-            return "anything" if self.from_usd == 0 else f"more than {format_usd(self.from_usd)}"
+            return f"more than {format_usd(self.from_usd)}"
         if self.from_usd == 0:
             return f"less than {format_usd(self.to_usd)}"
         return f"{format_usd(self.from_usd)} to {format_usd(self.to_usd)}"
@@ -87,11 +95,15 @@ def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
     """Return the range of each count that is the best at some value of an hour, from 0 USD up.
 
     By medians of cost (warm pool included) and of time, from submission to end if every used run
-    has it, else train time. () for fewer than two usable counts, or if the cost of one is unknown:
-    it may be the best.
+    has it, else train time. Counts at which too few attempts complete are left out. () for fewer
+    than two others, or if the cost of one is unknown: it may be the best.
     """
     measured = measured_counts(rows)
-    usable = [count for count in measured if count.is_usable]
+    usable = [
+        count
+        for count in measured
+        if count.is_usable and ((share := completes(count)) is None or share.answer != "fail")
+    ]
     if len(usable) < 2 or any(count.usd is None for count in usable):
         return ()
     return _envelope(usable, Deadline(math.inf, deadline_clock(measured)))
@@ -101,11 +113,14 @@ def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
     """Return the ranges in words, such as "4 nodes if less than $31.00"; None for none."""
     if not ranges:
         return None
-    texts = [f"{nodes_text(each.nodes)} if {each.text}" for each in ranges]
-    return (
-        "the least cost plus waiting, by medians, depends on what an hour is worth: "
-        f"{', '.join(texts)}"
-    )
+    least = "the least cost plus waiting, by medians,"
+    if len(ranges) == 1:
+        return f"{least} is that of {nodes_text(ranges[0].nodes)}, {ranges[0].text}"
+    texts = [f"{nodes_text(each.nodes)} if {each.amount}" for each in ranges]
+    if (hidden := len(texts) - _MOST_SHOWN) > 0:
+        half = _MOST_SHOWN // 2
+        texts = [*texts[:half], f"… ({hidden} more in report.json)", *texts[-half:]]
+    return f"{least} depends on what an hour is worth: {', '.join(texts)}"
 
 
 def recommend_by_hour_value(
@@ -120,8 +135,7 @@ def recommend_by_hour_value(
     able = [count for count in measured if count.is_same_model and not count.is_unknown]
     if unknown := [count.nodes for count in able if count.usd is None]:
         why = f"the run cost is unknown at {_at(unknown)}, so no total can be compared with it"
-        none = recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
-        return none.model_copy(update={"rule": "hour_value"})
+        return recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
     totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
     limits = {count.nodes: (completes(count), is_within_budget(count, goals)) for count in measured}
     ranked = sorted(
@@ -151,7 +165,9 @@ def recommend_by_hour_value(
     chosen = None if best is None else best.count
     return Recommendation(
         rule="hour_value",
-        basis=basis_of([each.interval for each in totals.values()]),
+        basis=basis_of(
+            [each.interval if each.count.row.n >= MIN_REPEATS else None for each in totals.values()]
+        ),
         chosen=choice_of(chosen, measured[0]),
         runner_up=choice_of(ranked[1].count if len(ranked) > 1 else None, measured[0]),
         rejected=rejected_of(judged, chosen, {}),
@@ -159,7 +175,7 @@ def recommend_by_hour_value(
         not_ruled_out=tuple(each.nodes for each in open_),
         between=tuple(sorted([*contended, chosen.nodes])) if contended and chosen else (),
         reason=sentence(
-            _reason(best, wait, usd_per_hour, goals),
+            _reason(best, measured, wait, usd_per_hour, goals),
             *undecided_notes(open_),
             *few_runs_notes(measured),
         ),
@@ -220,13 +236,19 @@ def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
 
 
 def _reason(
-    best: _Total | None, wait: Deadline, usd_per_hour: float, goals: RecommendationConfig
+    best: _Total | None,
+    measured: Sequence[MeasuredCount],
+    wait: Deadline,
+    usd_per_hour: float,
+    goals: RecommendationConfig,
 ) -> str:
     if best is None:
-        return (
-            "No measured count is shown to cost at most the budget of "
-            f"{format_usd(goals.budget_usd_per_run)}"
-        )
+        limits = []
+        if goals.budget_usd_per_run is not None:
+            limits.append(f"cost at most the budget of {format_usd(goals.budget_usd_per_run)}")
+        if any(count.row.per_result is not None for count in measured):
+            limits.append("complete at least half of its attempts")
+        return f"No measured count is shown to {' and to '.join(limits)}"
     return (
         f"{nodes_text(best.count.nodes)} is the count with the least cost plus waiting, "
         f"{format_usd(best.usd)}, if an hour ({DEADLINE_SCOPE[wait.clock]}) is worth "

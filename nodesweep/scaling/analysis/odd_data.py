@@ -23,6 +23,9 @@ COARSE_SECONDS = 100
 # No network or cache changes one doubling by this factor; minutes or milliseconds entered as
 # seconds do.
 UNIT_FACTOR = 20
+# A slow network can, if more nodes take longer: 8 nodes for three times as long have 24 times the
+# node-time. Minutes among seconds have 60/E times.
+SLOWER_FACTOR = 50
 # An outlier among three runs is more than this many times as far from the median as the third run,
 # and more than this share of the median away from it.
 OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
@@ -62,8 +65,8 @@ def _coarse(times: Times, least_repeats: int) -> Iterator[str]:
         if shortest < COARSE_SECONDS:
             yield (
                 "Whole seconds: no time has decimals, and the shortest is "
-                f"{format_seconds(shortest)}, so rounding may hide differences of more than 1 "
-                "%. Give the times with decimals."
+                f"{format_seconds(shortest)}, so rounding may hide differences of more than 1%"
+                ". Give the times with decimals."
             )
 
 
@@ -107,7 +110,7 @@ def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
     """Return (N, N, factor) of times that are not in one unit, as far as two of them can tell.
 
     Within a count, two runs differ by more than UNIT_FACTOR. Between neighboring counts, the larger
-    has less than 1/UNIT_FACTOR of the node-time, or more than UNIT_FACTOR times it although it
+    has less than 1/UNIT_FACTOR of the node-time, or more than SLOWER_FACTOR times it although it
     takes twice as long: neither parallelism nor its overhead does that.
     """
     found = [
@@ -118,21 +121,33 @@ def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
     for few, many in pairwise(sorted(times)):
         longer = statistics.median(times[many]) / statistics.median(times[few])
         ratio = longer * many / few
-        if ratio < 1 / UNIT_FACTOR or (ratio > UNIT_FACTOR and longer > 2):
+        if ratio < 1 / UNIT_FACTOR or (ratio > SLOWER_FACTOR and longer > 2):
             found.append((few, many, max(ratio, 1 / ratio)))
     return found
 
 
 def recommend_none_for_units(
-    rows: Sequence[SummaryRow], times: Times, goals: RecommendationConfig
+    rows: Sequence[SummaryRow], times: Times, goals: RecommendationConfig, are_rates: bool = False
 ) -> Recommendation | None:
-    """Return a recommendation without a choice that asks for the unit if it is in doubt."""
+    """Return a recommendation without a choice that asks for the unit if it is in doubt.
+
+    `are_rates`: the times are those of a sample, from rates in a table.
+    """
     doubtful = doubtful_units(times)
     measured = measured_counts(rows)
     if not doubtful or len(measured) < 2:
         return None
     few, many, factor = doubtful[0]
     where = f"at {nodes_text(few)}" if few == many else f"at {few} and {many} nodes"
+    if are_rates:
+        return recommend_none(
+            measured,
+            goals,
+            lambda _: "the rates may not all be in samples per second",
+            f"No recommendation until the rates are checked: those {where} differ by a factor of "
+            f"about {factor:,.0f} per node. Give all in samples per second without thousands "
+            "separators: 1.505 for 1505 is a factor of 1000.",
+        )
     why = "the times may not all be in seconds"
     reason = (
         f"No recommendation until the times are checked: those {where} differ by a factor of about "

@@ -34,7 +34,9 @@ class Amounts(Part):
 
     usd: float | None = Field(description="Cost, warm pool included.")
     train_seconds: float | None = Field(
-        description="Train time; of a failed attempt its Training phase, else its billed time."
+        description=(
+            "Train time; of a failed attempt its Training phase, else its billed or train time."
+        )
     )
     submit_to_end_seconds: float | None = Field(description="From submission to end.")
 
@@ -163,6 +165,8 @@ def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> 
     """
     waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
     trained = phases.get("Training", outcome.clocks.billable_seconds)
+    if trained is None and not phases:
+        trained = outcome.clocks.train_seconds  # as a table may give it
     if phases and trained is None:
         return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited)
     if clock == "projected":

@@ -318,7 +318,8 @@ def _unless_next_contended(
             ),
             reason=_why_none(
                 measured,
-                f"without them it is unknown whether more than {nodes_text(chosen)} pay off",
+                f"without them it is unknown whether more than {nodes_text(chosen)} "
+                f"{'pays' if chosen == 1 else 'pay'} off",
                 *passes,
             ),
         )

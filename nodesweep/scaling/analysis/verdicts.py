@@ -303,10 +303,12 @@ def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict
     behind = [other for other in as_fast if _is_behind(count, other)]
     other = next(iter([*behind, *as_fast]), None)
     reason = needed = None
+    has_failed = any(each.row.per_result is not None for each in (count, *as_fast))
+    per = " per result" if has_failed else ""
     if behind and other is not None:
-        reason = f"not faster than {nodes_text(other.nodes)}"
+        reason = f"not faster{per} than {nodes_text(other.nodes)}"
     elif other is not None:
-        reason = f"not shown to be faster or slower than {nodes_text(other.nodes)}"
+        reason = f"not shown to be faster or slower{per} than {nodes_text(other.nodes)}"
         spread = [
             (each, math.log(interval.high / interval.low) / 2)
             for each in (other, count)

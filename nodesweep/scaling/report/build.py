@@ -124,19 +124,20 @@ def analyse(
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
-    recommendation = (
-        recommend_none_for_repeated(rows, points, rules.recommendation)
-        or _ask_for_unit(rows, points, clock, rules)
-        or design.recommend(rows, rules.recommendation, asked)
+    withheld = recommend_none_for_repeated(rows, points, rules.recommendation) or _ask_for_unit(
+        rows, points, clock, rules
     )
-    if platform.kind == "measured":
+    judged = design.recommend(rows, rules.recommendation, asked)
+    recommendation = withheld or judged
+    if platform.kind == "measured" and withheld is None:
         recommendation = unless_drift(
-            recommendation,
+            judged,
             rows,
             [(point.nodes, point.created_at, seconds) for point, seconds in _times(points, clock)],
             rules.recommendation,
             lambda moved: design.recommend(moved, rules.recommendation, asked),
         )
+        withheld = None if recommendation is judged else recommendation
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     report = ScalingReport(
         sweep_id=sweep_id,
@@ -166,7 +167,9 @@ def analyse(
         costs=_sweep_costs(points, provenance),
         conditions=conditions,
         pareto=pareto_front(rows),
-        hour_values=() if clock == "throughput" or is_phase(clock) else hour_value_ranges(rows),
+        hour_values=(
+            () if clock == "throughput" or is_phase(clock) or withheld else hour_value_ranges(rows)
+        ),
         recommendation=recommendation,
         check=check,
         other_checks=other_checks,
@@ -212,7 +215,7 @@ def _ask_for_unit(
     for point, seconds in _times(points, clock):
         if point.train_clock in ("measured", "throughput"):
             times.setdefault(point.nodes, []).append(seconds)
-    return recommend_none_for_units(rows, times, rules.recommendation)
+    return recommend_none_for_units(rows, times, rules.recommendation, clock == "throughput")
 
 
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:

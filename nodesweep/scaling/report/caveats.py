@@ -201,6 +201,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
         yield (
             f"{count} of {jobs} did not complete ({counts}); counted, but excluded from the times."
         )
+    yield from _unknown_losses(evidence)
     launched = [point for point in evidence.report.points if point.launch_path_only]
     if launched:
         yield (
@@ -225,6 +226,38 @@ def _failures(evidence: Evidence) -> Iterator[str]:
             f"{len(missing)} of {len(evidence.planned)} planned points were not run, at"
             f" {_nodes(missing)}."
         )
+
+
+def _unknown_losses(evidence: Evidence) -> Iterator[str]:
+    """Name failed rows of a table that give no time or no cost, which a result includes."""
+    report = evidence.report
+    if report.platform.kind != "measured":
+        return
+    rows = {row.nodes: row for row in report.summary if row.per_result is not None}
+    failed = [p for p in report.points if p.nodes in rows and p.status == "Failed"]
+    without = {
+        ("time", "billable_seconds"): [
+            point.nodes
+            for point in failed
+            if report.train_clock == "measured"
+            and point.clocks.billable_seconds is None
+            and point.clocks.train_seconds is None
+        ],
+        ("cost", "cost_usd"): [
+            point.nodes
+            for point in failed
+            if point.costs.total_usd is None and rows[point.nodes].costs.total_usd is not None
+        ],
+    }
+    times, costs = without.values()
+    if times == costs:
+        without = {("time and cost", "billable_seconds and cost_usd"): times}
+    for (what, columns), at in without.items():
+        if at:
+            yield (
+                f"Unknown {what} of {pluralize(len(at), 'failed attempt')} at {_nodes(at)}: "
+                f"counted as in a completed run; give {columns}."
+            )
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:

@@ -195,15 +195,17 @@ def _rule_text(
 ) -> str:
     clock = recommendation.deadline_clock
     if recommendation.rule == "hour_value":
-        budget = any(
-            v.criterion == "budget" for each in recommendation.judged for v in each.verdicts
-        )
-        at = [
-            each.text
-            for each in hour_value_ranges(rows)
-            if each.nodes == chosen.nodes and not budget
-        ]
-        worth = f"if an hour is worth {at[0]}" if at else "at the given value of an hour"
+        ranges = hour_value_ranges(rows)
+        # the ranges disregard these limits
+        limited = {
+            each.nodes
+            for each in recommendation.judged
+            for v in each.verdicts
+            if v.criterion in ("budget", "completes") and v.answer != "pass"
+        }
+        is_limited = any(each.nodes in limited for each in ranges)
+        at = [each.text for each in ranges if each.nodes == chosen.nodes and not is_limited]
+        worth = at[0] if at else "at the given value of an hour"
         return f", the least cost plus waiting {worth}"
     if clock is None:
         return ""

@@ -158,7 +158,7 @@ def _judge_level(
         levels: As in chart_sweeps().
         start: Index of the first sweep of the level.
         deviations: Those of earlier sweeps from their own level; this level's are added. Sweeps
-            of which a sum is above 0 are added when it has fallen to 0 without an alarm.
+            of which a sum is above 0 are added when it has fallen to 0 without passing its limit.
         tolerance: As in chart_sweeps().
         node_counts: As in chart_sweeps().
 
@@ -205,7 +205,7 @@ def _judge_level(
             )
         )
         unsettled.append(level.log_seconds)
-        alarmed = alarmed or judgements[-1].alarms
+        alarmed = alarmed or judgements[-1].alarms or lower is not None
         if not slower.value and not faster.value:
             if not alarmed:
                 settled += unsettled

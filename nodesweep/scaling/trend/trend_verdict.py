@@ -16,6 +16,7 @@ from nodesweep.scaling.formats import (
 )
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.trend.chart import (
+    FOUND_WITHIN,
     LEARNING_SWEEPS,
     Judgement,
     chart_sweeps,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 Verdict = Literal["slower", "faster", "lost", "no alarm", "cannot alarm"]
+_WITHIN = f"within {FOUND_WITHIN} sweeps"
 
 
 class CountVerdict(Part):
@@ -36,9 +38,10 @@ class CountVerdict(Part):
     nodes: int = Field(description="N, nodes per job.")
     verdict: Verdict = Field(
         description=(
-            "slower: the chart's sum is above its limit; faster: the sum of the other side is, and"
-            " the new level is not learned yet; lost: the reference sweep or most sweeps have runs"
-            " and the latest one has none; cannot alarm: too few sweeps, or contended."
+            "slower: the chart's sum is above its limit; faster: the sum of the other side was, the"
+            " new level is not learned yet, and this sweep is faster; lost: the reference sweep or"
+            " most sweeps have runs and the latest one has none; cannot alarm: too few sweeps, or"
+            " contended."
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
@@ -50,7 +53,7 @@ class CountVerdict(Part):
     )
     noticeable: float | None = Field(
         default=None,
-        description="Least step, as a share of T(N), that alarms within 3 sweeps 9 times in 10.",
+        description="Least step, as a share of T(N), that alarms within 4 sweeps 9 times in 10.",
     )
     sigma: float | None = Field(
         description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
@@ -100,7 +103,8 @@ class TrendVerdict(Part):
         if not told:
             told.append(f"No alarm (tolerance {format_percent(self.tolerance)}).")
         if noticeable and not self.alarms:
-            told.append(f"A step of at least {format_percent(max(noticeable))} would be noticed.")
+            step = format_percent(max(noticeable))
+            told.append(f"A step of at least {step} would be noticed {_WITHIN}.")
         return " ".join(told)
 
     @property
@@ -203,10 +207,9 @@ def _judge(
         )
     else:
         judgement = judged[-1]
-        verdict = (
-            "slower" if judgement.alarms else "faster" if judgement.faster_since else "no alarm"
-        )
         ratio = math.exp(levels[-1].log_seconds - judgement.reference)
+        is_faster = judgement.faster_since is not None and ratio < 1
+        verdict = "slower" if judgement.alarms else "faster" if is_faster else "no alarm"
         sigma, since = math.expm1(judgement.sigma), judgement.since
         level_since = judgement.reference_since
         noticeable = math.expm1(judgement.noticeable)
@@ -254,5 +257,5 @@ def _reason(judgement: Judgement, ratio: float, first: str) -> str:
             f"the reference is the faster level since {judgement.reference_since}; choose another"
             " with --reference SWEEP"
         )
-    told.append(f"a step of at least {noticeable} would be noticed")
+    told.append(f"a step of at least {noticeable} would be noticed {_WITHIN}")
     return "; ".join(told)

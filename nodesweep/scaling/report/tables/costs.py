@@ -66,6 +66,7 @@ def costs_table(report: ScalingReport) -> Table | None:
         cells["node-hours"] = format_columns(
             hours.to_frame("hours"), {"hours": ("hours", lambda value: format_value(value, 3))}
         )["hours"]
+    where = " where no attempt failed" * any(row.per_result for row in report.summary)
     whole = ", of a projected full run" if report.train_clock == "projected" else ""
     caption = (
         f"The run cost is {cost_origin(report)}."
@@ -75,7 +76,8 @@ def costs_table(report: ScalingReport) -> Table | None:
     return Table(
         titled("Cost", report),
         without_unknown(cells, ("N", "run")),
-        _MEANINGS | {"run": f"{cost_origin(report)}{whole}"},
+        _MEANINGS
+        | {"run": f"{cost_origin(report)}{whole}", "total": f"{_MEANINGS['total']}{where}"},
         f"{caption}{hidden_note(report)}",
     )
 

@@ -76,6 +76,30 @@ def test_a_deadline_that_only_the_later_speed_meets_is_undecided(snapshot):
     assert unless_drift(None, rows, runs, goals, lambda _: None) is None
 
 
+def test_a_deadline_that_only_the_earlier_speed_meets_is_undecided():
+    outcomes = read_measured(table(IN_A_ROW, 0.05, 0.001))
+    rows = summarise(outcomes)
+    goals = RecommendationConfig(deadline_seconds=1300)
+    late = recommend(rows, goals)
+    assert late is not None and late.chosen is None
+    runs = [(each.nodes, each.created_at, each.clocks.train_seconds) for each in outcomes]
+    open_ = unless_drift(late, rows, runs, goals, lambda moved: recommend(moved, goals))
+    assert open_ is not None
+    assert open_.not_ruled_out == (4,)
+    assert open_.reason.startswith("Undecided whether 4 nodes can be recommended: runs got slower")
+
+
+def test_a_withheld_answer_has_no_hour_values_either(make_report):
+    def with_costs(per_hour):
+        header, *lines = table(IN_A_ROW, per_hour, 0.001).splitlines()
+        costs = [f"{line},{number}" for number, line in enumerate(lines, start=1)]
+        return make_report(read_measured("\n".join([f"{header},cost_usd", *costs])))
+
+    assert chosen(with_costs(0.025)) is None
+    assert with_costs(0.025).hour_values == ()
+    assert with_costs(0.0).hour_values
+
+
 def test_noise_is_no_drift():
     tables = [read_measured(table(IN_A_ROW, 0.0, 0.02, seed)) for seed in range(200)]
     runs = [

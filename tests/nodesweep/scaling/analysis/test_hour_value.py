@@ -40,6 +40,14 @@ def test_ranges_are_where_the_totals_cross(snapshot):
     ]
 
 
+def test_of_many_ranges_the_first_and_the_last_are_named():
+    counts = range(1, 13)
+    rows = rows_of({n: 3600 / n for n in counts}, {n: 1 + n * n / 100 for n in counts})
+    told = hour_value_text(hour_value_ranges(rows))
+    assert told is not None
+    assert "4 nodes if $0.8400 to $1.80, … (4 more in report.json), 9 nodes if" in told
+
+
 def test_a_count_that_is_dominated_is_never_the_best():
     assert ranges_of({1: 7200, 2: 7300, 4: 3600}, {1: 10, 2: 11, 4: 14}) == [
         (1, 0, 4),
@@ -47,7 +55,11 @@ def test_a_count_that_is_dominated_is_never_the_best():
     ]
     # as cheap and faster: at any value, and that is what the text says
     rows = rows_of({1: 7200, 2: 3600}, {1: 10, 2: 10})
-    assert [each.text for each in hour_value_ranges(rows)] == ["anything"]
+    ranges = hour_value_ranges(rows)
+    assert [each.text for each in ranges] == ["whatever an hour is worth"]
+    assert hour_value_text(ranges) == (
+        "the least cost plus waiting, by medians, is that of 2 nodes, whatever an hour is worth"
+    )
     assert ranges_of({1: 7200, 2: 7200}, {1: 10, 2: 10}) == [(1, 0, None)]
 
 

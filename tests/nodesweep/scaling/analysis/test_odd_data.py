@@ -53,6 +53,31 @@ def test_nothing_to_recommend_needs_no_unit():
     assert recommend_none_for_units(rows_of(times), times, RecommendationConfig()) is None
 
 
+def test_a_slow_network_is_no_other_unit():
+    assert doubtful_units({1: [100.0], 8: [310.0]}) == []
+    assert doubtful_units({1: [100.0], 16: [290.0]}) == []
+    # 99 s and 13.5 minutes
+    assert doubtful_units({1: [99.0], 8: [810.0]}) == [(1, 8, pytest.approx(65, abs=1))]
+
+
+def test_rates_are_asked_for_as_rates(snapshot):
+    times = {1: [1 / 410], 2: [1 / 739], 4: [1 / 1.505]}
+    goals = RecommendationConfig()
+    answer = recommend_none_for_units(rows_of(times), times, goals, are_rates=True)
+    assert answer is not None
+    assert answer.reason == snapshot
+    assert {each.reason for each in answer.rejected} == {
+        "the rates may not all be in samples per second"
+    }
+
+
+def test_no_answer_keeps_the_rule_that_was_asked_for():
+    times = {1: [5940.0], 2: [3.3]}
+    answer = recommend_none_for_units(rows_of(times), times, RecommendationConfig(hour_value_usd=5))
+    assert answer is not None
+    assert answer.rule == "hour_value"
+
+
 def test_no_variance_at_all_is_named(snapshot):
     text = the_only({**PLAIN, 2: [52.4, 52.4, 52.4]})
     assert text == snapshot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from nodesweep.configs.models import RecommendationConfig
+from nodesweep.configs.models import RecommendationConfig, ReportConfig
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.cost import CostSpread
+from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.per_result import (
     Amounts,
     PerResult,
@@ -27,6 +29,7 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.recommend import pareto_front, recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from nodesweep.scaling.report import analyse
 from nodesweep.scaling.report.plots.cost import draw_cost
 from tests.nodesweep.scaling.conftest import summarise
 
@@ -273,6 +276,13 @@ def test_an_unknown_failed_attempt_counts_as_a_completed_run():
     assert per.result.usd == pytest.approx(1.5 * 8 * 580 * 1.41 / 3600)
 
 
+def test_a_failed_row_of_a_table_without_billed_time_took_its_train_time():
+    done, lost = attempts_of({8: ([580], [None])}, platform_kind="measured")
+    lost = replace(lost, clocks=Clocks(train_seconds=18.5))
+    per = summarise([done, lost], None)[0].per_result
+    assert (per.failed_attempt.train_seconds, per.result.train_seconds) == (18.5, 498.5)
+
+
 def test_an_attempt_that_got_no_instances_costs_nothing():
     changes = {"phases": {"Starting": 900.0}, "clocks": Clocks(submit_to_end_seconds=900)}
     per = counted(reason="CapacityError: none left", **changes)
@@ -373,3 +383,77 @@ def test_the_value_of_an_hour_counts_failed_attempts_too() -> None:
     assert chosen(some) == 8
     assert totals[8].interval is not None
     assert totals[8].interval.high > totals[8].value
+
+
+def headline_at_an_hour(billed: Attempts, usd: float) -> str:
+    rules = ReportConfig(recommendation=RecommendationConfig(hour_value_usd=usd))
+    made = datetime(2026, 11, 27, tzinfo=UTC)
+    return analyse("s", None, None, attempts_of(billed), PRICE, {}, made, rules).headline
+
+
+def test_a_range_of_hour_values_does_not_contradict_the_value_that_was_asked_about() -> None:
+    # by medians 2 nodes are better at $50, but 1 of their 4 attempts failed
+    billed = {1: ([1100] * 3, []), 2: ([605, 610, 615], [100])}
+    [least, most] = hour_value_ranges(rows_of(billed))
+    assert (least.nodes, most.nodes, most.from_usd < 50) == (1, 2, True)
+    assert chosen(advise(billed, hour_value_usd=50)) == 1
+    told = headline_at_an_hour(billed, 50)
+    assert "at the given value of an hour" in told
+    assert "if an hour is worth" not in told
+
+
+def test_no_hour_value_makes_a_count_the_best_at_which_attempts_mostly_fail() -> None:
+    billed = {1: ([4100] * 3, []), 4: ([1200] * 3, []), 8: ([580] * 3, [10] * 40)}
+    assert [each.nodes for each in hour_value_ranges(rows_of(billed))] == [1, 4]
+    assert "if an hour is worth more than" in headline_at_an_hour(billed, 1000)
+
+
+def test_an_hour_value_names_the_attempts_if_no_count_completes_enough() -> None:
+    billed = {1: ([4100], [10] * 40), 4: ([1200], [10] * 40)}
+    answer = advise(billed, hour_value_usd=50)
+    assert (chosen(answer), answer.rule, answer.basis) == (None, "hour_value", "point")
+    least = "No measured count is shown to complete at least half of its attempts"
+    assert answer.reason.startswith(f"{least};")
+    assert hour_value_ranges(rows_of(billed)) == ()
+    both = advise(billed, hour_value_usd=50, budget_usd_per_run=1).reason
+    assert both.startswith(
+        "No measured count is shown to cost at most the budget of $1.00 and to complete at least "
+        "half of its attempts;"
+    )
+
+
+def test_one_run_and_a_failure_are_judged_by_the_values_alone() -> None:
+    answer = advise({1: ([4100], [100]), 4: ([1200], [50])}, hour_value_usd=5)
+    assert answer.basis == "point"
+
+
+def test_the_nearest_count_to_a_deadline_is_not_called_the_fastest() -> None:
+    # 1 of 4 attempts failed at both: 13.6 min at most on 2 nodes, 14.5 min on 4
+    billed = {1: ([1100] * 3, []), 2: ([610, 611, 612], [100]), 4: ([360, 361, 363], [300])}
+    told = advise(billed, deadline_seconds=600).reason
+    assert "at the one nearest to it, 2 nodes, train time per result" in told
+
+
+def test_of_counts_that_miss_a_deadline_the_fastest_is_named() -> None:
+    # the next result may take longer on 4 nodes than on 1, but it is expected sooner
+    billed = {1: ([209] * 3, []), 4: ([153, 154, 155], [60])}
+    assert "at the fastest, 4 nodes" in advise(billed, deadline_seconds=30).reason
+
+
+def test_contended_attempts_cost_what_was_measured() -> None:
+    billed = {1: ([4100] * 3, []), 4: ([1200] * 3, []), 8: ([690, 700, 710], [60])}
+    rows = tuple(
+        row.model_copy(update={"flags": ("starved",), "least_time_share": 0.8})
+        if row.nodes == 8
+        else row
+        for row in rows_of(billed)
+    )
+    measured = rows[-1].per_result
+    assert measured is not None and measured.result.usd == pytest.approx(2.256)
+    answer = recommend(rows, RecommendationConfig())
+    assert answer is not None
+    assert "$2.26 per result" in why_not(answer, 8)
+    # 0.8 of the completed run's 2.19 USD and all of the failed attempt's share, 0.06
+    dear = recommend(rows, RecommendationConfig(budget_usd_per_run=2))
+    assert dear is not None
+    assert "cost per result $1.82–$2.26 may or may not meet $2.00" in dear.reason

@@ -8,6 +8,7 @@ import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.outcome.logged import CutNumber, UnmatchedMetric
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.planning.plan import plan_sweep
@@ -199,6 +200,32 @@ def test_clock_fallback_is_told(make_outcome, make_report, added, snapshot):
     assert mixed.train_seconds(mixed.points[0]) == 60.0
     untimed = make_report([make_outcome(1, 40.0), make_outcome(2, 50.0, **fallback)])
     assert added(untimed) == snapshot(name="without a Training phase")
+
+
+@pytest.mark.parametrize(
+    ("header", "failed", "told"),
+    [
+        ("train_seconds,cost_usd", ",", "time and cost"),
+        ("train_seconds,cost_usd", ",2.5", "time"),
+        ("train_seconds,cost_usd", "31,", "cost"),
+        ("train_seconds,billable_seconds", ",31", None),
+        ("samples_per_second,cost_usd", ",", "cost"),
+    ],
+)
+def test_what_a_failed_row_does_not_tell_counts_as_in_a_completed_run(
+    make_report, header, failed, told
+):
+    rows = ["1,1,100.5,1,", "4,1,30.2,2,", f"4,2,{failed},Failed"]
+    outcomes = read_measured("\n".join([f"nodes,repeat,{header},status", *rows]))
+    found = [each for each in make_report(outcomes).caveats if each.startswith("Unknown ")]
+    assert found == (
+        [
+            f"Unknown {told} of 1 failed attempt at 4 nodes: counted as in a completed run; give "
+            f"{told.replace('time', 'billable_seconds').replace('cost', 'cost_usd')}."
+        ]
+        if told
+        else []
+    )
 
 
 def test_failures_relative_baseline_and_missing_points(

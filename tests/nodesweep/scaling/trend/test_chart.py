@@ -119,6 +119,15 @@ def test_a_few_fast_sweeps_start_no_level() -> None:
     ]  # fmt: skip
 
 
+def test_a_few_fast_sweeps_do_not_blind_the_chart() -> None:
+    """What is above the limit, of either side, is no noise that the limits must allow for."""
+    times = noisy(*[100.0] * 6, 80.0, 80.0, *[100.0] * 8)
+    judged = chart_sweeps(levels(*times), 0.05, 1)
+    assert any(each.faster_since == "sweep-7" for each in judged)
+    assert judged[-1].reference_since == "sweep-1"
+    assert max(each.noticeable for each in judged) < 0.13
+
+
 def test_sweeps_of_a_new_level_are_judged_by_the_old_until_it_is_learned() -> None:
     judged = chart_sweeps(levels(*[100.0] * 6, *[70.0] * 8), 0.05, 1)
     since = [(each.sweep_id, each.reference_since, each.faster_since) for each in judged[1:]]
@@ -290,6 +299,13 @@ def test_faster_sweeps_say_so_then_are_the_level(snapshot: SnapshotAssertion) ->
     [count] = learned.counts
     assert (count.verdict, count.level_since) == ("no alarm", "sweep-06")
     assert count.ratio == pytest.approx(1.0)
+
+
+def test_a_sweep_that_is_not_faster_any_more_is_not_called_so() -> None:
+    judged = judge_trend(trend(*nights(*STEADY, 70.0, 70.0, 70.0, 101.0)), 0.05)
+    [count] = judged.counts
+    assert (count.verdict, round(count.ratio or 0, 1)) == ("no alarm", 1.0)
+    assert "a new level is learned from" in count.reason
 
 
 def test_count_that_most_sweeps_have_is_lost_where_the_first_lacks_it_too() -> None:
