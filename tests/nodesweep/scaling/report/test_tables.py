@@ -439,7 +439,7 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
     assert table.meanings["total"].endswith(
         "the cost that the recommendation uses where no attempt failed"
     )
-    assert costs_table(make_report(outcomes)).meanings["total"].endswith("that decides")
+    assert costs_table(make_report(outcomes)).meanings["total"].endswith("recommendation uses")
 
 
 @pytest.mark.parametrize("name", ["N", "cost", "T from"])
