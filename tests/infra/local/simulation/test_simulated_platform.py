@@ -291,7 +291,8 @@ def test_a_hundred_jobs_of_64_nodes(platform: SimpleNamespace) -> None:
     for name in names:
         platform.sagemaker.create_training_job(**job_request(name, **changes))
     jobs = [wait_for_end(platform.sagemaker, name) for name in names]
-    assert time.monotonic() - began < 30
+    # hours of virtual time; only jobs in real time would take this long on a slow machine
+    assert time.monotonic() - began < 300
     assert {job["TrainingJobStatus"] for job in jobs} == {"Completed"}
     assert jobs[-1]["TrainingTimeInSeconds"] == round(60 + 1000 / 64)
 
