@@ -20,13 +20,13 @@ from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.bounds import scaled_row
 from nodesweep.scaling.analysis.deadline import recommend_none
 from nodesweep.scaling.analysis.measured_count import measured_counts
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.t_distribution import t_quantile
 
 StartedRun = tuple[int, str | None, float]
 """N, the ISO time at which a run started, and its seconds."""
-_SECONDS_PER_HOUR = 3600
 _LARGEST = 2.0
 """Largest correction on the log scale; beyond it a straight line says nothing."""
 
@@ -56,7 +56,7 @@ def find_drift(runs: Sequence[StartedRun]) -> Drift | None:
     """
     at = {
         nodes: [
-            (datetime.fromisoformat(start).timestamp() / _SECONDS_PER_HOUR, math.log(seconds))
+            (datetime.fromisoformat(start).timestamp() / SECONDS_PER_HOUR, math.log(seconds))
             for other, start, seconds in runs
             if other == nodes and start is not None
         ]

@@ -28,6 +28,7 @@ from nodesweep.scaling.analysis.advice import (
 from nodesweep.scaling.analysis.deadline import Deadline, deadline_clock, recommend_none
 from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, measured_counts, rounded
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import (
     Answer,
@@ -42,7 +43,6 @@ from nodesweep.scaling.analysis.verdicts import (
 from nodesweep.scaling.formats import format_usd, join_words, nodes_text
 from nodesweep.scaling.report_part import Part
 
-_SECONDS_PER_HOUR = 3600
 _MOST_SHOWN = 8
 
 
@@ -187,12 +187,12 @@ def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
 
     Cost and time of a run rise and fall together, so the ends of both are added.
     """
-    usd_per_second = usd_per_hour / _SECONDS_PER_HOUR
+    usd_per_second = usd_per_hour / SECONDS_PER_HOUR
     seconds, times = wait.seconds(count), wait.interval(count)
     costs = count.usd_interval
     return _Total(
         count,
-        hours=seconds / _SECONDS_PER_HOUR,
+        hours=seconds / SECONDS_PER_HOUR,
         usd=(count.usd or 0.0) + usd_per_second * seconds,
         interval=(
             None
@@ -261,7 +261,7 @@ def _envelope(counts: Sequence[MeasuredCount], wait: Deadline) -> tuple[HourValu
     lines = [
         (
             rounded(count.usd or 0.0),
-            rounded(wait.seconds(count) / _SECONDS_PER_HOUR),
+            rounded(wait.seconds(count) / SECONDS_PER_HOUR),
             count.nodes,
         )
         for count in counts

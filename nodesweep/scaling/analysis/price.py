@@ -7,7 +7,7 @@ from pydantic import Field
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.scaling.report_part import Part
 
-_SECONDS_PER_HOUR = 3600
+SECONDS_PER_HOUR = 3600
 
 
 class Price(Part):
@@ -56,4 +56,4 @@ def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> flo
     """Return the cost in USD of `nodes` nodes for `seconds`; None if time or price is unknown."""
     if seconds is None or price is None or price.usd_per_hour is None:
         return None
-    return nodes * seconds * price.usd_per_hour / _SECONDS_PER_HOUR
+    return nodes * seconds * price.usd_per_hour / SECONDS_PER_HOUR

@@ -72,10 +72,10 @@ def _rates(measured: Sequence[MeasuredCount]) -> str:
         shown = join_words(format_speedup(count.row.train.speedup) for count in larger)
         at = join_words(count.nodes for count in larger)
         by_steps = any(count.row.samples_ratio is not None for count in larger)
-        same = "run the same number of steps" if by_steps else "train on the same number of samples"
+        same = "for the same number of steps" if by_steps else "on the same number of samples"
         text = (
             f"{shown} the samples per second of {nodes_text(base.nodes)} on {at} nodes, if all "
-            f"runs {same}"
+            f"runs train {same}"
         )
     return f"{text} (efficiency {efficiency})"
 

@@ -12,14 +12,13 @@ from typing import Any
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
 
 STOPPING_SECONDS = 120
 """Seconds from SIGTERM to SIGKILL for a job past its max runtime.
 
 Source: StoppingCondition in the SageMaker API reference.
 """
-_SECONDS_PER_HOUR = 3600
 # WarmPoolStatus.Status once the retained time is final
 _POOL_OVER = frozenset({"Reused", "Terminated"})
 _ROUNDING = 1e-9  # relative: a budget equal to the bound is enough
@@ -54,7 +53,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
         attempts = (
             f"1 attempt each and {sweep.max_retries} retries on {sum(further)} nodes in total"
         )
-    billed_hours = _billed_seconds(config) / _SECONDS_PER_HOUR
+    billed_hours = _billed_seconds(config) / SECONDS_PER_HOUR
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
@@ -84,7 +83,7 @@ def cost_bound_of_types(
     if unknown:
         return None, "; ".join(f"no price for {one.instance_type}: {one.reason}" for one in unknown)
     job_usd = [
-        nodes * (price.usd_per_hour or 0.0) * _billed_seconds(config) / _SECONDS_PER_HOUR
+        nodes * (price.usd_per_hour or 0.0) * _billed_seconds(config) / SECONDS_PER_HOUR
         for price in prices
         for nodes in sweep.node_counts
     ]
@@ -196,7 +195,7 @@ class Allowance:
             letter = names.letter_of_job(name)
             by_letter[letter] = by_letter.get(letter, 0.0) + seconds
         return sum(
-            seconds * ((self.usd_per_hour.get(letter) or 0.0) / _SECONDS_PER_HOUR)
+            seconds * ((self.usd_per_hour.get(letter) or 0.0) / SECONDS_PER_HOUR)
             for letter, seconds in by_letter.items()
         )
 

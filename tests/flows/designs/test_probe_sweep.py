@@ -106,6 +106,25 @@ def _only_sweep(served: SimpleNamespace, config: BenchmarkConfig) -> str:
     return str(sweep)
 
 
+def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    """With a limit that 4 nodes miss, 2 are checked; a resume with the usual one checks 4."""
+    with simulated(model=MODEL) as served:
+        config = sweep_config(served, sweep=PROBE)
+        strict = config.model_dump(mode="json", exclude_unset=True)
+        strict.setdefault("report", {})["recommendation"] = {"min_efficiency": 0.995}
+        first = measure(BenchmarkConfig.model_validate(strict))
+        assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2)])
+        resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
+        assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2), CHECK])
+        before = resumed.report
+        again = scaling_benchmark(config, sweep_id=first.sweep_id).report
+    assert before.check is not None and before.check.nodes == 4
+    assert [check.nodes for check in before.other_checks] == [2]
+    assert again.points == before.points and again.other_checks == before.other_checks
+
+
 def test_a_resume_after_a_failed_probe_keeps_the_check_that_was_made(
     simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -151,7 +170,7 @@ def test_own_code_that_ends_early_and_does_not_say_so_is_no_whole_run(
     assert result.missing_points == 4
     caveats = "\n".join(result.report.caveats)
     assert "4 of 6" in caveats
-    assert "2 jobs" in caveats
+    assert "2 jobs at" in caveats and "gave no train time" in caveats
     ended = events_of(caplog, "point-ended")
     assert [each.facts["train_seconds"] for each in ended] == [None, None]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from nodesweep.scaling.analysis.measured_count import usd_per_result
 from nodesweep.scaling.analysis.per_result import expected
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import (
@@ -33,7 +34,6 @@ from nodesweep.scaling.report.plots.canvas import (
 from nodesweep.scaling.report.table import evenly_spaced
 from nodesweep.scaling.report.tables.costs import cost_origin
 
-_SECONDS_PER_HOUR = 3600
 _NICE_SECONDS = [
     *(factor * 10.0**power for power in range(-9, 1) for factor in (1, 2, 5)),
     *(10.0, 15, 20, 30),
@@ -95,7 +95,7 @@ def _seconds(row: SummaryRow) -> float | None:
 
 def _in_node_time(report: ScalingReport, per_sample: bool) -> list[_Spend]:
     """Return node counts with N x T instead of the cost; the front follows the same rule."""
-    unit = 1 if per_sample else _SECONDS_PER_HOUR
+    unit = 1 if per_sample else SECONDS_PER_HOUR
     measured = [(row, each) for row in report.summary if (each := _seconds(row)) is not None]
     spends = [
         (row, seconds, row.nodes * seconds / unit)
