@@ -16,7 +16,7 @@ from tests.containers.container_bench import (
     log_of,
     run_job,
 )
-from tests.infra.local.platform_client import wait_until
+from tests.infra.local.platform_client import resources, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
@@ -75,13 +75,30 @@ def test_platform_is_reached_at_its_own_url(looked):
 def test_results_of_all_nodes_are_uploaded(platform, looked):
     assert archive_names(platform, "jobs/look/output/model.tar.gz") == ["algo-1.txt", "algo-2.txt"]
     assert archive_names(platform, "jobs/look/output/output.tar.gz") == ["algo-1.txt", "algo-2.txt"]
-    assert "podman containers" in looked[0]["SecondaryStatusTransitions"][0]["StatusMessage"]
+    started = looked[0]["SecondaryStatusTransitions"][0]["StatusMessage"]
+    assert "podman containers, 1 Gbit/s" in started
 
 
 def test_nodes_talk_to_each_other(platform, tiny_image):
     assert_completed(platform, run_job(platform, "talk", tiny_image, "talk", 3))
     heard = {line for line in log_of(platform, "talk", "algo-1") if line.startswith("heard")}
     assert heard == {"heard algo-2", "heard algo-3"}
+
+
+def test_the_rate_of_a_type_is_between_its_nodes(platform, tiny_image):
+    """2.5 MB at 50 Mbit/s: 0.4 s, and the headers. A busy machine may take longer, never less."""
+    job = run_job(
+        platform,
+        "send",
+        tiny_image,
+        "send",
+        ResourceConfig=resources(2, "ml.local.small50m"),
+    )
+    assert_completed(platform, job)
+    [line] = [line for line in log_of(platform, "send", "algo-2") if line.startswith("seconds=")]
+    seconds = float(line.removeprefix("seconds="))
+    assert seconds > 0.4 * 1514 / 1448 - 0.02
+    assert seconds < 1.5  # unlimited: 0.01
 
 
 def test_nothing_is_left_of_a_job(platform, tiny_image, looked):

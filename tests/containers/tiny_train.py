@@ -69,6 +69,31 @@ def talk():
     sys.exit("algo-1 was not to be reached")
 
 
+def send():
+    """Send 2.5 MB to algo-1 from the other node, three times, and log the least seconds."""
+    if HOSTS[0] == HERE:
+        with socket.create_server(("", 7777)) as server:
+            for _ in range(3):
+                connection, _ = server.accept()
+                while connection.recv(1 << 20):
+                    pass
+                connection.close()
+        return
+    taken = []
+    while len(taken) < 3:
+        try:
+            connection = socket.create_connection((HOSTS[0], 7777))
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+            continue
+        begin = time.monotonic()
+        connection.sendall(bytes(2_500_000))
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)  # the end
+        taken.append(time.monotonic() - begin)
+    print(f"seconds={min(taken)}", flush=True)
+
+
 def fail():
     """Fail on the last node while the others wait for a peer that does not come."""
     if HOSTS[-1] != HERE:

@@ -31,6 +31,8 @@ from nodesweep.infra.local.engine.container.nodes import (
 from nodesweep.infra.local.engine.container.quota import LEAST_SHARES, YieldingQuotas
 from nodesweep.infra.local.engine.errors import EngineError
 from nodesweep.infra.local.engine.host import capacity
+from nodesweep.infra.local.engine.host.link import LinkError
+from nodesweep.infra.local.engine.host.network import ContainerLinks
 from nodesweep.infra.local.engine.host.port_lock import SharedSlot, wait_for
 from nodesweep.infra.local.engine.host.room import Room
 from nodesweep.infra.local.engine.run.exclusive_engine import ExclusiveEngine
@@ -82,6 +84,7 @@ class ContainerEngine(ExclusiveEngine):
         self._slot = SharedSlot()
         self._images = images
         self._cli = cli
+        self._links = ContainerLinks.find()
         self._cli.remove_labelled(f"{_STATE_LABEL}={self._state_id}")
         self._owner = f"{self._state_id}-{os.getpid()}-{time.monotonic_ns()}"
         self._reaper = self._start_reaper()
@@ -94,12 +97,16 @@ class ContainerEngine(ExclusiveEngine):
         super().close()
 
     def isolation(self, instance_type: str) -> str:
-        """Return a description such as "0.2 vCPU and 2 GiB per node by podman containers"."""
+        """Describe the nodes' limits in a short phrase.
+
+        For instance "0.2 vCPU and 2 GiB per node by podman containers, 1 Gbit/s between nodes".
+        """
         vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(instance_type)
         if vcpus is None:
             return f"not isolated (unknown instance type {instance_type})"
         gibibytes = capacity.MEMORY_BYTES_BY_INSTANCE_TYPE[instance_type] / 2**30
-        return f"{vcpus:g} vCPU and {gibibytes:g} GiB per node by {self._cli.name} containers"
+        limits = f"{vcpus:g} vCPU and {gibibytes:g} GiB per node by {self._cli.name} containers"
+        return f"{limits}, {self._links.describe(instance_type)}"
 
     def prepare(self, job: JobSpec) -> Sequence[Node]:
         """Create the job's network, and the nodes' /opt/ml trees with input/config/*.json."""
@@ -178,6 +185,7 @@ class ContainerEngine(ExclusiveEngine):
         with ContainerNodes(self._cli, plans, port, on_line) as running:
             self._live[job.job_name] = running
             try:
+                self._limit_links(job, running)
                 quota = _quota(
                     running, vcpus, {node.host: cpu for node, cpu in zip(nodes, cpus, strict=True)}
                 )
@@ -198,6 +206,12 @@ class ContainerEngine(ExclusiveEngine):
                 return run.until_all_ended()
             finally:
                 self._live.pop(job.job_name, None)
+
+    def _limit_links(self, job: JobSpec, running: ContainerNodes) -> None:
+        try:
+            self._links.limit(job.instance_type, running.pid_by_host.values())
+        except LinkError as error:
+            raise EngineError(f"the nodes' network can't be limited: {error}") from error
 
     def _plan(
         self, job: JobSpec, node: Node, nodes: Sequence[Node], image: ImageConfig, cpu: int

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nodesweep.infra.local.engine.host import switch
+from nodesweep.infra.local.engine.host import link, switch
 from nodesweep.infra.local.engine.host.capacity import LINK_BY_INSTANCE_TYPE
+from nodesweep.infra.local.engine.host.link import LinkLimits
 from nodesweep.infra.local.engine.host.switch import SwitchPlan
 
 LOOPBACK_INTERFACE = "lo"
@@ -108,7 +109,7 @@ class OwnNetworks:
     delay_problem: str | None = None
     """Why packets cannot be delayed here; None if they can."""
 
-    interface = switch.INTERFACE
+    interface = link.INTERFACE
     name_server = switch.NAME_SERVER
 
     def address(self, number: int) -> str:
@@ -117,12 +118,7 @@ class OwnNetworks:
 
     def describe(self, instance_type: str) -> str:
         """Return text such as "1 Gbit/s and 0.05 ms between nodes in networks of their own"."""
-        link = LINK_BY_INSTANCE_TYPE[instance_type]
-        if self.delay_problem is None:
-            delay = f" and {link.latency_milliseconds:g} ms"
-            return f"{link.gbit_per_second:g} Gbit/s{delay} between nodes in networks of their own"
-        without = f"without a delay: {self.delay_problem}"
-        return f"{link.gbit_per_second:g} Gbit/s between nodes in networks of their own ({without})"
+        return _described(instance_type, "nodes in networks of their own", self.delay_problem)
 
     def plan(
         self,
@@ -136,15 +132,68 @@ class OwnNetworks:
         On this machine's loopback, nodes reach only the ports in their environments' URLs: the
         platform's, and those of a configured proxy, package index or tracking server.
         """
-        link = LINK_BY_INSTANCE_TYPE[instance_type]
-        delay_microseconds = round(link.latency_milliseconds * 1000)
+        limits = _limits(instance_type, self.delay_problem)
         return {
             "addresses": dict(address_by_host),
-            "bits_per_second": round(link.gbit_per_second * 1e9),
-            "delay_microseconds": delay_microseconds if self.delay_problem is None else 0,
+            "bits_per_second": limits.bits_per_second,
+            "delay_microseconds": limits.delay_microseconds,
             "ports": loopback_ports(environments),
             "environment": dict(mark),
         }
+
+
+@dataclass(frozen=True)
+class ContainerLinks:
+    """The links of containers in a network that podman or docker creates."""
+
+    problem: str | None
+    """Why they cannot be limited here; None if they can."""
+    delay_problem: str | None = None
+    """Why packets cannot be delayed here; None if they can."""
+
+    @classmethod
+    def find(cls) -> ContainerLinks:
+        """Return the limits that work here, tested on a link."""
+        missing = _missing(link.PROGRAMS)
+        return cls(f"limits need {missing}") if missing else cls(*link.limit_problems())
+
+    def describe(self, instance_type: str) -> str:
+        """Return text such as "1 Gbit/s and 0.05 ms between nodes"."""
+        if self.problem is not None:
+            return f"no limit between nodes ({self.problem})"
+        return _described(instance_type, "nodes", self.delay_problem)
+
+    def limit(self, instance_type: str, pids: Iterable[int]) -> None:
+        """Limit the links of the containers with these first processes, if possible here.
+
+        Raises:
+            LinkError: If this machine refuses.
+        """
+        if self.problem is None:
+            limits = _limits(instance_type, self.delay_problem)
+            for pid in pids:
+                link.limit_container(Path(f"/proc/{pid}/ns/net"), limits)
+
+
+def _limits(instance_type: str, delay_problem: str | None) -> LinkLimits:
+    of_type = LINK_BY_INSTANCE_TYPE[instance_type]
+    delay_microseconds = round(of_type.latency_milliseconds * 1000)
+    return LinkLimits(
+        bits_per_second=round(of_type.gbit_per_second * 1e9),
+        delay_microseconds=delay_microseconds if delay_problem is None else 0,
+    )
+
+
+def _described(instance_type: str, between: str, delay_problem: str | None) -> str:
+    of_type = LINK_BY_INSTANCE_TYPE[instance_type]
+    rate = f"{of_type.gbit_per_second:g} Gbit/s"
+    if delay_problem is None:
+        return f"{rate} and {of_type.latency_milliseconds:g} ms between {between}"
+    return f"{rate} between {between} (without a delay: {delay_problem})"
+
+
+def _missing(programs: Iterable[str]) -> str:
+    return ", ".join(program for program in programs if shutil.which(program) is None)
 
 
 def find_network(block: int, containment_problem: str | None) -> Network:
@@ -154,13 +203,13 @@ def find_network(block: int, containment_problem: str | None) -> Network:
         block: The address block for Loopback.
         containment_problem: Why nodes have no namespaces at all, or None.
     """
-    missing = [program for program in switch.PROGRAMS if shutil.which(program) is None]
+    missing = _missing(switch.PROGRAMS)
     if os.geteuid() != 0:
         return Loopback(block, "networks of their own need root")
     if containment_problem is not None:
         return Loopback(block, containment_problem)
     if missing:
-        return Loopback(block, f"networks of their own need {', '.join(missing)}")
+        return Loopback(block, f"networks of their own need {missing}")
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", _TRIAL],

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from nodesweep.infra.local.engine.container.images import ImageConfig
 from nodesweep.infra.local.engine.container.nodes import NODE_FOLDER, environment_script
 from nodesweep.infra.local.engine.container.quota import YieldingQuotas
 from nodesweep.infra.local.engine.errors import EngineError
+from nodesweep.infra.local.engine.host.network import ContainerLinks
 from nodesweep.infra.local.engine.host.port_lock import SharedSlot, training_slot
 from nodesweep.infra.local.engine.host.room import Room
 from nodesweep.infra.local.interfaces import ProcessingFiles
@@ -178,6 +180,17 @@ def test_a_node_has_no_folder_of_the_machine_but_its_jobs_and_its_file_systems(
     assert sources(seen) - sources(plan) == {shared / "corpus"}
     place = node.opt_ml / "input" / "data" / "corpus"
     assert place.is_dir() and not place.is_symlink()
+
+
+def test_rate_between_nodes_is_described_and_refused_limits_are_the_platforms_fault(engine, job):
+    engine._links = ContainerLinks(None, "no netem")
+    assert engine.isolation("ml.local.small") == (
+        "0.2 vCPU and 2 GiB per node by podman containers, 1 Gbit/s between nodes (without a delay:"
+        " no netem)"
+    )
+    running = SimpleNamespace(pid_by_host={"algo-1": 2**31 - 1})
+    with pytest.raises(EngineError, match="network can't be limited: ip: "):
+        engine._limit_links(job, running)
 
 
 def test_network_that_is_too_small_is_refused():
