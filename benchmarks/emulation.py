@@ -70,6 +70,9 @@ import json, os, pathlib, sys, time
 host = os.environ["NODESWEEP_NODE"].split("/")[1]
 rank = int(host.removeprefix("algo-")) - 1
 boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])
+config = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"], "input", "config")
+resources = json.loads((config / "resourceconfig.json").read_text())
+os.environ["GLOO_SOCKET_IFNAME"] = resources["network_interface_name"]
 def wait_for_go():
     (boot / "ready").touch()
     while not (boot / "go").exists(): time.sleep(0.005)
@@ -173,7 +176,7 @@ class Bench:
 
     def run(
         self, nodes: int, counted: int, environment: dict[str, str]
-    ) -> tuple[list[dict[str, float]], Any]:
+    ) -> tuple[list[dict[str, Any]], Any]:
         """Run the nodes; return the output and attainment of the first `counted` ones."""
         self._runs += 1
         job = JobSpec(
@@ -184,7 +187,7 @@ class Bench:
             instance_type=self._instance_type,
             instance_count=nodes,
             hyperparameters={},
-            environment={"OPENBLAS_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **environment},
+            environment={"OPENBLAS_NUM_THREADS": "1", **environment},
         )
         lines: list[tuple[str, str]] = []
         made = self.engine.prepare(job)
