@@ -1,0 +1,194 @@
+"""Compare the time of transfers between emulated nodes with the rate of their instance type.
+
+    .venv/bin/python -m benchmarks.network [--types ml.local.small100m] [--counts 2 8]
+        [--megabytes 25] [--repeats 5] [--torch-python PYTHON] [--output FILE.json]
+
+Each node sends to the next one over TCP, all at the same time; with --torch-python (a Python with
+torch) they also all-reduce the same number of bytes with gloo. The nodes have their CPU quota, and
+once the links of their type, once this machine's loopback. Expected is the time on the line alone:
+its bytes (ring all-reduce: 2(N-1)/N of them) with TCP's headers at the type's rate. Exit code 1 if
+a median is below it, which no limit allows, or if networks of their own do not work here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.dated_result import store_result
+from benchmarks.emulation import Bench, machine
+from nodesweep.infra.local.engine.host.capacity import (
+    LINK_BY_INSTANCE_TYPE,
+    VCPUS_BY_INSTANCE_TYPE,
+    machine_cores,
+)
+from nodesweep.infra.local.engine.host.network import Loopback, Network, OwnNetworks
+
+FRAME_BYTES, PAYLOAD_BYTES = 1514, 1448
+"""Of a full TCP segment on Ethernet, with timestamps."""
+TIMER_SHARE = 0.02
+"""How far below the line's time a median may be: the burst of 1 ms, and the clock's start."""
+TRANSFERS = """
+import re, socket, threading
+size, repeats = int(os.environ["SIZE"]), int(os.environ["REPEATS"])
+hosts = sorted(resources["hosts"], key=lambda name: int(re.split("[-.]", name)[-1]))
+successor = hosts[(rank + 1) % len(hosts)]
+server = socket.create_server((socket.gethostbyname(resources["current_host"]), 7777))
+def receive():
+    peer, _ = server.accept()
+    buffer = bytearray(1 << 20)
+    while peer.recv_into(buffer): pass
+    peer.sendall(b"x")
+    peer.close()
+def stream():
+    thread = threading.Thread(target=receive)
+    thread.start()
+    with socket.create_connection((successor, 7777)) as connection:
+        begin = time.monotonic()
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)
+        seconds = time.monotonic() - begin
+    thread.join()
+    return seconds
+data = bytes(size)
+if "RENDEZVOUS" in os.environ:
+    import torch, torch.distributed as dist
+    torch.set_num_threads(1)
+    gradients = torch.ones(size // 4)
+    rendezvous = "file://" + os.environ["RENDEZVOUS"]
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=len(hosts))
+    dist.all_reduce(torch.ones(1000))
+def all_reduce():
+    dist.barrier()
+    begin = time.monotonic()
+    dist.all_reduce(gradients)
+    return time.monotonic() - begin
+wait_for_go()
+seconds = {"stream": [stream() for _ in range(repeats)]}
+if "RENDEZVOUS" in os.environ:
+    seconds["all-reduce"] = [all_reduce() for _ in range(repeats)]
+done(**seconds)
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One kind of transfer: the median over repeats of the slowest node's seconds."""
+
+    instance_type: str
+    network: str
+    nodes: int
+    transfer: str
+    seconds: float
+    least_seconds: float
+    expected_seconds: float | None
+    """On the line alone; None on loopback, which has no rate."""
+
+    @property
+    def ratio(self) -> float | None:
+        """The median relative to the expected time."""
+        return self.seconds / self.expected_seconds if self.expected_seconds else None
+
+
+def expected_seconds(transfer: str, size_bytes: int, nodes: int, gbit_per_second: float) -> float:
+    """Return the time of a transfer on the line alone."""
+    times = 2 * (nodes - 1) / nodes if transfer == "all-reduce" else 1.0
+    return times * size_bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES / (gbit_per_second * 1e9)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, print and store the result."""
+    options = _parse(argv)
+    started = time.perf_counter()
+    at_first = machine()
+    cells: list[Measured] = []
+    for instance_type in options.types:
+        with tempfile.TemporaryDirectory() as folder:
+            cells += _of_type(instance_type, options, Path(folder))
+    details = {"megabytes": options.megabytes, "repeats": options.repeats, "machine": at_first}
+    store_result(options.output, started, cells, **details)
+    fast = [cell for cell in cells if cell.ratio is not None and cell.ratio < 1 - TIMER_SHARE]
+    for cell in fast:
+        print(f"FASTER THAN THE LINE: {cell}")
+    return 1 if fast else 0
+
+
+def _of_type(instance_type: str, options: argparse.Namespace, folder: Path) -> list[Measured]:
+    python = options.torch_python or sys.executable
+    bench = Bench(folder, python, TRANSFERS, instance_type)
+    own = bench.engine._network
+    if not isinstance(own, OwnNetworks):
+        raise SystemExit(f"nodes have no networks of their own here: {own.describe(instance_type)}")
+    networks: dict[str, Network] = {"own": own, "loopback": Loopback(7, "as this benchmark asks")}
+    size_bytes = int(options.megabytes * 1e6)
+    cells = []
+    order = [(name, nodes) for name in networks for nodes in options.counts]
+    for name, nodes in random.Random(instance_type).sample(order, len(order)):
+        bench.engine._network = networks[name]
+        environment = {"SIZE": str(size_bytes), "REPEATS": str(options.repeats)}
+        if options.torch_python:
+            environment["RENDEZVOUS"] = f"{folder}/rendezvous-{name}-{nodes}"
+        said, _ = bench.run(nodes, nodes, environment)
+        for transfer in said[0]:
+            slowest = [
+                max(repeat) for repeat in zip(*(each[transfer] for each in said), strict=True)
+            ]
+            gbit_per_second = LINK_BY_INSTANCE_TYPE[instance_type].gbit_per_second
+            expected = expected_seconds(transfer, size_bytes, nodes, gbit_per_second)
+            cells.append(
+                Measured(
+                    instance_type=instance_type,
+                    network=name,
+                    nodes=nodes,
+                    transfer=transfer,
+                    seconds=median(slowest),
+                    least_seconds=min(slowest),
+                    expected_seconds=expected if name == "own" else None,
+                )
+            )
+            print(_line(cells[-1]), flush=True)
+    bench.engine.close()
+    return cells
+
+
+def _line(cell: Measured) -> str:
+    line = f"{cell.instance_type} {cell.network:8} N={cell.nodes} {cell.transfer:10}"
+    line += f" {cell.seconds:.2f} s (least {cell.least_seconds:.2f})"
+    if cell.ratio is not None:
+        line += f", line alone {cell.expected_seconds:.2f} s, ratio {cell.ratio:.2f}"
+    return line
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--types",
+        choices=sorted(LINK_BY_INSTANCE_TYPE),
+        nargs="+",
+        default=["ml.local.micro", "ml.local.small200m", "ml.local.small100m"],
+        help="instance types",
+    )
+    parser.add_argument("--counts", type=int, nargs="+", default=[2, 8], help="node counts")
+    parser.add_argument("--megabytes", type=float, default=25.0, help="size of each transfer")
+    parser.add_argument("--repeats", type=int, default=5, help="transfers of each kind")
+    parser.add_argument("--torch-python", help="a Python with torch, for the all-reduce")
+    parser.add_argument("--output", type=Path, help="write the result as JSON")
+    options = parser.parse_args(argv)
+    for name in options.types:
+        if max(options.counts) * VCPUS_BY_INSTANCE_TYPE[name] > machine_cores() + 1e-9:
+            parser.error(f"--counts: {max(options.counts)} nodes of {name} do not fit")
+    if min(options.counts) < 2:
+        parser.error("--counts: a transfer takes at least 2 nodes")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
