@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
@@ -51,7 +52,6 @@ from nodesweep.tasks.errors import DatasetRefused
 from nodesweep.tasks.events import Meter
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.storage import browser_url, put_bytes
-from nodesweep.tasks.sweeps.folder import write_atomic
 from nodesweep.tasks.task import task
 
 # great_expectations takes 4 s to import and pandas 0.5 s; `nodesweep --help` must not pay for them.
