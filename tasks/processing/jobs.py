@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
@@ -18,12 +17,12 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.scaling.planning.validation import LOG_GROUP
 from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
-from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.calls import check_same_request, poll_until_known
-from nodesweep.tasks.jobs.watch import BURST_CALLS
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobKind, JobLimits
+from nodesweep.tasks.jobs.watch import watch as watch_jobs
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
-from nodesweep.tasks.processing.calls import STOPPING_SECONDS, describe, stop
+from nodesweep.tasks.polling import CallBudget, Clock
+from nodesweep.tasks.processing.calls import describe, stop
 from nodesweep.tasks.storage import get_bytes, put_once
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.task import task
@@ -66,92 +65,6 @@ def submit(
     return existing
 
 
-def watch(
-    sagemaker: Any,
-    job_name: str,
-    poll_seconds: float,
-    queue_seconds: float,
-    run_seconds: float,
-    clock: Clock,
-    budget: CallBudget,
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:
-    """Wait until the job has ended, and return its description.
-
-    It is stopped, and waited for, if it has no instances `queue_seconds` after its creation, still
-    runs `run_seconds` after it got them, or if `is_stopped` returns True.
-
-    Raises:
-        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
-    """
-    progress = Progress(job_name, logger, clock)
-    unknown_since: float | None = None
-    stopped_at: float | None = None
-    pauses = intervals(poll_seconds, 4 * poll_seconds)
-    while True:
-        budget.take()
-        description = describe(sagemaker, job_name)
-        now = clock.monotonic()
-        if description is None:
-            unknown_since = now if unknown_since is None else unknown_since
-            if now - unknown_since >= STOPPING_SECONDS:
-                raise ValidationJobFailed(
-                    f"{job_name} has been unknown to SageMaker for {STOPPING_SECONDS:.0f} s; run"
-                    " again"
-                )
-        else:
-            unknown_since = None
-            if description["ProcessingJobStatus"] in TERMINAL:
-                progress.note(
-                    description["ProcessingJobStatus"], extra=_event_extra(description, None)
-                )
-                return description
-            given_up = description["CreationTime"] + timedelta(seconds=queue_seconds)
-            state = _state(description)
-            details = f"gives up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
-            if progress.note(state, details, _event_extra(description, given_up.timestamp())):
-                pauses = intervals(poll_seconds, 4 * poll_seconds)
-        if stopped_at is None:
-            problem = _stop_reason(description, clock, queue_seconds, run_seconds, is_stopped)
-            if problem is not None:
-                logger.warning("%s %s and is being stopped", job_name, problem)
-                stopped_at = now
-        elif now - stopped_at >= STOPPING_SECONDS:
-            raise ValidationJobFailed(
-                f"{job_name} did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may"
-                " still cost money; check it in the console"
-            )
-        if stopped_at is not None and (description or {}).get("ProcessingJobStatus") != "Stopping":
-            budget.take()
-            stop(sagemaker, job_name)
-        clock.sleep(next(pauses))
-
-
-def _stop_reason(
-    description: Mapping[str, Any] | None,
-    clock: Clock,
-    queue_seconds: float,
-    run_seconds: float,
-    is_stopped: Callable[[], bool],
-) -> str | None:
-    """Return why the job must be stopped; None if it may run.
-
-    It uses the platform's own times, so that an adopted job gets no extra time.
-    """
-    if is_stopped():
-        return "belongs to a sweep that was stopped"
-    if description is None:
-        return None
-    started = description.get("ProcessingStartTime")
-    since = started or description["CreationTime"]
-    seconds = (clock.now() - since).total_seconds()
-    if seconds <= (queue_seconds if started is None else run_seconds):
-        return None
-    if started is None:
-        return f"got no instances within {seconds:.0f} s (sweep.queue_deadline_seconds)"
-    return f"has not ended {seconds:.0f} s after it got its instances"
-
-
 def _state(description: Mapping[str, Any]) -> str:
     """Return the status, with InProgress split into waiting for instances and running."""
     status = description["ProcessingJobStatus"]
@@ -160,16 +73,43 @@ def _state(description: Mapping[str, Any]) -> str:
     return WAITING if description.get("ProcessingStartTime") is None else RUNNING
 
 
-def _event_extra(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
-    """Return the event for views: the state, and the deadline of a job that waits for instances."""
-    state = _state(description)
-    return event_extra(
-        "job-state",
-        stage="dataset",
-        job=description["ProcessingJobName"],
-        state=state,
-        wait_until=wait_until if state == WAITING else None,
-    )
+PROCESSING = JobKind(
+    member="ProcessingJob",
+    describe=describe,
+    stop=stop,
+    state=_state,
+    started_at=lambda job: job.get("ProcessingStartTime"),
+    message=None,
+    not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
+    not_ended="has not ended {:.0f} s after it got its instances",
+    logger="nodesweep.dataset",
+    stage="dataset",
+)
+
+
+def watch(
+    sagemaker: Any,
+    job_name: str,
+    poll_seconds: float,
+    limits: JobLimits,
+    clock: Clock,
+    budget: CallBudget,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Wait until the job has ended, and return its description.
+
+    It is stopped, and waited for, past a limit or once `is_stopped` returns True.
+
+    Raises:
+        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
+    """
+    [ended] = watch_jobs(
+        sagemaker, [job_name], poll_seconds, limits, clock, budget,
+        is_stopped=is_stopped, kind=PROCESSING,
+    )  # fmt: skip
+    if ended["ProcessingJobStatus"] not in TERMINAL:
+        raise ValidationJobFailed(f"{job_name}: {ended['FailureReason']}")
+    return ended
 
 
 def failure_text(
@@ -237,8 +177,7 @@ def watch_validation_job(
         aws_client("sagemaker", platform),
         job_name,
         poll_seconds,
-        queue_seconds,
-        max_runtime_seconds + _STOP_GRACE_SECONDS,
+        JobLimits(queue_seconds, max_runtime_seconds + _STOP_GRACE_SECONDS),
         clock,
         CallBudget(platform.calls_per_second, BURST_CALLS, clock),
         lambda: read_stop_mark(s3, platform, sweep) is not None,
