@@ -156,6 +156,20 @@ def test_one_that_goes_on_after_its_stop_is_given_up(snapshot: SnapshotAssertion
     assert len(platform.stopped_at) == 1, "one that is stopping is not asked again"
 
 
+def test_a_stop_that_fails_is_asked_again_until_the_job_is_given_up() -> None:
+    platform = FakePlatform({0.0: "Running"}, status_after_stop=None)
+    with pytest.raises(ValidationJobFailed, match="300 s"):
+        wait_for(platform, lambda: True)
+    assert platform.stopped_at == [] and 300 < platform.seconds < 400
+    platform = FakePlatform({0.0: "Running"}, status_after_stop=None)
+
+    def allow_late() -> bool:
+        platform.status_after_stop = "Stopped" if platform.seconds > 100 else None
+        return True
+
+    assert wait_for(platform, allow_late)["ProcessingJobStatus"] == "Stopped"
+
+
 def test_one_that_nobody_knows_is_given_up() -> None:
     platform = FakePlatform({0.0: None})
     with pytest.raises(ValidationJobFailed, match="unknown to SageMaker"):
