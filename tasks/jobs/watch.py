@@ -21,8 +21,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.events import Stage, event_extra
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, describe, stop
+from nodesweep.tasks.events import event_extra
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
+from nodesweep.tasks.jobs.kind import TRAINING, Description, JobKind
 from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 
 # Enough for short jobs that are polled twice a second: the polls and log calls of about their first
@@ -31,66 +32,6 @@ BURST_CALLS = 20
 SPARE_CALLS = 10
 """Calls of the budget that log reading leaves for the next poll."""
 _WRITES_LOG = ("Training", "Uploading")
-
-
-Description = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class JobKind:
-    """What differs between SageMaker's kinds of jobs.
-
-    Attributes:
-        member: beginning of the names of a description's members: TrainingJob.
-        describe: returns a job's description; None if it is unknown.
-        stop: asks a job to stop; returns True if it was still running.
-        state: the state to show.
-        started_at: when the job had its instances and began its work; None before.
-        message: the platform's message about the state; None if it gives none.
-        not_started: what a job does that exceeds its time in the queue.
-        not_ended: what a job does that exceeds its runtime.
-        logger: name of the logger.
-        stage: stage of the events; None for that of the logger.
-    """
-
-    member: str
-    describe: Callable[[Any, str], dict[str, Any] | None]
-    stop: Callable[[Any, str], bool]
-    state: Callable[[Description], str]
-    started_at: Callable[[Description], datetime | None]
-    message: Callable[[Description], str] | None
-    not_started: str
-    not_ended: str
-    logger: str
-    stage: Stage | None = None
-
-    def status(self, description: Description) -> str:
-        """Return InProgress, Completed, Failed, Stopping or Stopped."""
-        return str(description[f"{self.member}Status"])
-
-    def name(self, description: Description) -> str:
-        """Return the job's name."""
-        return str(description[f"{self.member}Name"])
-
-
-def _trained_at(description: Description) -> datetime | None:
-    transitions = description.get("SecondaryStatusTransitions") or ()
-    return next((step["StartTime"] for step in transitions if step["Status"] == "Training"), None)
-
-
-TRAINING = JobKind(
-    member="TrainingJob",
-    describe=describe,
-    stop=lambda sagemaker, name: bool(stop(sagemaker, [name])),
-    state=lambda job: str(job.get("SecondaryStatus") or job["TrainingJobStatus"]),
-    started_at=_trained_at,
-    message=lambda job: str(
-        (job.get("SecondaryStatusTransitions") or [{}])[-1].get("StatusMessage") or ""
-    ),
-    not_started="has not started training after {:.0f} s",
-    not_ended="has not ended {:.0f} s after training started",
-    logger="nodesweep.jobs",
-)
 
 
 @dataclass(frozen=True)

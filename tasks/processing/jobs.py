@@ -1,8 +1,6 @@
 """The SageMaker Processing job that validates a dataset: submit or adopt, watch, read its verdict.
 
-Its name is derived from its request, so describing comes before creating: a retried run finds the
-earlier try's job. The request is written to the bucket first, so that a stop of the sweep knows the
-job by name.
+Its request is written to the bucket first, so that a stop of the sweep knows the job by name.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.scaling.planning.validation import LOG_GROUP
-from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
-from nodesweep.tasks.jobs.calls import check_same_request, poll_until_known
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobKind, JobLimits
+from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed
+from nodesweep.tasks.jobs.kind import JobKind
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits
 from nodesweep.tasks.jobs.watch import watch as watch_jobs
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.tasks.polling import CallBudget, Clock
@@ -31,38 +29,6 @@ logger = logging.getLogger("nodesweep.dataset")
 _STOP_GRACE_SECONDS = 600
 """Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
 WAITING, RUNNING = "Waiting for instances", "Running"
-
-
-def submit(
-    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
-) -> dict[str, Any]:
-    """Start the job, or adopt the existing one of that name; return its description.
-
-    Raises:
-        JobRefused: SageMaker refuses the request, or a job of that name was made with a different
-            one.
-    """
-    name, clock = request["ProcessingJobName"], clock or Clock()
-    existing = describe(sagemaker, name)
-    if existing is None:
-        try:
-            sagemaker.create_processing_job(**request)
-        except sagemaker.exceptions.ResourceInUse:
-            existing = poll_until_known(lambda: describe(sagemaker, name), clock)
-        except sagemaker.exceptions.ResourceLimitExceeded as error:
-            raise JobRefused(
-                f"{name}: {error}; request an increase in Service Quotas, or lower"
-                " dataset.validation.instance_count"
-            ) from error
-        except sagemaker.exceptions.ClientError as error:
-            if error_code(error) == "ValidationException":
-                raise JobRefused(f"SageMaker refused {name}: {error}") from error
-            raise
-        if existing is None:
-            return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
-    check_same_request(sagemaker, name, existing["ProcessingJobArn"], request, existing, clock)
-    logger.info("%s already exists and is adopted", name)
-    return existing
 
 
 def _state(description: Mapping[str, Any]) -> str:
@@ -85,6 +51,30 @@ PROCESSING = JobKind(
     logger="nodesweep.dataset",
     stage="dataset",
 )
+
+
+def submit(
+    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
+) -> dict[str, Any]:
+    """Start the job, or adopt the existing one of that name; return its description.
+
+    Raises:
+        JobRefused: see create_or_adopt(), or the account's quota has no instances left.
+    """
+
+    def send() -> None:
+        try:
+            sagemaker.create_processing_job(**request)
+        except sagemaker.exceptions.ResourceLimitExceeded as error:
+            raise JobRefused(
+                f"{request['ProcessingJobName']}: {error}; request an increase in Service Quotas,"
+                " or lower dataset.validation.instance_count"
+            ) from error
+
+    found = PROCESSING.create_or_adopt(sagemaker, request, send, clock or Clock())
+    if "ProcessingJobArn" in found:
+        logger.info("%s already exists and is adopted", request["ProcessingJobName"])
+    return found
 
 
 def watch(
