@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.scaling.names import canonical_digest
 from nodesweep.tasks.events import Meter
-from nodesweep.tasks.sweeps.folder import write_atomic
 
 logger = logging.getLogger("nodesweep.dataset")
 SETTLED_SECONDS = 2.0

@@ -20,7 +20,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.tasks.jobs.calls import describe
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, describe
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.processing import calls as processing
@@ -30,11 +30,6 @@ from nodesweep.tasks.task import task
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
 """Seconds for which a name unknown to SageMaker may belong to a job that was just accepted."""
-STOPPING_SECONDS = 300.0
-"""Deadline of a stop.
-
-A stopped job is killed after 120 s and then uploads its output (API reference, StopTrainingJob).
-"""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
 _POOL_OVER = ("Reused", "Terminated")
