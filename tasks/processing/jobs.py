@@ -139,7 +139,7 @@ def _stop_reason(
     It uses the platform's own times, so that an adopted job gets no extra time.
     """
     if is_stopped():
-        return "belongs to a sweep that was stopped"
+        return "belongs to a stopped sweep"
     if description is None:
         return None
     started = description.get("ProcessingStartTime")

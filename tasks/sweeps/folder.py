@@ -79,7 +79,7 @@ def folder_problem(folder: Path) -> str | None:
 
     The folder need not exist yet. Nothing is changed.
     """
-    remedy = "or name another folder with report.directory or --output"
+    remedy = "or choose another folder with report.directory or --output"
     try:
         for place in (folder, *folder.parents):
             if place.is_symlink() and not place.exists():
