@@ -5,9 +5,9 @@
     report.raise_if_failed()  # ValidationFailed lists every problem
 
 One parallel pass over Parquet files proves what certainly holds (judging/proof.py); Great
-Expectations judges the rest, each file in an ephemeral context, since a checkpoint over several
+Expectations evaluates the rest, each file in an ephemeral context, since a checkpoint over several
 files mixes their results. Checks across files (total rows, uniqueness, age) are done here. Whatever
-cannot be judged counts as failed.
+cannot be evaluated counts as failed.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Return groups of positions to judge on one frame: within MAX_FRAME_BYTES, or a single one."""
+    """Return groups of positions to evaluate on one frame of up to MAX_FRAME_BYTES, or singly."""
     groups: list[list[int]] = []
     for index in chosen:
         if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:

@@ -83,7 +83,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
-            f"image.framework: {error} Correct it, or name the container by image.base_image."
+            f"image.framework: {error} Correct it, or set image.base_image."
         ) from error
     return uri
 
@@ -97,7 +97,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
             f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind"
-            f" smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or name the container by"
+            f" smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or set"
             " image.base_image"
         )
     if framework.accelerator not in (None, "gpu"):
@@ -122,7 +122,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
         )
     except ValueError as error:
         raise PreflightRefused(
-            f"image.framework: {error} Correct it, or name the container by image.base_image."
+            f"image.framework: {error} Correct it, or set image.base_image."
         ) from error
 
 
@@ -201,7 +201,7 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
 def pin_bases(
     platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return {base image as written: the same by digest} for the build context.
+    """Return {base image as written: its reference by digest} for the build context.
 
     An image whose digest is unavailable is left out, with a warning.
     """

@@ -112,7 +112,7 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 def source_revision(folder: Path) -> str | None:
     """Return the Git commit of the folder's Dockerfile, with "-dirty" if modified; None if unknown.
 
-    An installed package may be inside an unrelated work tree, whose commit means nothing for it.
+    An installed package may be inside an unrelated work tree, whose commit is not its revision.
     """
     if _git(folder, "ls-files", "--", "Dockerfile") is None:
         return None
@@ -200,7 +200,7 @@ def _digest(content: bytes) -> str:
 def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
     """Return (content, mode) of a file for the build.
 
-    Scripts and binaries are executable in the build, whatever their mode on this machine.
+    Scripts and binaries are executable in the build, regardless of their mode here.
 
     Raises:
         ImageBuildFailed: the file has changed since the tag was computed.
@@ -209,7 +209,7 @@ def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
     content = path.read_bytes() if path.is_file() else b""
     if _digest(content) != context.files[name]:
         raise ImageBuildFailed(
-            f"image.context: {path} changed since the run began; run again to build it as it is now"
+            f"image.context: {path} changed since the run began; run again to build the new version"
         )
     return content, 0o755 if content.startswith(_EXECUTABLE) else 0o644
 

@@ -213,7 +213,7 @@ def _call_budget(platform: PlatformConfig) -> CallBudget:
 
 @lru_cache(maxsize=64)
 def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
-    """Return the waits of this process's watched jobs."""
+    """Return the JobWait of each job that this process watches, by name."""
     return {}
 
 

@@ -2,7 +2,7 @@
 
 A poll is one Describe per job, and one S3 GetObject for `is_stopped`; between polls come
 one or more FilterLogEvents (quota: 5 a second per account and region; AWS publishes none for
-Describe), all within a CallBudget of platform.calls_per_second. Pauses grow by 1.3 from
+Describe), all within a CallBudget of platform.calls_per_second. Pauses grow 1.3-fold from
 `poll_seconds` up to 4 times that while nothing changes, ±20%, so an end is noticed at most 4.8
 `poll_seconds` later, plus 1 s per job beyond the burst at one call a second.
 """
@@ -195,7 +195,7 @@ class _Watcher:
         changed = [job for job in self._jobs if self._describe(job)]
         for job in self._jobs:
             if job.ended is None and stops_all and job.wait.stopped_at is None:
-                self._stop(job, "belongs to a sweep that was stopped")
+                self._stop(job, "belongs to a stopped sweep")
             if job.ended is None:
                 self._enforce_limits(job)
         self._log_changes(changed)

@@ -75,7 +75,7 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
     """
     as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"
-    advice = "name another" if as_it_is else "correct it, or omit image.uri to have the image built"
+    advice = "use another" if as_it_is else "correct it, or omit image.uri to have the image built"
     return Findings(
         tuple(
             f"{field}: {config.image.uri}:"

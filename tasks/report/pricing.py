@@ -38,7 +38,7 @@ _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)
 
 @dataclass(frozen=True)
 class Component:
-    """A SageMaker component as the Price List names it; `usage` is its word in a usage type."""
+    """A SageMaker component as the Price List names it; `usage` is its name in a usage type."""
 
     name: str
     usage: str

@@ -1,4 +1,4 @@
-"""End a sweep's jobs: stop them, verify that they stop, keep no warm pool.
+"""End a sweep's jobs: stop them, verify that they stop, release their warm pools.
 
 SageMaker is eventually consistent: lists, descriptions and StopTrainingJob may lag an accepted job
 by seconds. So the jobs to end are those known by name (in memory, or claimed in the bucket), the
@@ -112,7 +112,7 @@ def end_jobs(
 
 
 class _Ending:
-    """The known state of each job; a job is not over until a list or a description says so."""
+    """The known state of each job; a job runs until a list or a description says otherwise."""
 
     def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
         self._sagemaker, self._clock = sagemaker, clock
@@ -246,7 +246,7 @@ class _Ending:
                 if description["TrainingJobStatus"] in TERMINAL:
                     self._over.add(name)
                     self.failures.pop(name, None)
-                elif description["TrainingJobStatus"] == "Stopping":  # whoever asked it to
+                elif description["TrainingJobStatus"] == "Stopping":  # whoever requested it
                     self._stopping.add(name)
                     self.failures.pop(name, None)
                 elif name in self._denied and self.is_settled:
@@ -308,7 +308,7 @@ def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
     """Release the warm pools of the sweep's ended jobs, both given and listed; not a task.
 
-    A pool that is listed as over is over; anything else in the list may be outdated.
+    A pool listed as ended has ended; any other status in the list may be outdated.
     """
     sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
@@ -341,7 +341,7 @@ def release_pools(
 ) -> list[str]:
     """Release the warm pools of the ended jobs among these; best effort.
 
-    A description may lag: while it shows the pool neither as available nor as over, it is polled
+    A description may lag: while it shows the pool neither as available nor as ended, it is polled
     until `settle_seconds` have passed.
 
     Returns:
@@ -363,7 +363,8 @@ def release_pools(
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
                 if late and not done:
                     logger.warning(
-                        "nor can those of %d more jobs", len(left) - index - 1 + len(again)
+                        "the warm pools of %d more jobs can't be released either",
+                        len(left) - index - 1 + len(again),
                     )
                     return released
             if not done:
