@@ -140,14 +140,14 @@ def test_a_budget_that_is_spent_refuses_the_check(make_config):
     assert refused.is_over_budget
 
 
-def test_the_cost_bound_has_one_check_at_the_largest_count(make_config):
+def test_the_cost_bound_has_checks_at_the_two_largest_counts(make_config):
     config = make_config(
         sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 2, "max_attempts": 1},
         training={"max_runtime_seconds": 3480},
     )
     instance = load_catalogue().get(config.training.instance_type)
     bound, reason = cost_bound(config, instance)
-    assert reason.startswith("18.0 node-hours")  # 2 x 7 and 4, of an hour with the stop
+    assert reason.startswith("20.0 node-hours")  # 2 x 7, 4 and 2, of an hour with the stop
     assert bound is not None
 
 
