@@ -140,6 +140,11 @@ def _probe(work: Workload) -> dict[str, Any]:
         "planned_epochs": epochs,
         "step_seconds": work.step_seconds,
         "step_error_seconds": 0.0,
+        "step_trend": 0.0,
+        # a simulated job does nothing besides its steps
+        **{
+            name: {"planned": 0, "seconds": []} for name in ("epochs", "validations", "checkpoints")
+        },
     }
     return {"probe": section}
 
