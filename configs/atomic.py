@@ -70,7 +70,7 @@ def folder_problem(folder: Path, option: str = "") -> str | None:
         folder: The folder.
         option: What another folder can be named with.
     """
-    remedy = f"or name another folder{f' with {option}' if option else ''}"
+    remedy = f"or choose another folder{f' with {option}' if option else ''}"
     try:
         for place in (folder, *folder.parents):
             if place.is_symlink() and not place.exists():
