@@ -68,7 +68,7 @@ def folder_problem(folder: Path, option: str = "") -> str | None:
 
     Args:
         folder: The folder.
-        option: What another folder can be named with.
+        option: The option that sets another folder; "" if there is none.
     """
     remedy = f"or choose another folder{f' with {option}' if option else ''}"
     try:

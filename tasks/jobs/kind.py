@@ -22,7 +22,7 @@ Description = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class JobKind:
-    """What differs between SageMaker's kinds of jobs.
+    """The differences between SageMaker's kinds of jobs.
 
     Attributes:
         member: beginning of the names of a description's members: TrainingJob.

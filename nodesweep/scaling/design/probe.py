@@ -118,9 +118,9 @@ class Probe(Design):
     ) -> Recommendation | None:
         """Return the recommendation, without a choice if the validation runs contradict it.
 
-        The limits are judged again with the times of the full runs. How far the projections of the
-        other counts are off is unknown: once they are kept, and once each is off by as much as
-        that of each checked count.
+        The limits are judged again with the times of the full runs. The errors of the other
+        projections are unknown, so these are kept at first, and then scaled by the error of each
+        checked count in turn.
         """
         if recommendation is None or recommendation.chosen is None:
             return recommendation
