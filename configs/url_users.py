@@ -1,4 +1,4 @@
-"""The user and password that a URL may contain (https://user:password@host)."""
+"""The user and password that a URL may contain before its host."""
 
 from __future__ import annotations
 
