@@ -37,7 +37,7 @@ VCPUS_BY_INSTANCE_TYPE = {name: emulated.vcpus for name, emulated in _TYPES.item
 MEMORY_BYTES_BY_INSTANCE_TYPE = {name: emulated.memory_bytes for name, emulated in _TYPES.items()}
 """Memory limits of containers; `capacity_problem` considers only vCPUs."""
 LINK_BY_INSTANCE_TYPE = {name: emulated.link for name, emulated in _TYPES.items()}
-"""Links of process nodes that have their own networks."""
+"""Links between nodes that have their own networks."""
 
 
 def machine_cores(groups: Iterable[Path] | None = None) -> float:

@@ -20,8 +20,9 @@ INTERFACE = "eth0"
 PROGRAMS = ("ip", "tc", "nsenter")
 OWN_NETWORK = Path("/proc/self/ns/net")
 DEADLINE_SECONDS = 30.0
+_ETHERNET_HEADER_BYTES = 14
 _BURST_SECONDS = 0.001
-_LEAST_BURST_BYTES = 3_000
+_LEAST_BURST_FRAMES = 2
 _QUEUE_BYTES = 32 << 20
 """Enough for several peers' TCP windows: a link drops nothing."""
 _DELAY_PACKETS = 100_000
@@ -37,6 +38,7 @@ class LinkLimits(NamedTuple):
     bits_per_second: int
     delay_microseconds: int
     """0: none."""
+    mtu_bytes: int = 1500
 
     def from_node(self, device: str) -> list[str]:
         """Return tc's lines for a node's own end of its link."""
@@ -54,7 +56,9 @@ class LinkLimits(NamedTuple):
 
     def _rate(self) -> str:
         # What the link carries in 1 ms: a larger burst would let short messages exceed the rate.
-        burst_bytes = max(_LEAST_BURST_BYTES, int(self.bits_per_second / 8 * _BURST_SECONDS))
+        # But tbf drops every frame that is larger than the burst.
+        least_bytes = _LEAST_BURST_FRAMES * (self.mtu_bytes + _ETHERNET_HEADER_BYTES)
+        burst_bytes = max(least_bytes, int(self.bits_per_second / 8 * _BURST_SECONDS))
         return f"tbf rate {self.bits_per_second}bit burst {burst_bytes} limit {_QUEUE_BYTES}"
 
 
@@ -65,7 +69,8 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
 
     Args:
         network: The file of the container's network namespace.
-        limits: Rate and delay.
+        limits: Rate and delay. The MTU is the link's own: podman takes that of this machine's
+            default route, such as EC2's 9001.
 
     Raises:
         LinkError: If this machine refuses, or the container's eth0 is no veth pair with one end
@@ -83,6 +88,7 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
         inner["ifindex"],
     ):
         raise LinkError(f"{device} is not the other end of a container's {INTERFACE}")
+    limits = limits._replace(mtu_bytes=inner["mtu"])
     call(network, "tc", limits.from_node(INTERFACE))
     call(OWN_NETWORK, "tc", limits.to_node(device))
 
