@@ -21,14 +21,15 @@ neighboring count.
 
 Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements unless stated):
 
-- The quota is exact: 1 and 8 nodes got 0.099 to 0.100 of a CPU at periods of 20, 40 and 100 ms.
+- The quota is exact: 1 and 8 processes got 0.099 to 0.100 of a CPU at periods of 20, 40 and 100 ms.
 - What a CPU second is worth is not. Over the ten stored runs, E(2), E(4), E(8) have standard
-  deviations of 5, 8 and 5 points (3, 6 and 3 at equal CPU speed, where 9 of 10 would recommend 4
-  nodes and the other 2). The second CPU did 3 to 5% less work per CPU second than the first.
+  deviations of 5.5, 7.8 and 5.2 points (3.1, 5.6 and 2.6 at equal CPU speed, where 9 of 10 would
+  recommend 4 nodes and the other 2). The second CPU did 3 to 5% less work per CPU second.
 - Page faults, which CPU speed does not show: memory freed after a step goes back to the kernel. In
   alternating trials outside the platform, a step of 3,584 rows took 9.9 to 17.0 us of CPU time per
-  row, 8.4 to 10.4 with MALLOC_MMAP_MAX_=0 and MALLOC_TRIM_THRESHOLD_=17179869184; of 28,672 rows,
-  9.7 to 12.8 and 10.3 to 12.2. Not yet tried in whole runs (`training.environment`).
+  row, 8.4 to 10.4 with MALLOC_MMAP_MAX_=0, MALLOC_TRIM_THRESHOLD_=17179869184 and
+  MALLOC_TOP_PAD_=67108864; of 28,672 rows, 9.7 to 12.8 and 10.3 to 12.2. Not yet tried in whole
+  runs (`training.environment`).
 - Another load does not separate the counts. A cost per step of s at every node gives
   1/E(N) = 1 + s(N - 1), so E(4) and E(8) are at best 10 and 11% (log scale) from 75% (s = 0.07),
   and their deviations are 9 and 8%: about 8 of 10 runs agree, whatever the batch. Batches of 10,240
