@@ -160,9 +160,12 @@ def _count_to_validate(
     if recommendation is None:
         nodes = max(row.nodes for row in timed)
         return nodes, f"one full run on {nodes_text(nodes)} validates the projection"
-    if recommendation.chosen is None:
+    # a deadline that a few probes can't decide is decided at the smallest count that may meet it
+    open_ = recommendation.not_ruled_out if recommendation.rule == "deadline" else ()
+    chosen = recommendation.chosen and recommendation.chosen.nodes
+    nodes = chosen or next(iter(open_), None)
+    if nodes is None:
         return None, "no node count is recommended, so none is validated"
-    nodes = recommendation.chosen.nodes
     known = ", ".join(
         f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
     )
@@ -171,7 +174,8 @@ def _count_to_validate(
             f"the recommendation, {nodes_text(nodes)}, is already measured, since its probes ran "
             f"all their steps ({known})"
         )
-    why = f"this recommends {nodes_text(nodes)}, and one full run there validates it"
+    found = "this recommends" if chosen else "this does not rule out"
+    why = f"{found} {nodes_text(nodes)}, and one full run there validates it"
     return nodes, f"projected: {known}; {why}"
 
 
