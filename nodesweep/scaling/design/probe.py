@@ -1,15 +1,16 @@
-"""The probe design: probe every node count, then validate the answer with one whole run.
+"""The probe design: probe every node count, then validate the answer with whole runs.
 
 A probe is a job that ends itself once its steady step time is known (docs/probe.md); its train time
-is projected (nodesweep/scaling/outcome/projection.py). The validation run is a whole job at the
-recommended count, planned as one more repeat.
+is projected (nodesweep/scaling/outcome/projection.py). Validation runs are whole jobs, planned as
+one more repeat: one at the recommended count, and one at the count whose rejection decides. If the
+limits give another answer with their times, no count is recommended (probe_checks.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from statistics import fmean, stdev
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
 from nodesweep.scaling.analysis.interval import MIN_REPEATS
@@ -17,54 +18,55 @@ from nodesweep.scaling.design.base import Attempt, Check, Design, Measured, Prog
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost, reference_minutes
 from nodesweep.scaling.formats import (
     format_percent,
-    format_seconds,
     join_words,
     nodes_text,
     pluralize,
 )
 from nodesweep.scaling.outcome.attainment import soundness
-from nodesweep.scaling.t_distribution import t_quantile
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+    from nodesweep.scaling.analysis.advice import Recommendation
     from nodesweep.scaling.analysis.rows import SummaryRow
     from nodesweep.scaling.analysis.speedup import Run
     from nodesweep.scaling.instances.progress import SweepProgress
     from nodesweep.scaling.outcome.outcome import JobOutcome
-    from nodesweep.scaling.outcome.projection import Projection
+    from nodesweep.scaling.outcome.projection import PartName, Projection
     from nodesweep.scaling.rules.rule import Facts
 
 REFERENCE_STEPS = 5000
 """Assumed number of steps of a run; the reference does not report its own."""
+EPOCH_STEPS = 100
+"""Assumed number of steps of an epoch, the first of which a probe runs whole."""
 STEP_NOISE = 0.05
 """Assumed spread of step times, as a share of their mean."""
 _LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
-_WARM_UP_STEPS = 10
+_WARM_UP_STEPS = 10  # also at the beginning of an epoch
 _NORMAL = 1.96  # two-sided 95% quantile
-_ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 
 
 class Probe(Design):
     """The probe design."""
 
     name = "probe"
-    jobs_text = "at most {} jobs: probes, and one full run that validates their projection"
+    jobs_text = "at most {} jobs: probes, and full runs that validate their projection"
 
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Ask for all probes first, then for the validation run at the count they recommend."""
+        """Ask for all probes first, then for the validation runs of what they recommend."""
         ended = {(each.nodes, each.repeat) for each in attempts}
         repeats = range(1, config.sweep.repeats + 1)
         points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
         if missing := tuple(point for point in points if point not in ended):
             return Progress(points, missing, (), "every node count is probed first")
-        nodes, reason = _count_to_validate(config, rows)
-        if nodes is None:
-            return Progress(points, (), (), reason)
-        check = (nodes, config.sweep.most_repeats)
-        left = () if check in ended else (check,)
-        return Progress((*points, check), left, (), reason)
+        from nodesweep.scaling.design.probe_checks import counts_to_validate  # a plan has no rows
+
+        nodes, deciding, reason = counts_to_validate(config, rows)
+        counts = [each for each in (nodes, deciding) if each is not None]
+        checks = tuple((each, config.sweep.most_repeats) for each in counts)
+        left = tuple(check for check in checks if check not in ended)
+        return Progress((*points, *checks), left, (), reason, deciding)
 
     def progress_of_types(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
@@ -77,31 +79,72 @@ class Probe(Design):
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
     ) -> tuple[Check | None, tuple[Check, ...]]:
-        """Return the validation run at the count to validate, and those at other counts.
+        """Return the validation run at the recommended count, and those at other counts.
 
-        The recommendation may have changed after the others were made. Of several runs at one
-        count, the least contended one counts and, of equals, the latest.
+        The recommendation may have changed after some of the others were made. Of several runs at
+        one count, the least contended one counts and, of equals, the latest.
         """
+        from nodesweep.scaling.design.probe_checks import compare_check  # a plan has no runs
+
         is_validation_run = config.sweep.is_validation_run
         latest: dict[int, JobOutcome] = {}
         outcomes = (run.outcome for run in runs)
         for outcome in sorted(outcomes, key=lambda each: (soundness(each), each.created_at or "")):
             if is_validation_run(outcome.repeat) and outcome.completed:
                 latest[outcome.nodes] = outcome
-        asked = [nodes for nodes, repeat in progress.points if is_validation_run(repeat)]
-        found = [check for _, each in sorted(latest.items()) if (check := _compare(each, runs))]
+        deciding = progress.deciding
+        asked = [
+            nodes
+            for nodes, repeat in progress.points
+            if is_validation_run(repeat) and nodes != deciding
+        ]
+        found = [
+            check.model_copy(update={"decides": check.nodes == deciding})
+            for _, each in sorted(latest.items())
+            if (check := compare_check(each, runs))
+        ]
         others = tuple(check for check in found if check.nodes not in asked)
         return next((check for check in found if check.nodes in asked), None), others
+
+    def confirm(
+        self,
+        config: BenchmarkConfig,
+        runs: Sequence[Run],
+        recommendation: Recommendation | None,
+        checks: Sequence[Check],
+    ) -> Recommendation | None:
+        """Return the recommendation, without a choice if the validation runs contradict it.
+
+        The limits are judged again with the times of the full runs. The errors of the other
+        projections are unknown, so these are kept at first, and then scaled by the error of each
+        checked count in turn.
+        """
+        from nodesweep.scaling.design import probe_checks  # a plan does not need it
+
+        if recommendation is None or recommendation.chosen is None:
+            return recommendation
+        chosen = recommendation.chosen.nodes
+        asked = [check for check in checks if check.nodes == chosen or check.decides]
+        for factor in (1.0, *(1 + check.difference for check in asked)):
+            again = probe_checks.judged_by_full_runs(config, runs, asked, factor)
+            if problem := probe_checks.contradiction(recommendation, again, asked):
+                return probe_checks.without_choice(recommendation, chosen, asked, problem)
+        return recommendation
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
         """Return the general caveats, then those on projected figures and their validation."""
         return (*general, *_projected_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return a line on the validation run."""
+        """Return a line on each validation run."""
         sweep = config.sweep
         what = "node count" if sweep.instance_types is None else "instance type and node count"
-        return [f"{sweep.most_jobs:>4} one full job at the {what} that the probes recommend"]
+        lines = [
+            f"one full job at the {what} that the probes recommend",
+            "one full job at the node count whose rejection decides that, if there is one",
+        ]
+        first = sweep.most_jobs - sweep.most_checks + 1
+        return [f"{first + n:>4} {lines[n]}" for n in range(sweep.most_checks)]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost with one probe per repeat of the config's design, at each count."""
@@ -117,7 +160,10 @@ class Probe(Design):
             len(config.instance_types),
         )
         spread = format_percent(STEP_NOISE)
-        note = f"probes: {REFERENCE_STEPS:,} steps, which vary by {spread}; "
+        note = (
+            f"probes: {REFERENCE_STEPS:,} steps, which vary by {spread}, in epochs of "
+            f"{EPOCH_STEPS}; "
+        )
         return Estimate(f"probe, {pluralize(sweep.arm_repeats, 'repeat')}", cost, note)
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
@@ -147,83 +193,6 @@ class Probe(Design):
             )
 
 
-def _count_to_validate(
-    config: BenchmarkConfig, rows: Sequence[SummaryRow]
-) -> tuple[int | None, str]:
-    """Return (count to validate with a whole run, reason); None if there is none to validate."""
-    timed = [row for row in rows if row.train.seconds is not None]
-    if not any(row.n_projected for row in timed):
-        return None, "no time is projected, so there is nothing to validate"
-    from nodesweep.scaling.analysis.recommend import recommend  # a plan does not need it
-
-    recommendation = recommend(rows, config.report.recommendation)
-    if recommendation is None:
-        nodes = max(row.nodes for row in timed)
-        return nodes, f"one full run on {nodes_text(nodes)} validates the projection"
-    # a deadline that a few probes can't decide is decided at the smallest count that may meet it
-    open_ = recommendation.not_ruled_out if recommendation.rule == "deadline" else ()
-    chosen = recommendation.chosen and recommendation.chosen.nodes
-    nodes = chosen or next(iter(open_), None)
-    if nodes is None:
-        return None, "no node count is recommended, so none is validated"
-    known = ", ".join(
-        f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
-    )
-    if not any(row.n_projected for row in timed if row.nodes == nodes):
-        return None, (
-            f"the recommendation, {nodes_text(nodes)}, is already measured, since its probes ran "
-            f"all their steps ({known})"
-        )
-    found = "this recommends" if chosen else "this does not rule out"
-    why = f"{found} {nodes_text(nodes)}, and one full run there validates it"
-    return nodes, f"projected: {known}; {why}"
-
-
-def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
-    """Compare a whole run with its projection; return None if either is unknown."""
-    measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
-    projections = [
-        run.outcome.projection
-        for run in runs
-        if run.used and run.outcome.nodes == check.nodes and run.outcome.projection is not None
-    ]
-    if measured is None or not projections:
-        return None
-    projected = fmean(each.train_seconds for each in projections)
-    error = _error(projections)
-    return Check(
-        nodes=check.nodes,
-        job_name=check.job_name,
-        projected_seconds=projected,
-        error_seconds=error,
-        probes=len(projections),
-        measured_seconds=measured,
-        difference=measured / projected - 1,
-        is_within_error=(
-            None if error is None else abs(measured - projected) <= error + _ROUNDING * projected
-        ),
-    )
-
-
-def _error(projections: Sequence[Projection]) -> float | None:
-    """Return the half width of the 95% interval for a whole run, in seconds.
-
-    It is the wider of the errors within the probes and, with enough probes, the prediction interval
-    from the spread between them.
-    """
-    within = [each.error_seconds for each in projections]
-    known = [error for error in within if error is not None]
-    if len(known) < len(within):
-        return None
-    n = len(projections)
-    if n < MIN_REPEATS:
-        return max(known)
-    # 95% prediction interval of the next run
-    times = [each.train_seconds for each in projections]
-    between = t_quantile(n - 1, 0.975) * stdev(times) * math.sqrt(1 + 1 / n)
-    return max(*known, between)
-
-
 def _projected_notes(measured: Measured) -> Iterator[str]:
     """Yield caveats on the projected figures, their source and their validation."""
     rows, check, others = measured.rows, measured.check, measured.other_checks
@@ -247,17 +216,79 @@ def _projected_notes(measured: Measured) -> Iterator[str]:
         "of a run are projected to a full run; the cost of the sweep is measured. The quality "
         "of the trained model is not assessed."
     )
+    yield from _unseen_notes(measured.outcomes)
+    yield from _trend_notes(measured.outcomes)
+    why, deciding = _why_unchecked(measured.config, measured.progress), measured.progress.deciding
     if check is not None:
         yield f"Validation run: a full run on {_check_text(check)}."
     else:
         checked = " at the node count to be validated" if others else ""
-        why = _why_unchecked(measured.config, measured.progress)
         yield f"No full run has validated the projection{checked}: {why}."
+    if deciding is not None and not any(other.decides for other in others):
+        yield f"No full run has validated the rejection of {nodes_text(deciding)}: {why}."
     for other in others:
-        yield (
-            "Validation run at another node count, from before the recommendation changed: "
-            f"{_check_text(other)}."
+        when = (
+            "whose rejection decides" if other.decides else "from before the recommendation changed"
         )
+        yield f"Validation run at another node count, {when}: {_check_text(other)}."
+
+
+def _probes_by_nodes(outcomes: Sequence[JobOutcome]) -> Mapping[int, list[Projection]]:
+    found: dict[int, list[Projection]] = {}
+    for outcome in outcomes:
+        if outcome.completed and outcome.projection is not None:
+            found.setdefault(outcome.nodes, []).append(outcome.projection)
+    return dict(sorted(found.items()))
+
+
+def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Yield what a whole run does and the probes never met, and what that means for T."""
+    probes = _probes_by_nodes(outcomes)
+    for name, text in _UNSEEN.items():
+        at = [nodes for nodes, own in probes.items() if any(name in each.unseen for each in own)]
+        if at:
+            yield f"Not seen by the probes at {_counts(at)}: {text}"
+    silent = [
+        nodes for nodes, own in probes.items() if any(each.epochs_seen is None for each in own)
+    ]
+    if silent:
+        yield (
+            f"Not reported by the probes at {_counts(silent)}: the ends of epochs. If an epoch is "
+            "longer than a probe, T lacks what its end costs (evaluation, checkpoint, restart of "
+            "the loader), and is too long if a cold first epoch is slower than the others; give "
+            "clock(steps=…, epoch_steps=…) (docs/probe.md)."
+        )
+
+
+def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Yield a trend in the steps of at least half of a count's probes, in one direction."""
+    for nodes, own in _probes_by_nodes(outcomes).items():
+        trends = [each.step_trend or 0.0 for each in own if each.is_trending]
+        for are, effect in (("slower", "too short"), ("faster", "too long")):
+            alike = [abs(trend) for trend in trends if (trend > 0) == (are == "slower")]
+            if 2 * len(alike) >= len(own):
+                yield (
+                    f"Trend in the probes at {nodes_text(nodes)}: their steps got "
+                    f"{format_percent(median(alike))} {are} (Mann-Kendall test at 1%) and may "
+                    f"change further, so T may be {effect}; raise sweep.probe.max_steps, or use "
+                    "design: full."
+                )
+
+
+_UNSEEN: Mapping[PartName, str] = {
+    "epochs": (
+        "the end of an epoch. T lacks what it adds (restart of the loader; evaluation and "
+        "checkpoint where the program does not time them apart), and is too long if a cold first "
+        "epoch is slower than the others. To include one, raise sweep.probe.max_steps to an epoch "
+        "and 30 steps more; a run of two epochs needs design: full."
+    ),
+    "checkpoints": "a checkpoint. T lacks what checkpoints cost.",
+    "validations": "a validation. The time billed and waited lacks what validations cost.",
+}
+
+
+def _counts(nodes: Sequence[int]) -> str:
+    return nodes_text(nodes[0]) if len(nodes) == 1 else f"{join_words(nodes)} nodes"
 
 
 def _check_text(check: Check) -> str:
@@ -288,10 +319,11 @@ def probe_cost(
 ) -> DesignCost:
     """Return the probe design's node-hours on the reference curve, without start-up.
 
-    The least assumes the fewest steps per probe and the validation run at the cheapest count; the
-    most assumes max_steps per probe and the validation run at the most expensive count. With
-    several instance types, each is assumed to be as fast as the reference, so no arm is dropped in
-    the expected cost; in the least, one arm is left after the second pass.
+    The least assumes the fewest steps per probe and one validation run at the cheapest count; the
+    most assumes max_steps per probe and validation runs at the two most expensive counts. In the
+    expected cost, a probe runs one epoch unless that takes over max_steps. With several instance
+    types, which have one validation run, each is assumed to be as fast as the reference, so no arm
+    is dropped in the expected cost; in the least, one arm is left after the second pass.
 
     Args:
         counts: The sweep's node counts.
@@ -302,6 +334,7 @@ def probe_cost(
         types: Number of instance types.
     """
     steady = (_NORMAL * STEP_NOISE / precision) ** 2
+    epoch = EPOCH_STEPS if max_steps >= EPOCH_STEPS + _LEAST_PROBE_STEPS else 0
     whole = full_cost(counts, repeats) * types
     checks = {nodes: full_cost([nodes], 1) for nodes in counts}
     least = whole
@@ -312,15 +345,24 @@ def probe_cost(
         made = min(max(steps, _LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)
         return whole * made / REFERENCE_STEPS + check
 
+    likely = _reference_choice(counts, goals)
+    dearest = sorted(checks.values(), reverse=True)
+    if types > 1:
+        likely, dearest = likely[:1], dearest[:1]
     return DesignCost(
         least=hours(least, 0, min(checks.values())),
-        expected=hours(whole, _WARM_UP_STEPS + steady, checks[_reference_choice(counts, goals)]),
-        most=hours(whole, max_steps, max(checks.values())),
+        expected=hours(
+            whole, epoch + _WARM_UP_STEPS + steady, math.fsum(checks[nodes] for nodes in likely)
+        ),
+        most=hours(whole, max_steps, math.fsum(dearest[:2])),
     )
 
 
-def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> int:
-    """Return the largest count that passes the limits on the reference curve, else the smallest."""
+def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> list[int]:
+    """Return the largest count that passes the limits on the reference curve, and the next larger.
+
+    The first is the smallest count if none passes.
+    """
     base = min(counts)
 
     def passes(nodes: int) -> bool:
@@ -329,4 +371,5 @@ def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> int
         ratio = math.inf if half is None else half / reference_minutes(nodes)
         return efficiency >= goals.min_efficiency and ratio >= goals.min_doubling_ratio
 
-    return max((nodes for nodes in counts if nodes != base and passes(nodes)), default=base)
+    best = max((nodes for nodes in counts if nodes != base and passes(nodes)), default=base)
+    return [best, *sorted(nodes for nodes in counts if nodes > best)[:1]]
