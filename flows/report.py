@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,11 +36,13 @@ from nodesweep.scaling.planning.plan import Key, SweepPlan, plan_types, type_of_
 from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
+from nodesweep.scaling.trend.history import HistoryError, parse_history
+from nodesweep.scaling.trend.nights import night_sigmas
 from nodesweep.tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.tasks.jobs.source import mark_code_proven
 from nodesweep.tasks.jobs.training_jobs import describe_training_job, list_training_jobs
 from nodesweep.tasks.report.assets import materialize_assets
-from nodesweep.tasks.report.history import append_history
+from nodesweep.tasks.report.history import append_history, read_history_of
 from nodesweep.tasks.report.pricing import TRAINING, look_up_prices
 from nodesweep.tasks.report.publish import publish_report, write_report
 from nodesweep.tasks.storage import put_objects
@@ -65,9 +68,12 @@ def make_report(
         prices[instance.instance_type] = price_of(instance, config.platform.region)
     if any(outcome.completed for outcome in outcomes):
         mark_code_proven(config.platform, code_digest(config, inputs), sweep)
-    report, by_type = analyse_sweep(
-        sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
+    analyse = partial(
+        analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
+    report, by_type = analyse()
+    if nights := _nights(config, by_type or {config.training.instance_type: report}):
+        report, by_type = analyse(nights)
     kept = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
     logs = [names.log_link(path.name) for path in kept]
     files = render_files(report, logs)
@@ -97,6 +103,32 @@ def make_report(
     folder = _write_local_copy(config, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
     return report, folder
+
+
+def _nights(
+    config: BenchmarkConfig, reports: Mapping[str, ScalingReport]
+) -> dict[str, dict[int, float]]:
+    """Return how the benchmark's earlier sweeps differ, by type; {} if no limit needs it.
+
+    Only a deadline and a budget concern the next run, which is another day.
+    """
+    goals = config.report.recommendation
+    if goals.deadline_seconds is None and goals.budget_usd_per_run is None:
+        return {}
+    try:
+        files = read_history_of(config.platform, config.name)
+    except Exception as error:
+        # without it, the next run is judged within this session
+        logger.warning("the history of %s was not read: %s", config.name, error)
+        return {}
+    frames = []
+    for uri, body in files.items():
+        try:
+            frames.append(parse_history(body, uri))
+        except HistoryError as error:
+            logger.warning("left out: %s", error)
+    found = {name: night_sigmas(report, frames) for name, report in reports.items()}
+    return {name: sigmas for name, sigmas in found.items() if sigmas}
 
 
 def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:

@@ -327,6 +327,11 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
     help="With --csv: how much worse a final metric may be; default: 0.02.",
 )
 @click.option(
+    "--confirm-units",
+    is_flag=True,
+    help="With --csv: all times are in seconds (rates: samples per second), however they differ.",
+)
+@click.option(
     "--share",
     is_flag=True,
     help="Also write share.html: a page safe to pass on, without config, addresses and logs.",
@@ -341,6 +346,7 @@ def report(
     region: str | None,
     goal: Literal["maximize", "minimize"] | None,
     tolerance: float | None,
+    confirm_units: bool,
     share: bool,
     output: Path | None,
     **limits: float | None,
@@ -356,7 +362,8 @@ def report(
         from nodesweep.configs.models import ReportConfig
 
         rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
-        made, folder = report_table(table, output or Path("reports"), region, rules, goal)
+        directory = output or Path("reports")
+        made, folder = report_table(table, directory, region, rules, goal, confirm_units)
     else:
         if region is not None:
             raise click.UsageError("--region requires --csv; a sweep records its region")
@@ -364,6 +371,8 @@ def report(
             raise click.UsageError(
                 "--goal and --tolerance require --csv; a sweep has them from its config"
             )
+        if confirm_units:
+            raise click.UsageError("--confirm-units requires --csv; a sweep measures in seconds")
         sweep_id = resolve_sweep_id(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)
         if "hour_value_usd" in goals and benchmark.sweep.instance_types is not None:

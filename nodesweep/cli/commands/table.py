@@ -27,6 +27,7 @@ def report_table(
     region: str | None = None,
     rules: ReportConfig | None = None,
     goal: Literal["maximize", "minimize"] | None = None,
+    units_confirmed: bool = False,
 ) -> tuple[ScalingReport, Path]:
     """Write the report on a CSV of measured times to a folder named after the file.
 
@@ -39,6 +40,7 @@ def report_table(
         rules: Limits and criteria that the report applies.
         goal: Direction in which the final metric is better; without it, any difference from the
             baseline counts as worse.
+        units_confirmed: True if all times are in seconds, however they differ.
 
     Returns:
         The report and its folder.
@@ -47,7 +49,7 @@ def report_table(
         MeasuredTableError: The table cannot be read or is invalid.
     """
     name, region = names.report_folder_name(table.stem), _readable_region(region)
-    report = _analyse(name, table, region, rules or ReportConfig(), goal)
+    report = _analyse(name, table, region, rules or ReportConfig(), goal, units_confirmed)
     # imported late, so that invalid tables are rejected quickly
     from nodesweep.scaling.report.render import render_files
 
@@ -55,7 +57,12 @@ def report_table(
 
 
 def _analyse(
-    name: str, table: Path, region: str | None, rules: ReportConfig, goal: str | None
+    name: str,
+    table: Path,
+    region: str | None,
+    rules: ReportConfig,
+    goal: str | None,
+    units_confirmed: bool,
 ) -> ScalingReport:
     from nodesweep.scaling.analysis.sources import choose_train_clock
     from nodesweep.scaling.report import analyse
@@ -77,7 +84,19 @@ def _analyse(
             "train_seconds instead"
         )
     source = {"source": _printable(table.name)}
-    return analyse(name, None, None, outcomes, price, source, datetime.now(UTC), rules)
+    if units_confirmed:
+        source["units"] = "confirmed (--confirm-units)"
+    return analyse(
+        name,
+        None,
+        None,
+        outcomes,
+        price,
+        source,
+        datetime.now(UTC),
+        rules,
+        units_confirmed=units_confirmed,
+    )
 
 
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:

@@ -245,6 +245,6 @@ def _between(worst: Verdict, best: Verdict, count: MeasuredCount) -> str:
 
 def contended_text(measured: Sequence[MeasuredCount]) -> str:
     """Return a clause such as "nodes were contended at 1 and 4 nodes"."""
-    at = [count.nodes for count in measured if count.is_bounded]
+    at = [count.nodes for count in measured if count.is_contended]
     where = nodes_text(at[0]) if len(at) == 1 else f"{join_words(at)} nodes"
     return f"nodes were contended at {where}"

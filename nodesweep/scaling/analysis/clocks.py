@@ -1,4 +1,4 @@
-"""Statistics on one clock by node count: medians, intervals, speedup, efficiency and more.
+"""Statistics on one clock by node count: means, intervals, speedup, efficiency and more.
 
 All four clocks use the same arithmetic and are never mixed (docs/method.md, "Clocks", "Speedup" and
 "Repeats and intervals").
@@ -6,7 +6,6 @@ All four clocks use the same arithmetic and are never mixed (docs/method.md, "Cl
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
@@ -15,7 +14,8 @@ from pydantic import Field
 from nodesweep.scaling.analysis.intervals import (
     Interval,
     Residuals,
-    median_interval,
+    geometric_mean,
+    mean_interval,
     next_run_bound,
     paired_ratio,
     paired_ratio_interval,
@@ -33,7 +33,7 @@ class ClockStatistics(Part):
 
     n: int = Field(description="Number of runs behind these statistics.")
     seconds: float | None = Field(
-        description="Median T(N); on the steady clock, seconds per sample."
+        description="Geometric mean T(N); on the steady clock, seconds per sample."
     )
     seconds_interval: Interval | None = Field(
         description="95% interval of T(N); null for fewer than 3 runs."
@@ -47,8 +47,8 @@ class ClockStatistics(Part):
     )
     speedup: float | None = Field(
         description=(
-            "S(N) = T(N0)/T(N), of the medians; in shuffled sweeps the geometric mean of each "
-            "repeat's own ratio."
+            "S(N) = T(N0)/T(N); in shuffled sweeps the geometric mean of each repeat's own ratio, "
+            "which is the same if no run is missing."
         )
     )
     speedup_interval: Interval | None = Field(
@@ -147,8 +147,8 @@ def _at(
     interval = _ratio_interval(base, own, paired, rest, to_base) if nodes != baseline else None
     return ClockStatistics(
         n=len(runs),
-        seconds=statistics.median(runs) if runs else None,
-        seconds_interval=median_interval(runs),
+        seconds=geometric_mean(runs) if runs else None,
+        seconds_interval=mean_interval(runs),
         next_run_seconds=next_run_bound(runs),
         speedup=speedup,
         speedup_interval=interval,
@@ -174,7 +174,7 @@ def _ratio(
         return None
     if paired and (ratio := paired_ratio(dict(numerator), dict(denominator))) is not None:
         return ratio * work
-    return statistics.median(_seconds(numerator)) / statistics.median(_seconds(denominator)) * work
+    return geometric_mean(_seconds(numerator)) / geometric_mean(_seconds(denominator)) * work
 
 
 def _ratio_interval(

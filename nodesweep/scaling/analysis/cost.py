@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from nodesweep.scaling.analysis.intervals import Interval, median_interval, next_run_bound
+from nodesweep.scaling.analysis.intervals import Interval, mean_interval, next_run_bound
 from nodesweep.scaling.analysis.parity import reaches
 from nodesweep.scaling.analysis.price import Price, node_cost_usd
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -20,7 +20,7 @@ from nodesweep.scaling.report_part import Part
 
 
 class RunCosts(Part):
-    """The cost of one run in USD, or medians of several; null where time or price is unknown."""
+    """The cost of one run in USD, or the mean of several; null where time or price is unknown."""
 
     run_usd: float | None = Field(
         description="Billed cost of the run: billable time x nodes x price, or as given in a table."
@@ -51,7 +51,7 @@ class CostSpread(Part):
     """The variation of a run's cost, warm pool included, at one node count in USD."""
 
     interval: Interval | None = Field(
-        default=None, description="95% interval of its median; null for fewer than 3 known costs."
+        default=None, description="95% interval of its mean; null for fewer than 3 known costs."
     )
     next_run_usd: float | None = Field(
         default=None,
@@ -73,7 +73,7 @@ class CostSpread(Part):
 def cost_spread(used_usd: Sequence[float | None]) -> CostSpread:
     """Return the spread of the costs of the used runs at one node count."""
     used = [usd for usd in used_usd if usd is not None]
-    return CostSpread(interval=median_interval(used), next_run_usd=next_run_bound(used))
+    return CostSpread(interval=mean_interval(used), next_run_usd=next_run_bound(used))
 
 
 def run_costs(

@@ -87,35 +87,48 @@ def unless_drift(
     runs: Sequence[StartedRun],
     goals: RecommendationConfig,
     judge: Callable[[Sequence[SummaryRow]], Recommendation | None],
+    is_shuffled: bool = False,
 ) -> Recommendation | None:
     """Return the recommendation itself, or one without a choice if a drift could change it.
 
-    `judge` recommends from other rows by the same rule.
+    Args:
+        recommendation: The recommendation.
+        rows: The rows that it rests on.
+        runs: Their runs.
+        goals: Limits, deadline and budget.
+        judge: Recommends from other rows by the same rule.
+        is_shuffled: True if the counts were measured in one shuffled pass per repeat, so that only
+            more repeats help.
     """
     drift = find_drift(runs)
     if drift is None or recommendation is None:
         return recommendation
     base = measured_counts(rows)[0].nodes
     found = {recommendation.chosen.nodes if recommendation.chosen else None}
+    open_: set[int] = set()
     for slope in (drift.low, drift.slope, drift.high):
         factors = drift.factors(slope, base)
         again = judge([scaled_row(row, factors, base) for row in rows])
         found.add(again.chosen.nodes if again and again.chosen else None)
-    if len(found) == 1:
+        open_.update(again.not_ruled_out if again else ())
+    open_.difference_update(recommendation.not_ruled_out)
+    if len(found) == 1 and not open_:
         return recommendation
     change = math.expm1(max(-_LARGEST, min(_LARGEST, drift.slope)))
     why = f"runs got {'slower' if change > 0 else 'faster'} during the sweep"
-    nodes = sorted(each for each in found if each is not None)
+    nodes = sorted({each for each in found if each is not None} | open_)
     what = (
         f"between {join_words(nodes)} nodes"
         if len(nodes) > 1
         else f"whether {nodes_text(nodes[0])} can be recommended"
     )
+    remedy = "measure again, in one shuffled pass over all counts per repeat"
+    if is_shuffled:
+        remedy = "more repeats even it out"
     return recommend_none(
         measured_counts(rows),
         goals,
         lambda _: f"{why}, which could change the answer",
         f"Undecided {what}: {why}, by about {format_percent(abs(change))} per hour, and the counts "
-        "were not measured at the same time; measure again, in one shuffled pass over all counts "
-        "per repeat.",
+        f"were not measured at the same time; {remedy}.",
     ).model_copy(update={"not_ruled_out": tuple(nodes)})

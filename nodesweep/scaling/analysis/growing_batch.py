@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
+from nodesweep.scaling.analysis.intervals import geometric_mean
 from nodesweep.scaling.formats import format_count
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
@@ -68,8 +69,8 @@ def samples_ratios(
 ) -> dict[int, float]:
     """Return the samples of a run at each count over those at N0; {} if times are to be compared.
 
-    Samples that all programs counted decide. A table of times has none: if its times do not fall
-    with the nodes, its runs made equal steps of the growing batch (weak scaling).
+    Samples that all programs counted decide. Runs that no sweep planned may have none: if their
+    times do not fall with the nodes, they made equal steps of the growing batch (weak scaling).
 
     Args:
         runs: The used runs by node count.
@@ -86,7 +87,7 @@ def samples_ratios(
     times = {nodes: statistics.median(seconds for _, seconds in at) for nodes, at in runs.items()}
     is_weak = min(times.values()) >= WEAK_TIME_SHARE * times[base]
     outcomes = [outcome for at in runs.values() for outcome, _ in at]
-    if not is_weak or any(outcome.platform_kind != "measured" for outcome in outcomes):
+    if not is_weak or any(outcome.planned for outcome in outcomes):  # a plan has equal work
         return {}
     size = next(read for read in _SIZES if all(read(outcome) for outcome in outcomes))
     sizes = {nodes: size(at[0][0]) or 0 for nodes, at in runs.items()}
@@ -106,7 +107,7 @@ def samples_per_second(
     times = [seconds for _, seconds in runs]
     samples = [1.0] * len(times) if clock == "throughput" else _samples(runs)
     if samples and clock not in PHASE_CLOCKS:
-        return 1 / statistics.median(map(operator.truediv, times, samples))
+        return 1 / geometric_mean(list(map(operator.truediv, times, samples)))
     return None if steady_seconds is None else 1 / steady_seconds
 
 

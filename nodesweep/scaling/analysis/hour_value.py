@@ -83,7 +83,7 @@ class _Total:
     def low(self) -> float:
         """The lower end; of contended times, with the least that they could have been."""
         low = self.usd if self.interval is None else self.interval.low
-        return low * (self.count.row.least_time_share or 1.0)
+        return low * self.count.least_share
 
     @property
     def high(self) -> float:
@@ -94,7 +94,7 @@ class _Total:
 def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
     """Return the range of each count that is the best at some value of an hour, from 0 USD up.
 
-    By medians of cost (warm pool included) and of time, from submission to end if every used run
+    By means of cost (warm pool included) and of time, from submission to end if every used run
     has it, else train time. Counts at which too few attempts complete are left out. () for fewer
     than two others, or if the cost of one is unknown: it may be the best.
     """
@@ -113,7 +113,7 @@ def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
     """Return the ranges in words, such as "4 nodes if less than $31.00"; None for none."""
     if not ranges:
         return None
-    least = "the least cost plus waiting, by medians,"
+    least = "the least cost plus waiting, by means,"
     if len(ranges) == 1:
         return f"{least} is that of {nodes_text(ranges[0].nodes)}, {ranges[0].text}"
     texts = [f"{nodes_text(each.nodes)} if {each.amount}" for each in ranges]
@@ -132,7 +132,7 @@ def recommend_by_hour_value(
     one's, else it is not ruled out. `measured` begins with the baseline.
     """
     wait = Deadline(math.inf, deadline_clock(measured))
-    able = [count for count in measured if count.is_same_model and not count.is_unknown]
+    able = [count for count in measured if count.is_same_model]
     if unknown := [count.nodes for count in able if count.usd is None]:
         why = f"the run cost is unknown at {_at(unknown)}, so no total can be compared with it"
         return recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
@@ -142,25 +142,25 @@ def recommend_by_hour_value(
         (
             each
             for nodes, each in totals.items()
-            if all(limit is None or limit.answer == "pass" for limit in limits[nodes])
+            if not each.count.is_unknown
+            and all(limit is None or limit.answer == "pass" for limit in limits[nodes])
         ),
         key=lambda each: (rounded(each.usd), rounded(each.hours), each.count.nodes),
     )
     best = ranked[0] if ranked else None
-    judged = [
-        judged_count(
-            count.nodes,
-            (
-                None if count.nodes in totals else is_comparable(count),
-                *limits[count.nodes],
-                _has_least(totals.get(count.nodes), best),
-            ),
-        )
-        for count in measured
-    ]
+    judged = []
+    for count in measured:
+        least = _has_least(totals.get(count.nodes), best)
+        # even a time too contended to be judged may show that its least is too much
+        is_too_much = least is not None and least.answer == "fail"
+        is_known = count.nodes in totals and (is_too_much or not count.is_unknown)
+        comparable = None if is_known else is_comparable(count)
+        judged.append(judged_count(count.nodes, (comparable, *limits[count.nodes], least)))
     open_ = [each for each in judged if each.answer == "undecided"]
     contended = [
-        each.nodes for each in open_ if each.nodes in totals and totals[each.nodes].count.is_bounded
+        each.nodes
+        for each in open_
+        if each.nodes in totals and totals[each.nodes].count.is_contended
     ]
     chosen = None if best is None else best.count
     return Recommendation(
@@ -219,7 +219,7 @@ def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
         answer, reason = "pass", None
     elif rounded(total.low) >= rounded(best.high):
         answer, reason = "fail", f"cost plus waiting {shown} is not below {of}"
-    else:
+    elif total.low > 0:
         reach = math.log(total.high / total.low * best.high / best.low) / 2
         ratio = total.usd / best.usd
         ends = ratio * math.exp(-reach), ratio * math.exp(reach)

@@ -7,8 +7,7 @@ from pydantic import Field
 from nodesweep.scaling.report_part import Part
 
 LEVEL = 0.95
-# One run shows no spread. With two, the only interval, from one to the other, misses the median
-# half of the time, but would be read as a 95% interval.
+# One run shows no spread. With two, Student's t is 12.7, which is no use.
 MIN_REPEATS = 3
 
 
@@ -22,8 +21,8 @@ class Interval(Part):
         gt=0,
         lt=1,
         description=(
-            "Confidence level: 0.95; lower for a median of 3, 4 or 5 runs, which can't reach "
-            "that, and for a bootstrapped ratio of 3 or 4 runs, whose measured coverage is lower."
+            "Confidence level: 0.95; 0.9 if failed attempts are included. Older reports have lower "
+            "levels with 3 to 5 runs."
         ),
     )
     one_sided: tuple[float, float] | None = Field(

@@ -1,92 +1,84 @@
-"""95% intervals from repeated times: of their median T(N), and of ratios of medians, S(N) or D.
+"""Means of repeated times and their 95% intervals: of T(N), and of ratios, S(N) or D.
 
-A median's interval is between two of its sorted times. A ratio's is a percentile bootstrap
-interval, with both sides resampled under a fixed seed, or Student's t interval of the repeats' own
-ratios if the order of the node counts was shuffled within each repeat.
-benchmarks/interval_coverage.py measures their coverage, which is documented in docs/statistics.md.
+One estimand everywhere: the geometric mean. Times are positive and vary by factors, and ratios of
+geometric means are geometric means of ratios. A time's interval is Student's t on the logarithms, a
+ratio's is Welch's, or Student's t of the repeats' own ratios if the order of the node counts was
+shuffled within each repeat. benchmarks/interval_coverage.py measures their coverage, which is
+documented in docs/statistics.md.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import bdtr, stdtrit
+from scipy.special import stdtrit
 
 from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval
 
-# Measured coverage of a ratio's bootstrap with few runs (docs/statistics.md); with 5 or more it is
-# at least LEVEL.
-_MEASURED_LEVELS = {3: 0.90, 4: 0.93}
 # Standard normal's 80th percentile: the spread is taken to grow with N in a fifth of the sweeps in
 # which it does not, since three repeats show real growth only if the test is that sensitive.
 GROWS = 0.8416
-RESAMPLES = 10_000
-SEED = 2026
+_TWO_SIDED = (1 + LEVEL) / 2
 
 Floats = npt.NDArray[np.float64]
-Ranks = npt.NDArray[np.int64]
 
 
-def median_interval(values: Sequence[float]) -> Interval | None:
-    """Return the interval of the population median; None for fewer than MIN_REPEATS values.
+def geometric_mean(values: Sequence[float]) -> float:
+    """Return the geometric mean of at least one value above zero; that of equal ones is exact."""
+    if min(values) == max(values):
+        return values[0]
+    return statistics.geometric_mean(values)
 
-    The true median lies between the k-th smallest and the k-th largest of n values with probability
-    g(k) = 1 - 2 P(Binomial(n, 1/2) < k) for any continuous distribution. Each bound is interpolated
-    between the two k whose g enclose 0.95 (Hettmansperger & Sheather, Statistics & Probability
-    Letters 4, 1986, pp. 75-79). For up to five values, even g(1) = 1 - 2^(1 - n) is below 0.95: the
-    interval is then [min, max] with level g(1), that is 0.75, 0.875 or 0.9375. The interval always
-    contains the sample median.
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Return Student's t interval of the geometric mean, on the logarithms: exp(m ± t s / sqrt n).
+
+    They are assumed independent and normal. None for fewer than MIN_REPEATS values, or if one is
+    not above zero.
 
     Raises:
         ValueError: A value is not finite.
     """
-    count = len(values)
-    if count < MIN_REPEATS:
+    if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
-    ordered = _sorted(values)
-    k, weight, level = _median_bounds(count)
-    low, inner_low = ordered[k - 1], ordered[k]
-    high, inner_high = ordered[-k], ordered[-k - 1]
-    return Interval(
-        low=float(low + weight * (inner_low - low)),
-        high=float(high + weight * (inner_high - high)),
-        level=level,
-    )
+    logs = _logs(values)
+    reach = float(stdtrit(len(logs) - 1, _TWO_SIDED)) * logs.std(ddof=1) / len(logs) ** 0.5
+    return _around(geometric_mean(values), reach)
 
 
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval | None:
-    """Return the percentile bootstrap interval of median(numerator) / median(denominator).
+    """Return Welch's t interval of the ratio of two geometric means.
 
-    The two are resampled independently, so they must be different runs: the baseline's ratio to
-    itself is exactly 1 and needs no interval. The bounds are the 2.5th and 97.5th percentile of
-    RESAMPLES ratios, widened to the sample's own ratio if that is outside. With 3 or 4 values on a
-    side the coverage is lower, and the level is the measured one. The result depends neither on the
-    order of the values nor on earlier calls.
+    The two must be different runs: the baseline's ratio to itself is exactly 1 and needs no
+    interval. Their logarithms are assumed independent and normal, with variances of their own
+    (Welch, Biometrika 34, 1947). The one-sided bounds are at 95%, too.
 
     Returns:
         The interval; None if either side has fewer than MIN_REPEATS values.
 
     Raises:
-        ValueError: A value is not finite, or a denominator is not above zero.
+        ValueError: A value is not finite or not above zero.
     """
     if min(len(numerator), len(denominator)) < MIN_REPEATS:
         return None
-    above, below = _sorted(numerator), _sorted(denominator)
-    if below[0] <= 0:
-        raise ValueError(f"denominator: got {below[0]}; a ratio needs times above zero")
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(
-        resampled_medians(above, 0) / resampled_medians(below, 1), [tail, 1 - tail]
+    sides = [_logs(values) for values in (numerator, denominator)]
+    ratio = geometric_mean(numerator) / geometric_mean(denominator)
+    errors = [float(logs.std(ddof=1)) / len(logs) ** 0.5 for logs in sides]
+    error = math.hypot(*errors)
+    if error == 0:
+        return Interval(low=ratio, high=ratio)
+    shares = [(each / error) ** 2 for each in errors]
+    freedom = 1 / sum(share**2 / (len(logs) - 1) for share, logs in zip(shares, sides, strict=True))
+    two_sided, one_sided = stdtrit(freedom, [_TWO_SIDED, LEVEL]) * error
+    bounds = _around(ratio, float(one_sided))
+    return _around(ratio, float(two_sided)).model_copy(
+        update={"one_sided": (bounds.low, bounds.high)}
     )
-    ratio = np.median(above) / np.median(below)
-    level = _MEASURED_LEVELS.get(min(len(above), len(below)), LEVEL)
-    return Interval(low=float(min(low, ratio)), high=float(max(high, ratio)), level=level)
 
 
 @dataclass(frozen=True)
@@ -147,11 +139,9 @@ def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float
         numerator: Seconds by repeat.
         denominator: Seconds by repeat.
     """
-    both = numerator.keys() & denominator.keys()
-    ratios = {numerator[repeat] / denominator[repeat] for repeat in both}
-    if len(ratios) < 2:
-        return next(iter(ratios), None)
-    return statistics.geometric_mean(numerator[repeat] / denominator[repeat] for repeat in both)
+    both = sorted(numerator.keys() & denominator.keys())
+    ratios = [numerator[repeat] / denominator[repeat] for repeat in both]
+    return geometric_mean(ratios) if ratios else None
 
 
 def paired_ratio_interval(
@@ -181,25 +171,24 @@ def paired_ratio_interval(
     if len(both) < MIN_REPEATS:
         return None
     logs = np.log([numerator[repeat] / denominator[repeat] for repeat in both])
-    two_sided = (1 + LEVEL) / 2
 
     def around(reach: float) -> tuple[float, float]:
         return float(np.exp(logs.mean() - reach)), float(np.exp(logs.mean() + reach))
 
     own = logs.std(ddof=1) / len(both) ** 0.5
-    reach = stdtrit(len(both) - 1, two_sided) * own
+    reach = stdtrit(len(both) - 1, _TWO_SIDED) * own
     if residuals is None:
         low, high = around(reach)
         return Interval(low=low, high=high)
     pooled = residuals.spread * (2 / len(both)) ** 0.5
     if residuals.grow:
         one_sided = max(
-            stdtrit(residuals.freedom, two_sided) * pooled, stdtrit(len(both) - 1, LEVEL) * own
+            stdtrit(residuals.freedom, _TWO_SIDED) * pooled, stdtrit(len(both) - 1, LEVEL) * own
         )
         reach = max(reach, one_sided)
     else:
         one_sided = stdtrit(residuals.freedom, LEVEL) * pooled
-        reach = stdtrit(residuals.freedom, two_sided) * pooled
+        reach = stdtrit(residuals.freedom, _TWO_SIDED) * pooled
     low, high = around(reach)
     return Interval(low=low, high=high, one_sided=around(one_sided))
 
@@ -210,14 +199,13 @@ def next_run_bound(values: Sequence[float]) -> float | None:
     It is exp(m + t s sqrt(1 + 1/n)), where m and s are the mean and the standard deviation of the
     logarithms of the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) is the 95th percentile
     of Student's t with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991,
-    section 4.7, on the log scale: times and costs are positive and vary by factors). It is never
-    below the median. None for fewer than MIN_REPEATS values, or if one is not above zero.
+    section 4.7, on the log scale: times and costs are positive and vary by factors). None for fewer
+    than MIN_REPEATS values, or if one is not above zero.
     """
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
-    logs = np.log(_sorted(values))
-    reach = prediction_factor(len(values)) * logs.std(ddof=1)
-    return float(max(np.exp(logs.mean() + reach), np.median(values)))
+    reach = prediction_factor(len(values)) * _logs(values).std(ddof=1)
+    return _around(geometric_mean(values), reach).high
 
 
 def prediction_factor(count: int) -> float:
@@ -228,51 +216,16 @@ def prediction_factor(count: int) -> float:
     return float(stdtrit(count - 1, LEVEL)) * (1 + 1 / count) ** 0.5
 
 
-def resampled_medians(ordered: Floats, stream: Literal[0, 1]) -> Floats:
-    """Return the medians of RESAMPLES resamples of `ordered` (ascending) with replacement.
-
-    The resamples themselves are not drawn. A resample's i-th value is x[floor(n U_i)] for U_i
-    uniform on [0, 1), and since that rises with U, its k-th smallest is x[floor(n U_(k))]. The k-th
-    smallest of n uniforms is distributed as Beta(k, n - k + 1), the next one as U_(k) + (1 - U_(k))
-    (1 - V^(1/(n - k))): the smallest of n - k uniforms on the rest, V uniform. So one or two draws
-    give a median, however large n is. The two streams are independent of each other.
-    """
-    lower, upper = _resampled_middles(len(ordered), stream)
-    return (ordered[lower] + ordered[upper]) / 2
+def _around(middle: float, reach: float) -> Interval:
+    factor = math.exp(reach)
+    return Interval(low=middle / factor, high=middle * factor)
 
 
-@lru_cache(maxsize=16)
-def _resampled_middles(count: int, stream: int) -> tuple[Ranks, Ranks]:
-    """Return the 0-based ranks of the two middle values of each resample, equal for odd `count`."""
-    generator = np.random.default_rng(np.random.SeedSequence(SEED).spawn(2)[stream])
-    middle = (count + 1) // 2
-    lower = generator.beta(middle, count - middle + 1, RESAMPLES)
-    if count % 2:
-        rank = _rank(lower, count)
-        return rank, rank
-    smallest_above = 1 - generator.random(RESAMPLES) ** (1 / (count - middle))
-    return _rank(lower, count), _rank(lower + (1 - lower) * smallest_above, count)
-
-
-def _rank(uniform: Floats, count: int) -> Ranks:
-    """Return floor(n U); a U rounded up to 1 belongs to the last value."""
-    return np.minimum((uniform * count).astype(np.int64), count - 1)
-
-
-@lru_cache(maxsize=16)
-def _median_bounds(count: int) -> tuple[int, float, float]:
-    """Return (k, weight of the next value inwards, level) of the median's interval."""
-    # [k - 1]: coverage between the k-th smallest and k-th largest
-    covered = 1 - 2 * bdtr(np.arange((count + 1) // 2), count, 0.5)
-    if covered[0] <= LEVEL:
-        return 1, 0.0, float(covered[0])
-    k = int(np.count_nonzero(covered >= LEVEL))
-    share = (covered[k - 1] - LEVEL) / (covered[k - 1] - covered[k])
-    return k, float((count - k) * share / (k + (count - 2 * k) * share)), LEVEL
-
-
-def _sorted(values: Sequence[float]) -> Floats:
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    if not np.isfinite(ordered).all():
-        raise ValueError(f"values: got {ordered[~np.isfinite(ordered)][0]}; times must be finite")
-    return ordered
+def _logs(values: Sequence[float]) -> Floats:
+    """Return the logarithms in ascending order; those of equal values have no variance."""
+    times = np.sort(np.asarray(values, dtype=np.float64))
+    odd = times[~(np.isfinite(times) & (times > 0))]
+    if odd.size:
+        raise ValueError(f"values: got {odd[0]}; times must be finite and above zero")
+    logs = np.log(times)
+    return logs if times[0] < times[-1] else np.zeros_like(logs)

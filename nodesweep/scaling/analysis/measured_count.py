@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from nodesweep.scaling.formats import format_percent, format_speedup, format_usd
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
+# Both this sweep and the next run have a night of their own; 19 of 20 differences are smaller.
+_NIGHTS = 1.6449 * math.sqrt(2)
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,26 @@ class MeasuredCount:
         return "next result" if self.row.per_result else "next run"
 
     @property
+    def nights_reach(self) -> float | None:
+        """How much slower the next night may be, on the log scale; None without a history."""
+        return None if self.row.night_sigma is None else _NIGHTS * self.row.night_sigma
+
+    def next_run(self, run: float, in_session: float | None) -> float | None:
+        """Return the upper 95% prediction bound of the next run's time or cost; None if unknown.
+
+        The spread within the session and, if a history shows it, that between nights add up as
+        independent ones; with too few runs, the history's decides alone.
+
+        Args:
+            run: That of a completed run.
+            in_session: The bound within the session; None with too few runs.
+        """
+        if self.nights_reach is None:
+            return in_session
+        within = 0.0 if in_session is None else math.log(in_session / run)
+        return run * math.exp(math.hypot(within, self.nights_reach))
+
+    @property
     def is_same_model(self) -> bool:
         """True unless the count is flagged throughput_only.
 
@@ -107,6 +130,11 @@ class MeasuredCount:
     def is_unknown(self) -> bool:
         """True if its nodes were so contended that its time cannot be judged."""
         return self.is_contended and not self.is_bounded
+
+    @property
+    def least_share(self) -> float:
+        """The least that its time may have been without contention, as a share; 0: unknown."""
+        return (self.row.least_time_share or 0.0) if self.is_contended else 1.0
 
     @property
     def is_usable(self) -> bool:

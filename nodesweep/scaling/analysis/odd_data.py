@@ -33,6 +33,8 @@ OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
 DRIFT_FROM_REPEATS = 4
 DRIFT_SHARE = 0.02
 
+_CONFIRM = "If they are right, confirm them with --confirm-units."
+
 Times = Mapping[int, Sequence[float]]
 """Seconds of the used runs by node count, in order of the repeats."""
 
@@ -146,13 +148,13 @@ def recommend_none_for_units(
             lambda _: "the rates may not all be in samples per second",
             f"No recommendation until the rates are checked: those {where} differ by a factor of "
             f"about {factor:,.0f} per node. Give all in samples per second without thousands "
-            "separators: 1.505 for 1505 is a factor of 1000.",
+            f"separators: 1.505 for 1505 is a factor of 1000. {_CONFIRM}",
         )
     why = "the times may not all be in seconds"
     reason = (
         f"No recommendation until the times are checked: those {where} differ by a factor of about "
         f"{factor:,.0f} for the same work. Give all in seconds without thousands separators: "
-        "minutes among seconds are a factor of 60, and 5.940 for 5940 is one of 1000."
+        f"minutes among seconds are a factor of 60, and 5.940 for 5940 is one of 1000. {_CONFIRM}"
     )
     return recommend_none(measured, goals, lambda _: why, reason)
 
@@ -187,8 +189,8 @@ def _outliers(times: Times) -> Iterator[str]:
         if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
             yield (
                 f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)} "
-                f"against a median of {format_seconds(middle)}. The median ignores it, the "
-                "interval does not; check that run's log, and repeat this node count at least "
+                f"against a median of {format_seconds(middle)}. It counts like the others in the "
+                "mean and its interval; check that run's log, and repeat this node count at least "
                 "twice."
             )
 

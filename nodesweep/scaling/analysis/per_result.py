@@ -59,7 +59,7 @@ class PerResult(Part):
     )
     result: Amounts = Field(
         description=(
-            "Expected for one result: a completed run (median) + failed / completed x "
+            "Expected for one result: a completed run (geometric mean) + failed / completed x "
             "failed_attempt."
         )
     )
@@ -83,7 +83,7 @@ def per_result(
 
     Args:
         attempts: All attempts, each with its cost in USD.
-        run: Medians of the used runs, projected ones for probes.
+        run: Means of the used runs, projected ones for probes.
         clock: The report's train clock.
     """
     on_demand = [(outcome, usd) for outcome, usd in attempts if not outcome.spot]

@@ -338,6 +338,7 @@ def _unless_contended(
     else:
         of = nodes_text(nodes[0]) if len(nodes) == 1 else f"any of {join_words(nodes)} nodes"
         question = f"whether {of} can be recommended"
+    sources = [count for count in measured if count.is_bounded or count.nodes in nodes]
     open_ = [
         f"at {nodes_text(each.nodes)}, {' and '.join(each.problems) or 'it may be the cheapest'}"
         for each in recommendation.judged
@@ -357,7 +358,7 @@ def _unless_contended(
             larger_may_pass=False,
             rejected=tuple(rejected),
             reason=sentence(
-                f"Undecided {question}, since {contended_text(measured)}",
+                f"Undecided {question}, since {contended_text(sources)}",
                 *open_,
             ),
         )

@@ -108,6 +108,14 @@ class SummaryRow(Part):
             "unknown."
         ),
     )
+    night_sigma: float | None = Field(
+        default=None,
+        exclude_if=lambda sigma: sigma is None,
+        description=(
+            "Standard deviation of log T between this benchmark's earlier sweeps, for deadlines "
+            "and budgets: the next run is another day; absent without enough of them."
+        ),
+    )
     flags: tuple[Flag, ...] = Field(
         description=(
             "superlinear: E > 1; retrograde: slower than some smaller node count; "

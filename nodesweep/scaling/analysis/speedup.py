@@ -1,9 +1,9 @@
 """Turn JobOutcomes into one row per node count: speedup, efficiency, costs and parity.
 
-T(N) is the median train time of the used runs at N: completed, on demand, with a time on the
-report's train clock; all other attempts are counted and left out. N0, the baseline, is the smallest
-N that has a used run, and scaling is never assumed monotone (docs/method.md, "Speedup", "Batch
-policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation").
+T(N) is the geometric mean train time of the used runs at N: completed, on demand, with a time on
+the report's train clock; all other attempts are counted and left out. N0, the baseline, is the
+smallest N that has a used run, and scaling is never assumed monotone (docs/method.md, "Speedup",
+"Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation").
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from nodesweep.scaling.analysis.growing_batch import (
     samples_per_second,
     samples_ratios,
 )
+from nodesweep.scaling.analysis.intervals import geometric_mean
 from nodesweep.scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
 from nodesweep.scaling.analysis.per_result import Amounts, per_result
 from nodesweep.scaling.analysis.price import Price
@@ -451,9 +452,10 @@ def _parity(
         if same_seeds
         else (),
     )
-    if verdict.verdict != "unknown" or grown is None:
+    is_missing = len(group.metric_values) < len(group.trained)  # no evidence of another model
+    if grown is None or not (verdict.verdict == "unknown" or is_missing):
         return verdict
-    return verdict.model_copy(update={"reason": f"{grown} and {verdict.reason}"})
+    return Parity(verdict="unknown", reason=f"{grown} and {verdict.reason}")
 
 
 def _largest_error(used: Sequence[JobOutcome]) -> float | None:
@@ -464,14 +466,18 @@ def _largest_error(used: Sequence[JobOutcome]) -> float | None:
 
 
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
-    """Return the median of each cost over the used runs; target_usd is None unless all have it."""
-    medians = {
-        name: _median_or_none(getattr(costs, name) for costs in each)
-        for name in RunCosts.model_fields
-    }
+    """Return the mean of each cost over the used runs; target_usd is None unless all have it.
+
+    Geometric means, as of times; the median of warm pools, some of which cost nothing.
+    """
+    means: dict[str, float | None] = {}
+    for name in RunCosts.model_fields:
+        known = _known(getattr(costs, name) for costs in each)
+        is_positive = bool(known) and min(known) > 0
+        means[name] = geometric_mean(known) if is_positive else _median_or_none(known)
     if any(costs.target_usd is None for costs in each):
-        medians["target_usd"] = None
-    return RunCosts(**medians)
+        means["target_usd"] = None
+    return RunCosts(**means)
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:

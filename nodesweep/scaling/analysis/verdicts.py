@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.analysis.intervals import Interval, prediction_factor
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS, Interval, prediction_factor
 from nodesweep.scaling.analysis.measured_count import MeasuredCount, attempts_text, rounded
 from nodesweep.scaling.analysis.per_result import (
     LEAST_COMPLETED,
@@ -59,7 +59,7 @@ class MoreRuns(Part):
     nodes: int = Field(description="N, nodes per job.")
     runs: int = Field(description="Approximate number of further runs.")
     usd: float | None = Field(
-        description="Their cost, each at that of the median run; null: unknown."
+        description="Their cost, each at that of the mean run; null: unknown."
     )
 
 
@@ -93,7 +93,7 @@ class Verdict(Part):
         default=None,
         description=(
             "For deadline and budget: the upper 95% prediction bound of the next run that it was "
-            "judged by; null: by the median itself."
+            "judged by; null: by the mean itself."
         ),
     )
     reason: str | None = Field(description="Why it does not pass; null if it passes.")
@@ -351,7 +351,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
             reason=f"run cost is unknown, against a budget of {limit}",
         )
     run, next_run = count.row.costs.total_usd or 0.0, count.row.cost_spread.next_run_usd
-    most = next_result_bound(next_run, count.row.per_result, "usd")
+    most = next_result_bound(count.next_run(run, next_run), count.row.per_result, "usd")
     return at_most(
         "budget",
         count,
@@ -360,9 +360,17 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
         above=f"{count.cost_name} {shown} is {just(shown, limit)}above the budget of {limit}",
         unsure=(
             f"{count.cost_name} {shown} is within the budget of {limit}, but the "
-            f"{count.next_name} in this session may cost up to {format_usd(most)}"
+            f"{count.next_name} {next_night(count)} may cost up to {format_usd(most)}"
         ),
     )
+
+
+def next_night(count: MeasuredCount) -> str:
+    """Return when the next run is: what its bound covers."""
+    sigma = count.row.night_sigma
+    if sigma is None:
+        return "in this session"
+    return f"on another day (days differ by {format_percent(math.expm1(sigma))})"
 
 
 def at_most(
@@ -372,31 +380,35 @@ def at_most(
     limit: float,
     above: str,
     unsure: str,
+    assumed: float | None = None,
 ) -> Verdict:
     """Judge the next result by an upper limit.
 
-    The limit is passed if 19 of 20 next results of the session meet it (the runs of one sweep do
-    not show how sessions differ), failed if the expected one (of attempts that all completed: the
-    median run) does not, and undecided in between. At the boundary, where 19 of 20 runs meet the
-    limit, the median of three or more exceeds it in less than 1% of cases, so more runs would not
+    The limit is passed if 19 of 20 next results meet it (those of the session, unless a history
+    shows how nights differ), failed if the expected one (of attempts that all completed: the
+    mean run) does not, and undecided in between. At the boundary, where 19 of 20 runs meet the
+    limit, the mean of three or more exceeds it in less than 1% of cases, so more runs would not
     change a failure.
 
     Args:
         criterion: The limit's name.
         count: The node count.
-        of_run: The median completed run, the upper 95% prediction bound of the next one (None with
+        of_run: The mean completed run, the upper 95% prediction bound of the next one (None with
             too few runs), and their quantity.
         limit: The limit.
         above: The reason if it fails.
         unsure: The reason if it is undecided.
+        assumed: What the next run takes at most if nothing shows it; None: what this one took.
     """
-    run, next_run, quantity = of_run
-    value = expected(run, count.row.per_result, quantity) or 0.0
-    most = next_result_bound(next_run, count.row.per_result, quantity)
+    run, in_session, quantity = of_run
+    per = count.row.per_result
+    value = expected(run, per, quantity) or 0.0
+    most = next_result_bound(count.next_run(run, in_session), per, quantity)
+    judged_by = next_result_bound(assumed, per, quantity) if most is None else most
     if rounded(value) > limit:
         answer: Answer = "fail"
     else:
-        answer = "pass" if most is None or rounded(most) <= limit else "undecided"
+        answer = "pass" if judged_by is None or rounded(judged_by) <= limit else "undecided"
     return Verdict(
         criterion=criterion,
         answer=answer,
@@ -406,25 +418,29 @@ def at_most(
         next_run=most,
         reason={"pass": None, "fail": above, "undecided": unsure}[answer],
         more_runs=(
-            _needed_for_next(count, run, next_run, quantity, limit)
-            if answer == "undecided" and next_run is not None
+            _needed_for_next(count, run, in_session, quantity, limit)
+            if answer == "undecided"
             else ()
         ),
     )
 
 
 def _needed_for_next(
-    count: MeasuredCount, run: float, next_run: float, quantity: Quantity, limit: float
+    count: MeasuredCount, run: float, in_session: float | None, quantity: Quantity, limit: float
 ) -> tuple[MoreRuns, ...]:
     """Return the runs to add until the prediction bound of the next result meets the limit.
 
     The spread of the runs on the log scale and the rate of failures are assumed constant. () if
-    MOST_MORE_RUNS do not suffice.
+    MOST_MORE_RUNS do not suffice, or if nights differ too much. Too few runs show no spread: then
+    the first thing to do is to have enough.
     """
     n, per = count.row.n, count.row.per_result
-    spread = math.log(next_run / run) / prediction_factor(n)
+    if in_session is None:
+        is_unknown = count.nights_reach is None
+        return (more_runs(count, MIN_REPEATS - n),) if is_unknown else ()
+    spread = math.log(in_session / run) / prediction_factor(n)
     for runs in range(1, MOST_MORE_RUNS + 1):
-        of_run = run * math.exp(prediction_factor(n + runs) * spread)
+        of_run = count.next_run(run, run * math.exp(prediction_factor(n + runs) * spread))
         if (next_result_bound(of_run, per, quantity, runs) or 0.0) <= limit:
             return (more_runs(count, runs),)
     return ()
@@ -495,7 +511,7 @@ def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tu
 
 
 def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
-    """Return a proposal for `runs` more runs at one count, each at the cost of its median run."""
+    """Return a proposal for `runs` more runs at one count, each at the cost of its mean run."""
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )

@@ -3,15 +3,14 @@
 A probe is a job that ends itself once its steady step time is known (docs/probe.md); its train time
 is projected (nodesweep/scaling/outcome/projection.py). Validation runs are whole jobs, planned as
 one more repeat: one at the recommended count, and one at the count whose rejection decides. If the
-limits give another answer with their times, no count is recommended.
+limits give another answer with their times, no count is recommended (probe_checks.py).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from statistics import fmean, median, stdev
+from statistics import median
 from typing import TYPE_CHECKING
 
 from nodesweep.scaling.analysis.interval import MIN_REPEATS
@@ -19,13 +18,11 @@ from nodesweep.scaling.design.base import Attempt, Check, Design, Measured, Prog
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost, reference_minutes
 from nodesweep.scaling.formats import (
     format_percent,
-    format_seconds,
     join_words,
     nodes_text,
     pluralize,
 )
 from nodesweep.scaling.outcome.attainment import soundness
-from nodesweep.scaling.t_distribution import t_quantile
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
@@ -45,11 +42,7 @@ STEP_NOISE = 0.05
 """Assumed spread of step times, as a share of their mean."""
 _LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
 _WARM_UP_STEPS = 10  # also at the beginning of an epoch
-_BY_TIME = frozenset(
-    ("efficiency", "doubling_ratio", "faster", "deadline", "budget", "hour_value")
-)  # limits that a whole run's time can show to be judged wrongly
 _NORMAL = 1.96  # two-sided 95% quantile
-_ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 
 
 class Probe(Design):
@@ -67,7 +60,9 @@ class Probe(Design):
         points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
         if missing := tuple(point for point in points if point not in ended):
             return Progress(points, missing, (), "every node count is probed first")
-        nodes, deciding, reason = _counts_to_validate(config, rows)
+        from nodesweep.scaling.design.probe_checks import counts_to_validate  # a plan has no rows
+
+        nodes, deciding, reason = counts_to_validate(config, rows)
         counts = [each for each in (nodes, deciding) if each is not None]
         checks = tuple((each, config.sweep.most_repeats) for each in counts)
         left = tuple(check for check in checks if check not in ended)
@@ -89,6 +84,8 @@ class Probe(Design):
         The recommendation may have changed after some of the others were made. Of several runs at
         one count, the least contended one counts and, of equals, the latest.
         """
+        from nodesweep.scaling.design.probe_checks import compare_check  # a plan has no runs
+
         is_validation_run = config.sweep.is_validation_run
         latest: dict[int, JobOutcome] = {}
         outcomes = (run.outcome for run in runs)
@@ -104,7 +101,7 @@ class Probe(Design):
         found = [
             check.model_copy(update={"decides": check.nodes == deciding})
             for _, each in sorted(latest.items())
-            if (check := _compare(each, runs))
+            if (check := compare_check(each, runs))
         ]
         others = tuple(check for check in found if check.nodes not in asked)
         return next((check for check in found if check.nodes in asked), None), others
@@ -122,16 +119,16 @@ class Probe(Design):
         projections are unknown, so these are kept at first, and then scaled by the error of each
         checked count in turn.
         """
+        from nodesweep.scaling.design import probe_checks  # a plan does not need it
+
         if recommendation is None or recommendation.chosen is None:
             return recommendation
         chosen = recommendation.chosen.nodes
         asked = [check for check in checks if check.nodes == chosen or check.decides]
-        if not asked or config.sweep.instance_types is not None:
-            return recommendation
         for factor in (1.0, *(1 + check.difference for check in asked)):
-            again = _judged_by_full_runs(config, runs, asked, factor)
-            if problem := _contradiction(recommendation, again, asked):
-                return _without_choice(recommendation, chosen, asked, problem)
+            again = probe_checks.judged_by_full_runs(config, runs, asked, factor)
+            if problem := probe_checks.contradiction(recommendation, again, asked):
+                return probe_checks.without_choice(recommendation, chosen, asked, problem)
         return recommendation
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
@@ -194,208 +191,6 @@ class Probe(Design):
                 "metric definition has such a name; a probe that does not report how many steps it "
                 "ran, and out of how many, gives no time to train, and two of them end the sweep"
             )
-
-
-def _counts_to_validate(
-    config: BenchmarkConfig, rows: Sequence[SummaryRow]
-) -> tuple[int | None, int | None, str]:
-    """Return (recommended count, deciding count, reason) of what whole runs are to validate.
-
-    A count is None if there is none, or if its time is already measured.
-    """
-    timed = [row for row in rows if row.train.seconds is not None]
-    projected = [row.nodes for row in timed if row.n_projected]
-    if not projected:
-        return None, None, "no time is projected, so there is nothing to validate"
-    from nodesweep.scaling.analysis.recommend import recommend  # a plan does not need it
-
-    recommendation = recommend(rows, config.report.recommendation)
-    if recommendation is None:
-        nodes = max(row.nodes for row in timed)
-        return nodes, None, f"one full run on {nodes_text(nodes)} validates the projection"
-    if recommendation.chosen is None:
-        return None, None, "no node count is recommended, so none is validated"
-    nodes = recommendation.chosen.nodes
-    # what failed attempts cost is not projected, so a full run does not validate it
-    without_failures = [row.nodes for row in timed if row.n_projected and row.per_result is None]
-    deciding = _deciding_count(recommendation, nodes, without_failures)
-    known = ", ".join(
-        f"{format_seconds(row.train.seconds)} on {nodes_text(row.nodes)}" for row in timed
-    )
-    also = "" if deciding is None else f"one on {nodes_text(deciding)}, whose rejection decides,"
-    if nodes not in projected:
-        measured = (
-            f"the recommendation, {nodes_text(nodes)}, is already measured, since its probes ran "
-            f"all their steps ({known})"
-        )
-        return None, deciding, f"{measured}; {also} validates it" if also else measured
-    why = f"this recommends {nodes_text(nodes)}, and one full run there"
-    validates = f" and {also} validate it" if also else " validates it"
-    return nodes, deciding, f"projected: {known}; {why}{validates}"
-
-
-def _deciding_count(
-    recommendation: Recommendation, chosen: int, projected: Sequence[int]
-) -> int | None:
-    """Return the count that would be recommended if its projected time were too long.
-
-    By efficiency it is the next larger one that only its time rules out. A deadline is missed by
-    the next smaller one, which is cheaper; if there is none, and by the value of an hour, it is the
-    runner-up.
-    """
-    rejected = [nodes for nodes in projected if _failed_by_time(recommendation, nodes)]
-    if recommendation.rule == "efficiency":
-        return min((nodes for nodes in rejected if nodes > chosen), default=None)
-    smaller = [nodes for nodes in rejected if nodes < chosen]
-    if recommendation.rule == "deadline" and smaller:
-        return max(smaller)
-    runner_up = recommendation.runner_up
-    return runner_up.nodes if runner_up is not None and runner_up.nodes in projected else None
-
-
-def _judged_by_full_runs(
-    config: BenchmarkConfig, runs: Sequence[Run], checks: Sequence[Check], factor: float
-) -> Recommendation | None:
-    """Return what the times of the full runs recommend, by point estimates.
-
-    The projections of the counts without a full run are multiplied by `factor`.
-    """
-    from nodesweep.scaling.analysis.recommend import recommend  # a plan does not need them
-    from nodesweep.scaling.instances.progress import summarise_type
-
-    times: dict[int, list[float]] = {}
-    sample: dict[int, JobOutcome] = {}
-    for run in runs:
-        if run.used and run.train_seconds is not None:
-            times.setdefault(run.outcome.nodes, []).append(run.train_seconds)
-            sample.setdefault(run.outcome.nodes, run.outcome)
-    measured = {check.nodes: check.measured_seconds for check in checks}
-    again = [
-        _retimed(outcome, measured.get(nodes, median(times[nodes]) * factor))
-        for nodes, outcome in sample.items()
-    ]
-    return recommend(summarise_type(config, again)[0], config.report.recommendation)
-
-
-def _retimed(outcome: JobOutcome, train_seconds: float) -> JobOutcome:
-    """Return a probe with another projected time; a job that ran all its steps keeps its own."""
-    projection = outcome.projection
-    if projection is None:
-        return outcome
-    longer = train_seconds - projection.train_seconds
-    return replace(
-        outcome,
-        clocks=outcome.clocks.model_copy(update={"train_seconds": train_seconds}),
-        train_seconds_by={"projected": train_seconds},
-        projection=projection.model_copy(
-            update={
-                "train_seconds": train_seconds,
-                "extra_seconds": projection.extra_seconds + longer,
-            }
-        ),
-    )
-
-
-def _contradiction(
-    recommendation: Recommendation, again: Recommendation | None, checks: Sequence[Check]
-) -> str | None:
-    """Return how limits judged again contradict the recommendation; None if they do not.
-
-    The recommended count fails, or the rejected one passes or is recommended.
-    """
-    judged = {} if again is None else {each.nodes: each for each in again.judged}
-    chosen = None if again is None or again.chosen is None else again.chosen.nodes
-    for check in checks:
-        at, here = judged.get(check.nodes), nodes_text(check.nodes)
-        answer = None if at is None else at.answer
-        if check.decides:
-            passes = answer == "pass" and _failed_by_time(recommendation, check.nodes)
-            if passes or check.nodes == chosen:
-                return f"{here} may be the answer"
-        elif at is not None and answer == "fail":
-            return f"{here} may not pass: {join_words(at.problems)}"
-    return None
-
-
-def _failed_by_time(recommendation: Recommendation, nodes: int) -> bool:
-    failed = {
-        verdict.criterion
-        for each in recommendation.judged
-        if each.nodes == nodes
-        for verdict in each.verdicts
-        if verdict.answer == "fail"
-    }
-    return bool(failed) and failed <= _BY_TIME
-
-
-def _without_choice(
-    recommendation: Recommendation, chosen: int, checks: Sequence[Check], problem: str
-) -> Recommendation:
-    """Return the recommendation without its choice, which full runs contradict."""
-    from nodesweep.scaling.analysis.advice import Choice, sentence  # a plan does not need them
-
-    this = Choice(nodes=chosen, reason=problem)
-    rejected = sorted([this, *recommendation.rejected], key=lambda choice: choice.nodes)
-    counts = join_words(sorted({chosen, *(check.nodes for check in checks)}))
-    return recommendation.model_copy(
-        update={
-            "chosen": None,
-            "runner_up": None,
-            "larger_may_pass": False,
-            "rejected": tuple(rejected),
-            "reason": sentence(
-                f"Undecided, since full runs contradict the probes, which recommend "
-                f"{nodes_text(chosen)}: {problem}",
-                *(check.text for check in checks),
-                f"sweep.design: full with node_counts that include {counts} decides it",
-            ),
-        }
-    )
-
-
-def _compare(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
-    """Compare a whole run with its projection; return None if either is unknown."""
-    measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
-    projections = [
-        run.outcome.projection
-        for run in runs
-        if run.used and run.outcome.nodes == check.nodes and run.outcome.projection is not None
-    ]
-    if measured is None or not projections:
-        return None
-    projected = fmean(each.train_seconds for each in projections)
-    error = _error(projections)
-    return Check(
-        nodes=check.nodes,
-        job_name=check.job_name,
-        projected_seconds=projected,
-        error_seconds=error,
-        probes=len(projections),
-        measured_seconds=measured,
-        difference=measured / projected - 1,
-        is_within_error=(
-            None if error is None else abs(measured - projected) <= error + _ROUNDING * projected
-        ),
-    )
-
-
-def _error(projections: Sequence[Projection]) -> float | None:
-    """Return the half width of the 95% interval for a whole run, in seconds.
-
-    It is the wider of the errors within the probes and, with enough probes, the prediction interval
-    from the spread between them.
-    """
-    within = [each.error_seconds for each in projections]
-    known = [error for error in within if error is not None]
-    if len(known) < len(within):
-        return None
-    n = len(projections)
-    if n < MIN_REPEATS:
-        return max(known)
-    # 95% prediction interval of the next run
-    times = [each.train_seconds for each in projections]
-    between = t_quantile(n - 1, 0.975) * stdev(times) * math.sqrt(1 + 1 / n)
-    return max(*known, between)
 
 
 def _projected_notes(measured: Measured) -> Iterator[str]:

@@ -50,6 +50,7 @@ def analyse_sweep(
     prices: Mapping[str, Price],
     provenance: Mapping[str, Any],
     generated_at: datetime,
+    nights: Mapping[str, Mapping[int, float]] | None = None,
 ) -> tuple[ScalingReport, Reports]:
     """Return the sweep's report and, with several instance types, each type's own.
 
@@ -61,14 +62,18 @@ def analyse_sweep(
         prices: Prices by instance type.
         provenance: Records of the inputs (dataset, image, code).
         generated_at: Time of the report.
+        nights: Of each type, the standard deviation of log T between earlier sweeps, by node count.
 
     Raises:
         ValueError: There are no outcomes.
         MixedOutcomesError: Outcomes of one type are not comparable.
     """
+    nights = nights or {}
     if config.sweep.instance_types is None:
-        price = prices[config.training.instance_type]
-        return analyse(sweep_id, config, plan, outcomes, price, provenance, generated_at), {}
+        own_type = config.training.instance_type
+        price, own_nights = prices[own_type], nights.get(own_type)
+        made = (sweep_id, config, plan, outcomes, price, provenance, generated_at)
+        return analyse(*made, nights=own_nights), {}
     progress = sweep_progress(config, outcomes)
     reports = {
         name: analyse(
@@ -80,6 +85,7 @@ def analyse_sweep(
             provenance,
             generated_at,
             progress=None if progress is None else progress.of_type(name),
+            nights=nights.get(name),
         )
         for name, own in outcomes_by_type(config, outcomes).items()
     }

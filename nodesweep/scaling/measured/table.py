@@ -168,6 +168,7 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
         region=values["region"],
         given_cost_usd=values["cost_usd"],
         created_at=values["started_at"],
+        is_given=True,
     )
 
 

@@ -160,6 +160,8 @@ class JobOutcome:
     unmatched_metrics: tuple[UnmatchedMetric, ...] = ()
     cut_numbers: tuple[CutNumber, ...] = ()
     projection: Projection | None = None
+    is_given: bool = False
+    """True if it is a row of a table: it ran, even if the table has no time of its start."""
     unprojected: str | None = None
     """Why a job that ended early, or was asked to, has no train time; else None."""
 
@@ -176,7 +178,7 @@ class JobOutcome:
         about its node count.
         """
         is_over_time = (self.reason or "").startswith(_OVER_TIME)
-        has_run = self.created_at is not None or self.platform_kind == "measured"
+        has_run = self.created_at is not None or self.is_given
         return has_run and (self.status == "Failed" or (self.status == "Stopped" and is_over_time))
 
     @property

@@ -77,6 +77,8 @@ def analyse(
     generated_at: datetime,
     rules: ReportConfig | None = None,
     progress: Progress | None = None,
+    nights: Mapping[int, float] | None = None,
+    units_confirmed: bool = False,
 ) -> ScalingReport:
     """Return the report of a sweep.
 
@@ -90,6 +92,8 @@ def analyse(
         generated_at: Time of the report.
         rules: Rules of the recommendation if there is no config.
         progress: Progress of the sweep; None: that of this config's design alone.
+        nights: Standard deviation of log T between earlier sweeps, by node count.
+        units_confirmed: True if the user says that a table's times are all in seconds.
 
     Raises:
         ValueError: There are no outcomes.
@@ -117,6 +121,8 @@ def analyse(
         paired,
         same_seeds=config is not None and repeats_share_seeds(config),
     )
+    if nights:
+        rows = tuple(row.model_copy(update={"night_sigma": nights.get(row.nodes)}) for row in rows)
     clock = choose_train_clock(outcomes)
     runs.sort(key=attrgetter("outcome.nodes", "outcome.repeat", "outcome.attempt"))
     points = _list_points(runs, config)
@@ -124,18 +130,19 @@ def analyse(
     conditions = _conditions(platform, clock, outcomes, points, provenance, config)
     design = Design() if config is None else design_of(config)
     asked = progress or Progress(tuple(planned), (), (), "every run is asked for at once")
-    withheld = recommend_none_for_repeated(rows, points, rules.recommendation) or _ask_for_unit(
-        rows, points, clock, rules
-    )
+    withheld = recommend_none_for_repeated(rows, points, rules.recommendation)
+    if not units_confirmed:
+        withheld = withheld or _ask_for_unit(rows, points, clock, rules)
     judged = design.recommend(rows, rules.recommendation, asked)
     recommendation = withheld or judged
-    if platform.kind == "measured" and withheld is None:
+    if withheld is None:
         recommendation = unless_drift(
             judged,
             rows,
             [(point.nodes, point.created_at, seconds) for point, seconds in _times(points, clock)],
             rules.recommendation,
             lambda moved: design.recommend(moved, rules.recommendation, asked),
+            is_shuffled=paired,
         )
         withheld = None if recommendation is judged else recommendation
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from statistics import median
 
 from nodesweep.scaling.analysis.growing_batch import SAME
-from nodesweep.scaling.analysis.intervals import MIN_REPEATS
+from nodesweep.scaling.analysis.intervals import MIN_REPEATS, geometric_mean
 from nodesweep.scaling.analysis.odd_data import (
     find_confounded,
     find_even_steps,
@@ -50,8 +50,6 @@ DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
 SPEED_LIMIT = 0.03
-# Number of runs from which an interval of S has its nominal coverage (docs/statistics.md).
-CALIBRATED_FROM_REPEATS = 5
 PRICE_AGE_LIMIT_DAYS = 365
 
 
@@ -171,7 +169,7 @@ def _speed(evidence: Evidence) -> Iterator[str]:
 def _speedups_at_equal_speed(evidence: Evidence) -> dict[int, float]:
     """Return the speedup over the smallest node count, as if all runs had equally fast CPUs.
 
-    The median of time × CPU speed replaces the median time. Empty if a run's speed is unknown.
+    The mean of time × CPU speed replaces the mean time. Empty if a run's speed is unknown.
     """
     work: dict[int, list[float]] = {}
     for point in evidence.used:
@@ -181,7 +179,7 @@ def _speedups_at_equal_speed(evidence: Evidence) -> dict[int, float]:
         work.setdefault(point.nodes, []).append(seconds * speed)
     base = min(work)
     return {
-        nodes: median(work[base]) / median(each)
+        nodes: geometric_mean(work[base]) / geometric_mean(each)
         for nodes, each in sorted(work.items())
         if nodes != base
     }
@@ -327,18 +325,6 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
                 f"n = {count} at {_nodes(at)}: no interval from repeats, so run-to-run noise is "
                 "unknown."
             )
-    if few := [
-        row for row in evidence.report.summary if MIN_REPEATS <= row.n < CALIBRATED_FROM_REPEATS
-    ]:
-        counts = join_words(sorted({row.n for row in few}))
-        paired = evidence.report.ratio_intervals == "paired"
-        ratio = "95, paired by repeat" if paired else "90 if runs are independent"
-        yield (
-            f"n = {counts} at {_nodes([row.nodes for row in few])}: with so few runs, an "
-            "interval does not reach 95% coverage. At n = 3, the interval of a time contains "
-            f"the true value in 75 of 100 sweeps, that of a speedup in about {ratio}; the level "
-            "is shown next to each interval."
-        )
     if spot := [row.nodes for row in evidence.report.summary for _ in range(row.n_spot)]:
         jobs = pluralize(len(spot), "job")
         yield (

@@ -82,7 +82,7 @@ SUMMARY: Mapping[str, Field] = {
     **with_interval(
         "train_seconds",
         "train.seconds",
-        "median train time T(N)",
+        "geometric mean train time T(N)",
         "train.seconds_interval",
     ),
     "projection_error_seconds": Field(
@@ -98,8 +98,10 @@ SUMMARY: Mapping[str, Field] = {
     "data_wait_share": Field(
         "data_wait_share", "median share of the train time spent waiting for data"
     ),
-    "billable_seconds": Field("clocks.billable.seconds", "median billed time, of one node"),
-    "run_usd": Field("costs.run_usd", "median cost of a run"),
+    "billable_seconds": Field(
+        "clocks.billable.seconds", "geometric mean of the billed times, of one node"
+    ),
+    "run_usd": Field("costs.run_usd", "geometric mean cost of a run"),
     "on_demand_usd": Field("costs.on_demand_usd", "the same run bought on demand"),
     "epoch_usd": Field("costs.epoch_usd", "one epoch on the train clock"),
     "target_usd": Field("costs.target_usd", "the run up to the target metric"),
@@ -107,7 +109,7 @@ SUMMARY: Mapping[str, Field] = {
     **with_interval(
         "total_usd",
         "costs.total_usd",
-        "median cost of a run, including the warm pool kept after it",
+        "geometric mean cost of a run, including the warm pool kept after it",
         "cost_spread.interval",
     ),
     "next_run_usd": Field(
@@ -126,7 +128,7 @@ SUMMARY: Mapping[str, Field] = {
 """Columns of `summary_frame`."""
 CLOCK: Mapping[str, Field] = {
     "runs": Field("n", "runs with a time on this clock", "Int64"),
-    **with_interval("seconds", "seconds", "median time", "seconds_interval"),
+    **with_interval("seconds", "seconds", "geometric mean time", "seconds_interval"),
     **_ratios(""),
 }
 """Columns of one clock's statistics."""

@@ -224,8 +224,8 @@ def _rule_text(
     if clock is None:
         return ""
     scope = DEADLINE_SCOPE[clock]
-    if getattr(chosen.clocks, clock).next_run_seconds is None:
-        scope += f"; undecided for the next run, since n = {chosen.n} shows no spread"
+    if getattr(chosen.clocks, clock).next_run_seconds is None and chosen.night_sigma is None:
+        scope += f"; n = {chosen.n} shows no spread, but the next run may take twice as long"
     return f", the cheapest count that meets the deadline ({scope})"
 
 

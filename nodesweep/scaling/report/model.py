@@ -297,7 +297,8 @@ class ScalingReport(Part):
         default="bootstrap",
         description=(
             "Method for the intervals of S, E and D. paired: by repeat, since the plan shuffles "
-            "the node counts within each repeat; bootstrap: both sides resampled independently."
+            "the node counts within each repeat; bootstrap: from the runs of each side alone, by "
+            "Welch's t (older reports: by resampling them)."
         ),
     )
     baseline: Baseline | None = Field(description="The baseline; null if nothing completed.")

@@ -1,7 +1,7 @@
 """Comparison of two reports: is the second sweep slower than the first, per node count?
 
 A is the reference (before), B the candidate (after). Per node count there is the ratio T(B)/T(A) of
-the median train times with its bootstrap interval, a two-sided Mann-Whitney test, and a verdict
+the geometric mean train times with its interval, a two-sided Mann-Whitney test, and a verdict
 that only the interval decides. docs/compare.md says which sweeps are comparable.
 """
 
@@ -15,13 +15,17 @@ from pydantic import Field
 
 from nodesweep.configs.section import NOT_COMPARED, marked_fields
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
+from nodesweep.scaling.analysis.intervals import (
+    MIN_REPEATS,
+    Interval,
+    geometric_mean,
+    ratio_interval,
+)
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.per_result import expected
 from nodesweep.scaling.analysis.speedup import SummaryRow
-from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.formats import join_words, nodes_text
 from nodesweep.scaling.outcome.outcome import TrainClock
-from nodesweep.scaling.report.caveats import CALIBRATED_FROM_REPEATS
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, ScalingReport
 from nodesweep.scaling.report_part import Part
 
@@ -31,6 +35,7 @@ SIGNIFICANCE = 0.05
 # The exact test counts all orders of the runs;
 # beyond this many per sweep the normal approximation is as good.
 MOST_RUNS_OF_THE_EXACT_TEST = 50
+_SEED = 2026
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
 # Known only from used runs: a sweep in which none completed does not differ in them.
@@ -99,8 +104,8 @@ class ComparedRow(Part):
     nodes: int = Field(description="N, nodes per job.")
     n_a: int = Field(description="Used runs in A.")
     n_b: int = Field(description="Used runs in B.")
-    a_seconds: float | None = Field(description="Median T(N) in A.")
-    b_seconds: float | None = Field(description="Median T(N) in B.")
+    a_seconds: float | None = Field(description="Geometric mean T(N) in A.")
+    b_seconds: float | None = Field(description="Geometric mean T(N) in B.")
     ratio: float | None = Field(description="T(B)/T(A); above 1, B is slower.")
     ratio_interval: Interval | None = Field(
         description="Interval of the ratio, with its level; null for fewer than 3 runs."
@@ -115,10 +120,10 @@ class ComparedRow(Part):
     a_speedup: float | None = Field(description="S(N) in A.")
     b_speedup: float | None = Field(description="S(N) in B.")
     a_total_usd: float | None = Field(
-        description="Median cost of a run in A, including the warm pool kept after it."
+        description="Mean cost of a run in A, including the warm pool kept after it."
     )
     b_total_usd: float | None = Field(
-        description="Median cost of a run in B, including the warm pool kept after it."
+        description="Mean cost of a run in B, including the warm pool kept after it."
     )
     a_usd_per_result: float | None = Field(
         default=None,
@@ -377,6 +382,10 @@ def _compared(
     tolerance: float,
 ) -> ComparedRow:
     interval = ratio_interval(b_times, a_times)
+    # not the rows' own times: reports of older versions have medians
+    a_seconds, b_seconds = (
+        geometric_mean(times) if times else None for times in (a_times, b_times)
+    )
     p_value, p_value_reason = mann_whitney(a_times, b_times)
     verdict, reason = _judge(interval, len(a_times), len(b_times), tolerance)
     a_usd, b_usd = a.costs.total_usd, b.costs.total_usd
@@ -387,9 +396,9 @@ def _compared(
         nodes=a.nodes,
         n_a=len(a_times),
         n_b=len(b_times),
-        a_seconds=a.train.seconds,
-        b_seconds=b.train.seconds,
-        ratio=_ratio(b.train.seconds, a.train.seconds),
+        a_seconds=a_seconds,
+        b_seconds=b_seconds,
+        ratio=_ratio(b_seconds, a_seconds),
         ratio_interval=interval,
         p_value=p_value,
         p_value_reason=p_value_reason,
@@ -458,7 +467,7 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, 
     elif len({*a, *b}) < n + m:
         import numpy as np
 
-        method = PermutationMethod(rng=np.random.default_rng(SEED))
+        method = PermutationMethod(rng=np.random.default_rng(_SEED))
     return float(mannwhitneyu(a, b, alternative="two-sided", method=method).pvalue), None
 
 
@@ -472,17 +481,6 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
         notes.append(
             f"T({projected[0]}) is projected from probes, T({measured}) is measured: what a "
             "probe cannot predict (docs/probe.md) looks like a difference."
-        )
-    few = [
-        row.nodes
-        for row in rows
-        if row.ratio_interval and min(row.n_a, row.n_b) < CALIBRATED_FROM_REPEATS
-    ]
-    if few:
-        notes.append(
-            f"At {join_words(map(nodes_text, few))} a sweep has fewer than"
-            f" {CALIBRATED_FROM_REPEATS} runs: the interval covers {_levels(rows, few)}, not 95%,"
-            " so a verdict is wrong more often than 1 time in 20."
         )
     for name, report in (("A", a), ("B", b)):
         unlike = [row.nodes for row in report.summary if "throughput_only" in row.flags]
@@ -504,14 +502,6 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
             "testing."
         )
     return tuple(notes)
-
-
-def _levels(rows: Sequence[ComparedRow], counts: Sequence[int]) -> str:
-    """Return the levels of these counts' intervals, for example "90% or 93%"."""
-    levels = {
-        row.ratio_interval.level for row in rows if row.ratio_interval and row.nodes in counts
-    }
-    return " or ".join(format_percent(level) for level in sorted(levels))
 
 
 def _ratio(numerator: float | None, denominator: float | None) -> float | None:

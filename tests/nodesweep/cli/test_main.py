@@ -177,9 +177,9 @@ def test_goals_of_the_command_line_decide_the_recommendation(tmp_path: Path) -> 
             "chosen"
         ]["nodes"]
 
-    assert (chosen(), chosen("--budget", "44.5"), chosen("--deadline", "2000")) == (8, 4, 4)
+    assert (chosen(), chosen("--budget", "44.5"), chosen("--deadline", "3300")) == (8, 4, 4)
     # the config's own names
-    assert chosen("--budget-usd-per-run", "44.5") == chosen("--deadline-seconds", "2000") == 4
+    assert chosen("--budget-usd-per-run", "44.5") == chosen("--deadline-seconds", "3300") == 4
     assert chosen("--min-efficiency", "0.95") == 1
     # 1 to 4 nodes: 4 USD for 1.2 h; 4 to 8 nodes: 2 USD for .225 h
     assert (chosen("--hour-value", "3"), chosen("--hour-value-usd", "9")) == (1, 8)
@@ -228,6 +228,20 @@ def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path:
     assert throughput_only("--goal", "maximize", "--tolerance", "0.04") == []
 
 
+@pytest.mark.usefixtures("without_plots")
+def test_units_that_look_odd_are_confirmed_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "times.csv").write_text("nodes,train_seconds\n1,100\n2,2.4\n")
+
+    def headline(*options: str) -> str:
+        arguments = ["--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path), *options]
+        assert nodesweep("report", *arguments).exit_code == 0
+        report = json.loads((tmp_path / "times" / "report.json").read_text())
+        return str(report["headline"])
+
+    assert "--confirm-units" in headline()
+    assert headline("--confirm-units").startswith("Run it on 2 nodes")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -237,6 +251,7 @@ def test_goal_and_tolerance_of_the_command_line_judge_the_final_metric(tmp_path:
         ["--csv", "times.csv", "--tolerance", "nan"],
         ["local-20261120000000-00000000", "--goal", "minimize"],
         ["local-20261120000000-00000000", "--tolerance", "1"],
+        ["local-20261120000000-00000000", "--confirm-units"],
     ],
 )
 def test_goal_and_tolerance_without_a_final_metric_to_judge_are_refused(

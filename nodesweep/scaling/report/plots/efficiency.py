@@ -51,7 +51,7 @@ def draw_efficiency(report: ScalingReport, baseline: Baseline) -> Drawing:
         linewidth=1.3,
         label=threshold,
     )
-    label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
+    label = "mean of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, curve, label)
     bars = [(row.nodes, row.train.efficiency_interval) for row, _ in curve]
     draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None])

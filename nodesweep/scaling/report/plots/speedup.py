@@ -59,7 +59,7 @@ def draw_speedup(report: ScalingReport, baseline: Baseline) -> Drawing:
         label="ideal",
     )
     _draw_runs(drawing, _run_dots(report, baseline))
-    label = "median of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
+    label = "mean of the runs" if any(row.n > 1 for row, _ in curve) else "measured, n = 1"
     mark_curve(drawing, curve, label)
     bars = [(row.nodes, row.train.speedup_interval) for row, _ in curve]
     draw_intervals(drawing, [(nodes, bar) for nodes, bar in bars if bar is not None])

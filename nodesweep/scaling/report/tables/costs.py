@@ -46,13 +46,13 @@ _MEANINGS = {
     "per result": (
         "expected cost of a result, failed attempts included: the cost that the recommendation uses"
     ),
-    "billable": "median billed time",
+    "billable": "geometric mean of the billed times",
     "node-hours": "N x T",
 }
 
 
 def costs_table(report: ScalingReport) -> Table | None:
-    """Return the median costs per node count; None if all are unknown."""
+    """Return the mean costs per node count; None if all are unknown."""
     frame = rows_frame(shown_rows(report))
     if frame.filter(regex="^(run|on_demand|epoch|target|warm_pool|total)_usd$").isna().all(None):
         return None

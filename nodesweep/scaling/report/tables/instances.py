@@ -28,8 +28,8 @@ _BRIEF = ("instance type", "N", "T", "cost", "per result", "front", "verdict", "
 _FIELDS = {
     "instance_type": Field("instance_type", "instance type", "string"),
     "nodes": Field("nodes", "node count N", "Int64"),
-    **with_interval("train_seconds", "train_seconds", "median train time", "train_interval"),
-    **with_interval("total_usd", "total_usd", "median cost of a run", "total_usd_interval"),
+    **with_interval("train_seconds", "train_seconds", "mean train time", "train_interval"),
+    **with_interval("total_usd", "total_usd", "mean cost of a run", "total_usd_interval"),
     "usd_per_result": Field("per_result.result.usd", "expected cost of a result"),
     "on_front": Field("on_front", "no other is both faster and cheaper", "boolean"),
     "speedup": Field("speedup", "speedup within the type"),
@@ -60,8 +60,8 @@ _COLUMNS: dict[str, tuple[str, Format]] = {
 _MEANINGS = {
     "instance type": "type of a node",
     "N": "nodes",
-    "T": "median train time; its interval below, 95% or the level in brackets",
-    "cost": "median cost of a run; its interval below",
+    "T": "geometric mean of the train times; its interval below, 95% or the level in brackets",
+    "cost": "geometric mean cost of a run; its interval below",
     "per result": "expected cost of a result, if attempts failed",
     "front": "● no other is both faster and cheaper; ○ another is",
     "verdict": "compared with the limits that decide between types",

@@ -81,12 +81,12 @@ _ALWAYS = ("N", "n", "T", "S", "E", "D", "status")
 _MEANINGS = {
     "N": "nodes",
     "n": "used runs",
-    "T": "median train time",
+    "T": "geometric mean of the train times",
     "S": "speedup T(N0)/T(N)",
     "E": "efficiency S x N0/N",
     "D": _D_MEANING,
     "e": _KARP_FLATT_MEANING,
-    "cost": "median cost of a run",
+    "cost": "geometric mean cost of a run",
     "cost/epoch": "on the train clock",
     "attained": "lowest share of the requested CPU time that a node got",
     "limits": "the recommendation's limits: pass, fail, or undecided if the interval contains one",
@@ -101,13 +101,13 @@ _MEANINGS = {
     "data wait": "share of train time",
     "to target": "time to the target metric",
     "T from": "source of the train time",
-    _TIME_PER_SAMPLE: "median time per sample",
+    _TIME_PER_SAMPLE: "geometric mean time per sample",
 }
 _CLOCK_MEANINGS = {
     "clock": "never mixed with another clock",
     "N": "nodes",
     "n": "runs",
-    "T": "median time",
+    "T": "geometric mean of the times",
     "S": "T(N0)/T(N)",
     "E": "S x N0/N",
     "D": _D_MEANING,
@@ -264,7 +264,7 @@ def _main_cells(report: ScalingReport) -> DataFrame:
 def _with_caption(report: ScalingReport, cells: DataFrame) -> Table:
     notes = f"{_interval_note(cells)}{hidden_note(report)}{source_note(report)}"
     others = {heading: "final metric, median" for heading in cells if heading not in _MEANINGS}
-    projected = {"T": "median train time, projected; ± its error within a run"}
+    projected = {"T": "geometric mean of the train times, projected; ± its error within a run"}
     by_samples = {"S": "samples per second relative to N0"}
     is_by_samples = any(row.samples_ratio for row in report.summary)
     return Table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.drift import find_drift, unless_drift
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from tests.nodesweep.scaling.conftest import summarise
 
 START = datetime(2026, 11, 26, 9, tzinfo=UTC)
@@ -57,6 +59,29 @@ def test_a_drift_that_hits_all_counts_alike_changes_nothing(make_report):
     report = make_report(read_measured(table([1, 2, 4, 4, 2, 1, 1, 2, 4, 4, 2, 1], 0.02, 0.001)))
     assert chosen(report) is not None
     assert "during the sweep" not in report.headline
+
+
+def jobs(order: Sequence[int], per_hour: float, noise: float) -> list[JobOutcome]:
+    """Return the same runs as jobs of a sweep on AWS."""
+    return [
+        replace(each, platform_kind="aws", train_clock="program", is_given=False)
+        for each in read_measured(table(order, per_hour, noise))
+    ]
+
+
+def test_a_sweep_has_start_times_as_well(make_report, snapshot):
+    report = make_report(jobs(IN_A_ROW, 0.025, 0.001))
+    assert chosen(report) is None
+    assert report.headline == snapshot
+
+
+def test_shuffled_passes_need_more_repeats(make_report, make_config, snapshot):
+    """The baseline happens to come first in each pass, and the machine slows down."""
+    config = make_config(sweep={"node_counts": [1, 2, 4], "repeats": 3, "order": "shuffled"})
+    report = make_report(jobs([1, 2, 4] * 3, 0.06, 0.0005), config=config)
+    assert report.ratio_intervals == "paired"
+    assert chosen(report) is None
+    assert report.headline == snapshot
 
 
 def test_a_deadline_that_only_the_later_speed_meets_is_undecided(snapshot):

@@ -10,7 +10,7 @@ from nodesweep.scaling.analysis.growing_batch import (
     samples_ratios,
 )
 
-WEAK = {"batch_policy": "fixed_per_replica", "platform_kind": "measured"}
+WEAK = {"batch_policy": "fixed_per_replica"}
 
 
 def counted(samples: object) -> dict[str, object]:
@@ -106,23 +106,23 @@ def test_steps_are_of_the_batch_if_it_is_known_else_of_the_processes(make_outcom
 
 
 @pytest.mark.parametrize(
-    ("times", "clock", "kind"),
+    ("times", "clock", "planned"),
     [
-        ({1: 100, 2: 89}, "measured", "measured"),  # 1/0.89 would be an efficiency of 112%
-        ({1: 100, 2: 50, 4: 100}, "measured", "measured"),
-        ({1: 100, 2: 100}, "throughput", "measured"),
-        ({1: 100, 2: 100}, "training_phase", "aws"),
-        ({1: 100, 2: 100}, "program", "aws"),  # nothing says that its steps were equal
+        ({1: 100, 2: 89}, "measured", {}),  # 1/0.89 would be an efficiency of 112%
+        ({1: 100, 2: 50, 4: 100}, "measured", {}),
+        ({1: 100, 2: 100}, "throughput", {}),
+        ({1: 100, 2: 100}, "training_phase", {}),
+        ({1: 100, 2: 100}, "program", {"world_size": 2}),  # the plan is the same work
     ],
 )
-def test_other_times_are_compared_as_they_are(times, clock, kind, timed):
-    assert samples_ratios(timed(times, platform_kind=kind), 1, clock) == {}
+def test_other_times_are_compared_as_they_are(times, clock, planned, timed):
+    assert samples_ratios(timed(times, planned=planned), 1, clock) == {}
 
 
 def test_counted_samples_decide_in_a_sweep(make_outcome):
     def ratios(*samples):
         runs = {
-            nodes: [(make_outcome(nodes, 9, **counted(each)), 9.0)]
+            nodes: [(make_outcome(nodes, 9, planned={"world_size": nodes}, **counted(each)), 9.0)]
             for nodes, each in enumerate(samples, start=1)
         }
         return samples_ratios(runs, 1, "program")
@@ -139,7 +139,7 @@ def test_rates(make_outcome):
     assert samples_per_second([(run, 8.0)], "training_phase", 0.001) == 1000
     assert samples_per_second([(run, 8.0), (bare, 8.0)], "program", 0.001) == 1000
     assert samples_per_second([(bare, 8.0)], "program", None) is None
-    assert samples_per_second([(bare, 0.004), (bare, 0.008)], "throughput", None) == (
+    assert samples_per_second([(bare, 0.004), (bare, 0.009)], "throughput", None) == (
         pytest.approx(1 / 0.006)
     )
     assert samples_per_second([], "throughput", None) is None

@@ -58,7 +58,7 @@ def test_a_count_that_is_dominated_is_never_the_best():
     ranges = hour_value_ranges(rows)
     assert [each.text for each in ranges] == ["whatever an hour is worth"]
     assert hour_value_text(ranges) == (
-        "the least cost plus waiting, by medians, is that of 2 nodes, whatever an hour is worth"
+        "the least cost plus waiting, by means, is that of 2 nodes, whatever an hour is worth"
     )
     assert ranges_of({1: 7200, 2: 7200}, {1: 10, 2: 10}) == [(1, 0, None)]
 
@@ -115,8 +115,8 @@ def test_equal_totals_are_no_reason_to_rent_more():
 
 
 def test_overlapping_totals_are_not_ruled_out(snapshot):
-    times = {1: [7000, 7200, 7400], 2: [3600, 3650, 3700], 4: [1790, 1800, 2200]}
-    answer = advise(times, {1: 10, 2: 11, 4: 13}, hour_value_usd=4.2)
+    times = {1: [7150, 7200, 7250], 2: [3620, 3650, 3680], 4: [1750, 1800, 1900]}
+    answer = advise(times, {1: 10, 2: 11, 4: 13}, hour_value_usd=4.3)
     assert (chosen(answer), answer.basis) == (4, "interval")
     assert answer.not_ruled_out == (2,)
     verdict = answer.judged[1].verdicts[-1]
@@ -171,5 +171,13 @@ def test_contended_times_are_judged_by_both_ends(snapshot):
     assert chosen(with_share(0.95, 10)) == 4
     best = with_share(0.95, 100)
     assert (chosen(best), best.not_ruled_out) == (8, ())
+    # 8 nodes: 20 + 50 USD, against 13 + 100 of 4 nodes, or any part of it
     unknown = with_share(None, 100)
-    assert (chosen(unknown), unknown.not_ruled_out) == (4, (8,))
+    assert (chosen(unknown), unknown.between) == (None, (4, 8))
+    assert unknown.reason == snapshot
+    # 20 + 0.25 USD against 12 of 1 node: half of it may be the least, 69% of it is not
+    assert chosen(with_share(0.5, 0.5)) is None
+    known = with_share(0.69, 0.5)
+    assert (chosen(known), known.not_ruled_out) == (1, ())
+    assert why_not(known, 8) == snapshot
+    assert chosen(with_share(None, 0.5)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from nodesweep.scaling.analysis.odd_data import (
     find_odd,
     recommend_none_for_units,
 )
+from nodesweep.scaling.measured.table import read_measured
+from nodesweep.scaling.report import analyse
 from tests.nodesweep.scaling.analysis.test_recommend import rows_of
 
 PLAIN = {1: [101.3, 99.8, 100.6, 100.1], 2: [52.4, 51.2, 51.9, 52.8], 4: [27.3, 28.1, 27.6, 27.2]}
@@ -69,6 +72,16 @@ def test_rates_are_asked_for_as_rates(snapshot):
     assert {each.reason for each in answer.rejected} == {
         "the rates may not all be in samples per second"
     }
+
+
+def test_a_user_who_confirms_the_units_gets_the_recommendation(snapshot):
+    outcomes = read_measured("nodes,train_seconds\n1,100\n2,2.4\n")
+    made = ("times", None, None, outcomes, None, {}, datetime(2026, 11, 27, tzinfo=UTC))
+    asked, told = analyse(*made), analyse(*made, units_confirmed=True)
+    assert asked.recommendation is not None and asked.recommendation.chosen is None
+    assert asked.headline == snapshot
+    assert told.recommendation is not None and told.recommendation.chosen is not None
+    assert told.recommendation.chosen.nodes == 2
 
 
 def test_no_answer_keeps_the_rule_that_was_asked_for():

@@ -100,9 +100,9 @@ def test_planned_counts_without_an_attempt_have_a_row(make_outcomes):
     assert (rows[1].nodes, rows[1].n, rows[1].n_failed, rows[1].train.speedup) == (2, 0, 0, None)
 
 
-def test_three_repeats_give_the_median(make_outcomes, make_outcome):
-    rows = summarise([*make_outcomes({1: [90, 100, 140], 2: [50, 52]}), make_outcome(2, None, 3)])
-    assert column(rows, "seconds") == [100, 51]
+def test_repeats_give_the_geometric_mean(make_outcomes, make_outcome):
+    rows = summarise([*make_outcomes({1: [80, 100, 125], 2: [50, 98]}), make_outcome(2, None, 3)])
+    assert column(rows, "seconds") == pytest.approx([100, 70])
     assert (rows[1].n, rows[1].n_failed) == (2, 1)
 
 
@@ -181,15 +181,20 @@ def test_efficiency_against_one_accelerator_needs_a_run_on_one(make_outcome):
 def test_three_repeats_give_intervals_and_two_give_none(make_outcomes):
     rows = summarise(make_outcomes({1: [100, 101, 102], 2: [50, 51, 52], 4: [25, 26]}))
     two = rows[1].train
-    assert (two.seconds_interval.low, two.seconds_interval.high) == (50, 52)
-    assert 100 / 52 <= two.speedup_interval.low <= 101 / 51 <= two.speedup_interval.high <= 102 / 50
+    assert two.seconds == pytest.approx((50 * 51 * 52) ** (1 / 3))
+    # t = 4.302653, s of the logs .019612
+    low, high = two.seconds / 1.04992, two.seconds * 1.04992
+    assert (two.seconds_interval.low, two.seconds_interval.high) == pytest.approx(
+        (low, high), rel=1e-4
+    )
+    assert two.speedup_interval.low < 101 / 51 < two.speedup_interval.high
     assert two.efficiency_interval.low == two.speedup_interval.low / 2
     assert two.doubling_ratio_interval == two.speedup_interval
     assert rows[0].train.speedup_interval is None, "the baseline against itself has no spread"
     assert (rows[2].train.seconds_interval, rows[2].train.speedup_interval) == (None, None)
 
 
-def test_epochs_phases_target_and_costs_are_medians(make_outcome):
+def test_epochs_phases_and_target_are_medians_and_costs_are_means(make_outcome):
     def run(repeat: int, seconds: float, reached: float | None) -> JobOutcome:
         validations = [{"elapsed_seconds": 5.0, "value": 0.5}]
         validations += [] if reached is None else [{"elapsed_seconds": reached, "value": 0.9}]
@@ -211,9 +216,10 @@ def test_epochs_phases_target_and_costs_are_medians(make_outcome):
         ParityConfig(target_metric=0.9),
     )
     assert (row.epochs, row.phases, row.seconds_to_target) == (10, {"Training": 125}, 70)
-    assert (row.costs.run_usd, row.costs.epoch_usd) == pytest.approx((2 * 130, 2 * 110 / 10))
+    run_usd, epoch_usd = 2 * (120 * 130 * 150) ** (1 / 3), 0.2 * (100 * 110 * 130) ** (1 / 3)
+    assert (row.costs.run_usd, row.costs.epoch_usd) == pytest.approx((run_usd, epoch_usd))
     # Billed 20 s beside the training; of the training only what came before the target.
-    assert row.costs.target_usd == pytest.approx(2 * 90)
+    assert row.costs.target_usd == pytest.approx(2 * (80 * 90 * 100) ** (1 / 3))
     (row,) = summarise(
         [run(1, 100, 60), run(2, 110, None)], price, (), ParityConfig(target_metric=0.9)
     )
@@ -366,10 +372,10 @@ def test_ratios_pair_their_repeats_where_that_was_the_plan(make_outcomes):
     assert (interval.low, interval.high) == pytest.approx((2.0, 2.0))
     assert paired.doubling_ratio_interval == interval
     assert alone.speedup_interval.high > 2.5
-    # One slow run counts in the mean of the repeats' ratios, 2 x 2 x 1; the median ignores it.
+    # One slow run counts in the mean of the repeats' ratios, 2 x 2 x 1, and so it does unpaired.
     outcomes = make_outcomes({1: [100, 130, 170], 2: [50, 65, 170]})
     values = [summarise_runs(outcomes, paired=given)[0][1].train.speedup for given in (True, False)]
-    assert values == pytest.approx([4 ** (1 / 3), 130 / 65])
+    assert values == pytest.approx([4 ** (1 / 3)] * 2)
     # Repeat 3 has no pair: two are too few, and the method is not changed for that.
     short = summarise_runs(make_outcomes({1: [100, 130, 170], 2: [50, 65]}), paired=True)[0][1]
     assert short.train.speedup_interval is None

@@ -43,8 +43,8 @@ def headline(times, usd=None) -> str:
 
 
 def test_an_interval_with_the_limit_inside_decides_nothing_and_says_what_would(snapshot):
-    # E(2) = 100/(2 x 62) = .81, from 98/(2 x 75) = .65 to 102/(2 x 60) = .85
-    answer = advise({1: [98, 100, 102], 2: [60, 62, 75]}, {1: 10, 2: 12})
+    # E(2) = 99.99/(2 x 60.3) = .83, from .72 to .95; logs with s = .020 and .073
+    answer = advise({1: [98, 100, 102], 2: [56, 60, 65]}, {1: 10, 2: 12})
     assert (chosen(answer), answer.not_ruled_out) == (1, (2,))
     assert verdicts(answer, 2) == {
         "efficiency": "undecided",
@@ -52,13 +52,14 @@ def test_an_interval_with_the_limit_inside_decides_nothing_and_says_what_would(s
         "faster": "pass",
     }
     efficiency = of(answer, 2).verdicts[0]
-    assert (efficiency.limit, efficiency.interval.low) == (0.75, pytest.approx(98 / 150))
-    # log(.806/.653) / log(.806/.75) = 2.91 times as near: 8.5 times the runs, of which 3 are there
-    assert [(each.nodes, each.runs) for each in of(answer, 2).more_runs] == [(1, 23), (2, 23)]
+    assert (efficiency.limit, efficiency.interval.low) == (0.75, pytest.approx(0.7, abs=1e-4))
+    assert efficiency.interval.bounds[0] == pytest.approx(0.7365, abs=1e-4)
+    # log(.829/.735) / log(.829/.75) = 1.2 times as near: 1.4 times the runs, of which 3 are there
+    assert [(each.nodes, each.runs) for each in of(answer, 2).more_runs] == [(1, 2), (2, 2)]
     assert answer.reason == snapshot
 
     assert why_not(answer, 2) == snapshot
-    assert headline({1: [98, 100, 102], 2: [60, 62, 75]}) == snapshot
+    assert headline({1: [98, 100, 102], 2: [56, 60, 65]}) == snapshot
 
 
 def test_what_is_wholly_below_a_limit_fails_and_what_is_wholly_above_passes(snapshot):
@@ -70,10 +71,10 @@ def test_what_is_wholly_below_a_limit_fails_and_what_is_wholly_above_passes(snap
 
 
 def test_a_wide_interval_is_never_said_to_be_below_the_limit(snapshot):
-    # 40% noise: E(2) = .53, from 43 to 108%
+    # 40% noise: E(2) = .63, from 28 to 138%
     answer = advise({1: [86, 100, 112], 2: [52, 94.3, 100]})
     interval = of(answer, 2).verdicts[0].interval
-    assert (round(interval.low, 2), round(interval.high, 2)) == (0.43, 1.08)
+    assert (round(interval.low, 2), round(interval.high, 2)) == (0.28, 1.38)
     assert verdicts(answer, 2)["efficiency"] == "undecided"
     text = answer.reason + why_not(answer, 2) + headline({1: [86, 100, 112], 2: [52, 94.3, 100]})
     assert "below 75%" not in text
@@ -95,14 +96,14 @@ def test_a_larger_count_than_measured_may_pass_where_the_largest_does(snapshot):
 
 
 def test_two_counts_that_are_within_each_others_interval_are_not_called_slower(snapshot):
-    # 3 nodes hold E and have no D; their median is that of 2 nodes or above it
-    times = {1: [99, 100, 101], 2: [39, 40, 45], 3: [38, 42, 43]}
+    # 3 nodes hold E and have no D; their mean is that of 2 nodes or above it
+    times = {1: [139, 140, 141], 2: [39, 40, 41], 3: [41, 42, 43]}
     answer = advise(times)
     assert verdicts(answer, 3) == {"efficiency": "pass", "faster": "undecided"}
     assert why_not(answer, 3) == snapshot
     assert [each.nodes for each in of(answer, 3).more_runs] == [2, 3]
     assert (chosen(answer), answer.not_ruled_out) == (2, (3,))
-    same = advise({**times, 3: [39, 40, 43]})
+    same = advise({**times, 3: [39, 40, 41]})
     assert of(same, 3).more_runs == ()
     assert same.reason == snapshot
     assert verdicts(advise({**times, 3: [46, 47, 48]}), 3)["faster"] == "fail"
@@ -116,13 +117,13 @@ def test_what_is_on_the_limit_takes_no_number_of_runs(snapshot):
 
 
 def test_several_undecided_counts_share_their_runs(snapshot):
-    answer = advise({1: [98, 100, 102], 2: [60, 62, 75], 4: [25, 29, 36]}, {1: 10, 2: 12, 4: 20})
+    answer = advise({1: [98, 100, 102], 2: [55, 59, 64], 4: [26, 28, 32]}, {1: 10, 2: 12, 4: 20})
     assert answer.not_ruled_out == (2, 4)
     text = not_ruled_out(answer.undecided)
     assert text == snapshot
 
     needed = {each.nodes: each.runs for each in of(answer, 4).more_runs}
-    assert f" {needed[4]} at 4 nodes" in text
+    assert needed == {1: 1, 4: 1}
 
 
 runs = st.lists(st.floats(10, 1000), min_size=1, max_size=4)

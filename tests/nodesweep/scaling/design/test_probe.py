@@ -82,6 +82,17 @@ def test_no_check_without_a_recommendation(make_config, probes, snapshot):
     assert progress.reason == snapshot
 
 
+def test_a_deadline_that_probes_cannot_decide_is_validated_where_it_may_be_met(make_config, probes):
+    """Single probes say 58.9 s of 4 nodes: only a deadline of twice that is sure to be met."""
+    config = make_config(
+        sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 1},
+        report={"recommendation": {"deadline_seconds": 60}},
+    )
+    progress = progress_of(config, probes(PROBES))
+    assert progress.next_points == ((4, 2),)
+    assert "does not rule out 4 nodes" in progress.reason
+
+
 def test_a_budget_per_run_is_held_against_projected_costs(make_config, probes):
     """At 0.23 USD an hour: 102 s of 1 node, 2 x 66.9 s, 4 x 48.9 s are billed. That 4 nodes cost
     too much decides.

@@ -9,7 +9,9 @@ import pytest
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.design.probe_checks import contradiction
 from nodesweep.scaling.design.progress import is_complete, progress_of
+from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.outcome.projection import ProjectedPart
 from nodesweep.scaling.report.render import render_markdown
@@ -18,6 +20,7 @@ from tests.nodesweep.scaling.conftest import outcome, projection
 # E(2) = 0.61, as projected from probes within a cold first epoch; truly it is 0.86.
 COLD = {1: 100.0, 2: 82.0, 4: 60.0}
 WHOLE = {1: 101.0, 2: 58.1, 4: 45.0}
+PAYING = {1: 100.0, 2: 60.0, 4: 45.0}
 PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3600.0)
 
 
@@ -69,21 +72,40 @@ def test_the_largest_count_was_preferred_to_none_that_was_rejected(probe_config,
     ],
 )
 def test_what_decides_under_other_rules(make_config, goals, chosen, deciding):
-    sweep = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 1}
+    """Three probes each, since one leaves a deadline undecided."""
     config = make_config(
-        sweep=sweep,
+        sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 3},
         report={"recommendation": goals},
         training={"instance_type": "ml.m5.xlarge"},
     )
-    times = {1: 100.0, 2: 60.0, 4: 45.0}
-    progress = progress_of(config, probed(times))
-    assert progress.next_points == ((chosen, 2), (deciding, 2))
+    progress = progress_of(config, probed(PAYING, repeats=3))
+    assert progress.next_points == ((chosen, 4), (deciding, 4))
+
+
+@pytest.mark.parametrize(
+    ("at_one", "at_two", "chosen"),
+    [(100.0, 60.0, 2), (70.0, 60.0, None), (100.0, 80.0, None)],
+)
+def test_a_full_run_meets_a_deadline_by_its_own_time(
+    make_config, whole, make_report, at_one, at_two, chosen
+):
+    """Of 110 s, with 40 s and 0.9 T as projected: 130 s of 1 node, 94 s of 2. The full run of 1
+    node meets it in the second case, that of 2 nodes misses it in the third.
+    """
+    config = make_config(
+        sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 3},
+        report={"recommendation": {"deadline_seconds": 110}},
+    )
+    runs = [whole(1, at_one, 4), whole(2, at_two, 4)]
+    report = make_report([*probed(PAYING, repeats=3), *runs], config=config, price=PRICE)
+    choice = report.recommendation.chosen
+    assert (None if choice is None else choice.nodes) == chosen
 
 
 def test_one_count_that_meets_a_deadline_leaves_none_to_validate(make_config):
     config = make_config(
         sweep={"design": "probe", "node_counts": [1, 4], "repeats": 1},
-        report={"recommendation": {"deadline_seconds": 131, "budget_usd_per_run": 0.01}},
+        report={"recommendation": {"deadline_seconds": 1000, "budget_usd_per_run": 0.01}},
     )
     assert progress_of(config, probed({1: 100.0, 4: 90.0})).next_points == ((1, 2),)
 
@@ -237,15 +259,12 @@ def replace_trend(each, trend):
 
 
 def test_where_nothing_can_be_judged_again_nothing_is_contradicted(probe_config, whole):
-    from nodesweep.scaling.design.probe import _contradiction
-    from nodesweep.scaling.design.registry import design_of
-
     config = probe_config()
     outcomes = [*probed(COLD), *checks(whole, [1, 2])]
     rows, runs = summarise_runs(outcomes)
     check, others = design_of(config).find_checks(config, runs, progress_of(config, outcomes))
     answer = recommend(rows, config.report.recommendation)
-    assert _contradiction(answer, None, [check, *others]) is None
+    assert contradiction(answer, None, [check, *others]) is None
 
 
 def test_the_runner_up_that_a_full_run_makes_the_cheapest_is_an_answer(
@@ -257,7 +276,7 @@ def test_the_runner_up_that_a_full_run_makes_the_cheapest_is_an_answer(
         report={"recommendation": {"deadline_seconds": 1000}},
         training={"instance_type": "ml.m5.xlarge"},
     )
-    probes = probed({1: 100.0, 2: 60.0, 4: 45.0})
+    probes = probed(PAYING)
     report = make_report([*probes, whole(1, 100.0), whole(2, 10.0)], config=config, price=PRICE)
     assert report.recommendation.chosen is None
     alike = make_report([*probes, whole(1, 100.0), whole(2, 59.0)], config=config, price=PRICE)

@@ -78,7 +78,7 @@ def test_after_two_passes_what_is_beaten_is_dropped(probing, snapshot):
 
 
 def test_then_one_whole_job_checks_the_answer(probing, snapshot):
-    config = probing({"deadline_seconds": 1500}, repeats=1)
+    config = probing({"deadline_seconds": 2200}, repeats=1)
     done = all_runs(1, probe)
     progress = sweep_progress(config, done)
     assert progress.next_keys == (Key(CHEAP, 4, 2),)

@@ -70,14 +70,14 @@ def test_speedup_is_within_a_type(types_config, types_report):
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
     assert arms[FAST, 1].speedup == 1
     assert arms[FAST, 2].speedup == pytest.approx(1200 / 620)
-    assert by_type[CHEAP].baseline.train_seconds == 3600
+    assert by_type[CHEAP].baseline.train_seconds == pytest.approx(3600, rel=1e-4)
     assert report.costs.spent_usd == pytest.approx(
         sum(each.costs.spent_usd for each in by_type.values())
     )
 
 
 def test_all_attempts_are_kept(types_config, types_report):
-    config = types_config({"deadline_seconds": 800})
+    config = types_config({"deadline_seconds": 1500})
     report, _ = types_report(config, all_runs(2))
     assert {point.instance_type for point in report.points} == {FAST}
     assert {point.instance_type for point in report.other_points} == {CHEAP}
@@ -173,7 +173,7 @@ def test_times_of_no_program_are_not_compared(types_config, types_report, snapsh
 
 
 def test_probes_are_called_projected(types_config, types_report, snapshot):
-    config = types_config({"deadline_seconds": 1500}, design="probe", repeats=1)
+    config = types_config({"deadline_seconds": 2200}, design="probe", repeats=1)
     done = all_runs(1, probe)
     report, by_type = types_report(config, done)
     assert report.headline == snapshot
@@ -212,7 +212,7 @@ def test_each_types_runs_link_to_their_own_logs(types_config, types_report):
     """The sweep's report has those of the recommended type, here the second; each type's own lies
     a folder below.
     """
-    report, by_type = types_report(types_config({"deadline_seconds": 800}), all_runs(1))
+    report, by_type = types_report(types_config({"deadline_seconds": 1500}), all_runs(1))
     logs = [
         names.log_link(names.log_file(point.job_name, "algo-1"))
         for own in by_type.values()

@@ -178,7 +178,7 @@ def test_prediction_rests_on_the_runs_and_says_what_it_takes_for_granted(
     # One that failed is no run of the curve.
     failed = make_outcome(1, None, 4)
     found = make_report([*make_outcomes(times), failed]).fits.extrapolation
-    assert found.train_seconds == pytest.approx(8.125)
+    assert found.train_seconds == pytest.approx(8.125, rel=1e-5)
     assert found.interval.low < 8.125 < found.interval.high < 1.1 * 8.125
     assert found.assumes == snapshot(name="assumes")
     few = {nodes: at[:2] for nodes, at in times.items()}

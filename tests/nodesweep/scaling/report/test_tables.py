@@ -92,16 +92,14 @@ def test_efficiency_against_one_process_is_shown_where_nodes_have_several(
     assert column(main_table(make_report(outcomes)), "E/process") == ["–", "62%"]
 
 
-def test_intervals_stand_beside_their_value_and_say_a_level_below_95(
-    make_outcomes, make_report, snapshot
-):
+def test_intervals_stand_beside_their_value(make_outcomes, make_report, snapshot):
     table = main_table(make_report(make_outcomes({1: [40, 41, 42], 2: [20, 20.5, 21]})))
     assert column(table, "T") == [
-        "41.0 s [40.0 s, 42.0 s] (75%)",
-        "20.5 s [20.0 s, 21.0 s] (75%)",
+        "41.0 s [38.6 s, 43.6 s]",
+        "20.5 s [19.3 s, 21.8 s]",
     ]
-    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x] (90%)"]
-    assert column(table, "E")[1] == "100% [95%, 105%] (90%)"
+    assert column(table, "S") == ["Baseline", "2.0x [1.9x, 2.1x]"]
+    assert column(table, "E")[1] == "100% [95%, 106%]"
     assert table.caption == snapshot
 
 
@@ -431,8 +429,8 @@ def test_costs_have_an_interval_the_next_run_and_what_a_result_costs(make_outcom
     failed = make_outcome(2, repeat=4, given_cost_usd=6.0, created_at="2026-01-02T03:04:05+00:00")
     table = costs_table(make_report([*outcomes, failed]))
     assert column(table, "run") == [
-        "$11.00 [$10.00, $12.00] (75%)",
-        "$10.00 [$10.00, $10.00] (75%)",
+        "$10.97 [$8.75, $13.76]",
+        "$10.00 [$10.00, $10.00]",
     ]
     assert column(table, "next run") == ["$14.92", "$10.00"]
     assert column(table, "per result") == ["–", "$12.00"]
