@@ -39,6 +39,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nodesweep.configs.atomic import SHARED, write_atomic
 from nodesweep.scaling.names import pretty_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -422,9 +423,7 @@ def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
         "machine": machine,
         "releases": releases,
     }
-    temporary = output.with_name(f".{output.name}.tmp")
-    temporary.write_bytes(pretty_json(whole))
-    os.replace(temporary, output)
+    write_atomic(output, pretty_json(whole), SHARED)
     return whole
 
 
