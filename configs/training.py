@@ -166,6 +166,17 @@ class TrainingConfig(JobFeatures):
             " for as many (docs/config.md). Null: your script sets the number of steps."
         ),
     )
+    measure: Literal["auto", "helper", "off"] = Field(
+        default="auto",
+        # Omitted when auto, so that sweeps without it keep their ids and requests.
+        exclude_if=lambda measure: measure == "auto",
+        description=(
+            "Source of the train time if your script reports none. auto: nodesweep observes its"
+            " optimizer steps, in images built from infra/image; helper: none, and a job whose"
+            " script reports no time has none; off: the platform's Training phase, without a"
+            " speedup."
+        ),
+    )
     seed: Annotated[int, NOT_COMPARED] = Field(
         default=1,
         ge=0,

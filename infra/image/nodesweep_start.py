@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import nodesweep_measure
 from sagemaker_pytorch_container import training
 from sagemaker_training import environment
 
@@ -33,10 +34,18 @@ def stand_in_for_torch() -> None:
 
 
 def main() -> None:
-    """Train with the job's code (sagemaker_submit_directory) or else the image's program."""
+    """Train with the job's code (sagemaker_submit_directory) or else the image's program.
+
+    Only the job's code is measured from outside; the image's program measures itself.
+    """
     hyperparameters = environment.read_hyperparameters()
+    is_of_job = "sagemaker_submit_directory" in hyperparameters
+    if not is_of_job:
+        os.environ[nodesweep_measure.SWITCH] = "off"
     hyperparameters.setdefault(
         "sagemaker_submit_directory", os.environ["SAGEMAKER_SUBMIT_DIRECTORY"]
     )
     stand_in_for_torch()
     training.train(environment.Environment(hyperparameters=hyperparameters))
+    if is_of_job:
+        nodesweep_measure.explain_absence()

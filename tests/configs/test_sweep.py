@@ -105,3 +105,10 @@ def test_sweeps_of_a_given_amount_keep_their_ids(make_config):
     assert "baseline_seconds" not in make_config().model_dump(mode="json")["training"]
     sized = make_config(training={"baseline_seconds": 40})
     assert names.config_digest(sized) != names.config_digest(make_config())
+
+
+def test_measure_auto_leaves_config_and_sweep_id_as_they_were(make_config):
+    assert "measure" not in make_config().model_dump(mode="json")["training"]
+    digest = names.config_digest(make_config())
+    assert names.config_digest(make_config(training={"measure": "auto"})) == digest
+    assert names.config_digest(make_config(training={"measure": "off"})) != digest

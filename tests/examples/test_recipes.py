@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from tests.examples.recipe_runs import NODE_COUNTS, REPOSITORY, check_recipe
+from tests.examples.recipe_runs import NODE_COUNTS, REPOSITORY, check_recipe, without_clock
 
 NEEDS_CONTAINERS = {"mpi4py"}
 """Run by tests/containers/test_container_recipes.py: mpirun goes over ssh, which emulated nodes
@@ -94,3 +94,17 @@ def test_a_recipe_runs_and_its_time_is_that_of_its_own_stopwatch(
     name: str, platform_changes: tuple[str, ...], tmp_path: Path
 ) -> None:
     check_recipe(name, tmp_path, *platform_changes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["plain_ddp", "accelerate_launch", "hf_trainer", "deepspeed", "lightning_cli"]
+)
+def test_without_a_line_for_nodesweep_a_recipe_is_measured_as_well(
+    name: str, platform_changes: tuple[str, ...], tmp_path: Path
+) -> None:
+    folder = without_clock(name, tmp_path / "plain")
+    context = f"image.context={REPOSITORY / 'infra' / 'image'}"
+    check_recipe(
+        name, tmp_path / "reports", *platform_changes, context, folder=folder, clock="observed"
+    )

@@ -20,6 +20,7 @@ from nodesweep.configs.training import compile_metric
 from nodesweep.scaling.names import METRICS_FILE
 from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
 from nodesweep.scaling.outcome.metrics_values import nested_value
+from nodesweep.scaling.outcome.observed import is_observed
 from nodesweep.scaling.outcome.plain_lines import fragments, plain_lines, without_colours
 from nodesweep.scaling.outcome.projection import reports_steps
 
@@ -126,9 +127,10 @@ class Logged(NamedTuple):
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
     """Return True if metrics.json lacks a number that the log may have.
 
-    That is the train time, the number of processes or, in a probe, the steps of a whole run.
+    That is the train time, the number of processes or, in a probe, the steps of a whole run. The
+    program's own numbers count before observed ones, so those are no reason not to read its log.
     """
-    if is_probe and not reports_steps(metrics):
+    if is_observed(metrics) or (is_probe and not reports_steps(metrics)):
         return True
     world = metrics.get("world") if isinstance(metrics, Mapping) else None
     known = isinstance(world, Mapping) and world.get("world_size") is not None

@@ -25,6 +25,12 @@ from nodesweep.scaling.outcome.logged import (
     contradiction,
 )
 from nodesweep.scaling.outcome.metrics_values import finite_or_none, nested_value, positive_or_none
+from nodesweep.scaling.outcome.observed import (
+    NO_OWN_CLOCK,
+    is_observed,
+    lacks_own_clock,
+    not_observed_reason,
+)
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import (
     ANY_PART,
@@ -46,6 +52,7 @@ TrainClock = Literal[
     "projected",
     "program",
     "logged",
+    "observed",
     "phase_from_start_line",
     "phase_from_first_step",
     "training_phase",
@@ -56,12 +63,13 @@ TrainClock = Literal[
 
 A job that ended itself early (sweep.design: probe) has only `projected`, the time of a whole run.
 Any other job has, best first: `program`, from the metrics.json that the training program writes;
-`logged`, the train_seconds in its log, possibly found by a metric definition; then the platform's
-Training phase, which includes start-up: since the program's start line, since its first step, or
-whole. Tables have `measured`, as given, or `throughput`, the seconds per sample from a given
-rate.
+`logged`, the train_seconds in its log, possibly found by a metric definition; `observed`, from the
+first request for data to the last optimizer step of a program that reports neither
+(infra/image/nodesweep_measure.py); then the platform's Training phase, which includes start-up:
+since the program's start line, since its first step, or whole. Tables have `measured`, as given, or
+`throughput`, the seconds per sample from a given rate.
 """
-OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged")
+OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged", "observed")
 PHASE_CLOCKS: tuple[TrainClock, ...] = (
     "phase_from_start_line",
     "phase_from_first_step",
@@ -164,6 +172,8 @@ class JobOutcome:
     """True if it is a row of a table: it ran, even if the table has no time of its start."""
     unprojected: str | None = None
     """Why a job that ended early, or was asked to, has no train time; else None."""
+    not_observed: str | None = None
+    """Why a program without a clock of its own could not be measured from outside; else None."""
 
     @property
     def completed(self) -> bool:
@@ -279,25 +289,32 @@ def read_outcome(
     }
     phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
     status = description["TrainingJobStatus"]
+    not_observed = not_observed_reason(metrics)
+    metrics = metrics if not_observed is None else None
+    own = None if is_observed(metrics) else metrics
     train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
     environment = description.get("Environment") or {}
-    projection = project(metrics, logged.numbers, logged.steady_seconds)
+    projection = project(own, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
-    part = partial_run_steps(metrics, numbers)
+    part = partial_run_steps(own, numbers)
     if part is not None:  # the time of a partial run is not a train time
         train_seconds_by = {} if projection is None else {"projected": projection.train_seconds}
-        metrics = whole_run_metrics(metrics)
+        metrics = own = whole_run_metrics(own)
         numbers = {name: numbers[name] for name in ANY_PART if name in numbers}
     unprojected = None
     if projection is None and status == "Completed" and ASKED_BY in environment:
-        unprojected = unprojected_reason(metrics, logged.numbers, environment.get(MOST_STEPS))
+        unprojected = unprojected_reason(own, logged.numbers, environment.get(MOST_STEPS))
         if unprojected is not None:
             train_seconds_by = {}
     elif projection is None and status == "Completed" and part is not None:
         unprojected = partial_run_reason(part)
+    elif status == "Completed" and lacks_own_clock(environment, train_seconds_by):
+        train_seconds_by, unprojected = {}, NO_OWN_CLOCK
     reason = failure_reason(description)
     kind = platform_kind(description["TrainingJobArn"])
-    world, wrong_world = _world_size(metrics, logged, planned.get("world_size"), point["nodes"])
+    # What the program says in its log replaces what was observed.
+    confirming = own if logged.world_sizes else metrics
+    world, wrong_world = _world_size(confirming, logged, planned.get("world_size"), point["nodes"])
     if kind == "simulated":  # nothing ran, so nothing can confirm or contradict the plan
         world, wrong_world = world or planned.get("world_size"), None
     if status == "Completed" and wrong_world is not None:
@@ -320,13 +337,18 @@ def read_outcome(
             submit_to_end_seconds=_submit_to_end(description),
             billable_seconds=positive_or_none(description.get("BillableTimeInSeconds")),
             train_seconds=None if clock is None else train_seconds_by[clock],
-            steady_step_seconds=positive_or_none(nested_value(metrics, ("steady", "step_seconds"))),
+            steady_step_seconds=positive_or_none(
+                nested_value(
+                    own if "steady_step_seconds" in numbers else metrics, ("steady", "step_seconds")
+                )
+            ),
         ),
         train_clock=clock,
         train_seconds_by=train_seconds_by,
         logged=numbers,
         projection=projection,
         unprojected=unprojected,
+        not_observed=not_observed,
         cut_numbers=logged.cut,
         unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
@@ -493,9 +515,11 @@ def _train_seconds_by(
 
     Only a completed job has a time from the platform's Training phase.
     """
+    in_file = positive_or_none(nested_value(metrics, ("train_seconds",)))
     times: dict[TrainClock, float | None] = {
-        "program": positive_or_none(nested_value(metrics, ("train_seconds",))),
+        "program": None if is_observed(metrics) else in_file,
         "logged": positive_or_none(logged.numbers.get("train_seconds")),
+        "observed": in_file if is_observed(metrics) else None,
     }
     if description["TrainingJobStatus"] == "Completed":
         times["phase_from_start_line"] = _phase_from(description, logged.start_unix_seconds)

@@ -14,6 +14,7 @@ from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling import names
+from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.members import given, network_members
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
@@ -101,6 +102,8 @@ def build_request(
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
         environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
+    if training.measure != "auto":
+        environment[SWITCH] = training.measure
     environment |= _probe_variables(config, point) | amount
     if environment:
         request["Environment"] = environment

@@ -54,7 +54,11 @@ from nodesweep.scaling.report.model import (
     SteadyWindow,
     SweepCosts,
 )
-from nodesweep.scaling.report.partial import unprojected_notes, unrequested_partial_notes
+from nodesweep.scaling.report.partial import (
+    unobserved_notes,
+    unprojected_notes,
+    unrequested_partial_notes,
+)
 from nodesweep.scaling.report.sources import at_start_text, changed_dataset_text, is_phase
 from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
 from nodesweep.scaling.secrets import hide_in_config, hide_secrets
@@ -190,6 +194,7 @@ def analyse(
     )
     on_runs: Sequence[str] = (
         *unprojected_notes(outcomes),
+        *unobserved_notes(outcomes),
         *unrequested_partial_notes(config, outcomes),
         *workload_notes(config, outcomes),
     )

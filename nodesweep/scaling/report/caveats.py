@@ -270,6 +270,12 @@ def _clock(evidence: Evidence) -> Iterator[str]:
             f"Train times are those of the program's log: {without} of "
             f"{pluralize(len(used), 'job')} wrote no metrics.json, and sources are never mixed."
         )
+    reporting = sum(point.train_clock in ("program", "logged") for point in used)
+    if clock == "observed" and reporting:
+        yield (
+            f"Train times are those observed from outside: {len(used) - reporting} of "
+            f"{pluralize(len(used), 'job')} reported none, and sources are never mixed."
+        )
     if not is_phase(clock):
         return
     own = [point for point in used if point.train_clock in OWN_CLOCKS]

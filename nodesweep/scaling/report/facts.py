@@ -39,6 +39,10 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
     ),
     "program": "program: from metrics.json, which the training program writes",
     "logged": "logged: from the program's log, train_seconds of the slowest rank",
+    "observed": (
+        "observed: from rank 0's first request for data to its last optimizer step, evaluations "
+        "in between included, since the program reports no time"
+    ),
     **{clock: f"{clock}: {text}" for clock, text in PHASE_HOLDS.items()},
     "measured": "measured: as given",
     "throughput": "throughput: seconds per sample from a given rate",

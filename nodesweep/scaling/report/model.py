@@ -172,9 +172,10 @@ class Point(Part):
     train_clock: TrainClock | None = Field(
         description=(
             "The best known source. program: metrics.json; logged: train_seconds from the "
-            "program's log; phase_from_start_line, phase_from_first_step, training_phase: the "
-            "platform's Training phase, from a line of the log or in full; measured: as given; "
-            "throughput: seconds per sample from a given rate."
+            "program's log; observed: from the first request for data to the last optimizer step "
+            "of a program that reports no time; phase_from_start_line, phase_from_first_step, "
+            "training_phase: the platform's Training phase, from a line of the log or in full; "
+            "measured: as given; throughput: seconds per sample from a given rate."
         )
     )
     train_seconds_by: Mapping[str, float] = Field(

@@ -1,4 +1,4 @@
-"""Caveats on jobs that ended before completing all their steps, under any design."""
+"""Caveats on jobs without a train time of their own: partial, unreported or unobserved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.formats import join_words, nodes_text, pluralize
-from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.outcome.observed import NO_OWN_CLOCK
+from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome
 
 
 def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
@@ -17,9 +18,25 @@ def unprojected_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
             by_reason.setdefault(outcome.unprojected, []).append(outcome.nodes)
     for reason, counts in by_reason.items():
         at = join_words(map(nodes_text, sorted(set(counts))))
+        page = "own-code" if reason == NO_OWN_CLOCK else "probe"
         yield (
-            f"{pluralize(len(counts), 'job')} at {at} gave no train time: {reason} (docs/probe.md)."
+            f"{pluralize(len(counts), 'job')} at {at} gave no train time: {reason} "
+            f"(docs/{page}.md)."
         )
+
+
+def unobserved_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Yield caveats on programs that report no train time and could not be measured from outside.
+
+    A program that reports its time needs no measurement.
+    """
+    by_reason: dict[str, list[int]] = {}
+    for outcome in outcomes:
+        if outcome.not_observed is not None and outcome.train_clock in PHASE_CLOCKS:
+            by_reason.setdefault(outcome.not_observed, []).append(outcome.nodes)
+    for reason, counts in by_reason.items():
+        at = join_words(map(nodes_text, sorted(set(counts))))
+        yield f"Not measured in {pluralize(len(counts), 'job')} at {at}: {reason}."
 
 
 def unrequested_partial_notes(

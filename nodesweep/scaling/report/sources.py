@@ -14,6 +14,7 @@ SOURCES: Mapping[TrainClock, str] = {
     "projected": "probes (projected)",
     "program": "metrics.json",
     "logged": "the program's log",
+    "observed": "its optimizer steps, as observed",
     "phase_from_start_line": "the Training phase from the start line",
     "phase_from_first_step": "the Training phase from the first step",
     "training_phase": "the Training phase",

@@ -42,10 +42,12 @@ def test_context_holds_what_the_image_is_made_of_and_nothing_else() -> None:
         ".dockerignore",
         "Dockerfile",
         "nodesweep_clock.py",
+        "nodesweep_measure.py",
         "nodesweep_start.py",
         "requirements-on-dlc.lock",
         "requirements-on-dlc.txt",
         "requirements.txt",
+        "sitecustomize.py",
         "train.py",
         "training",
     }

@@ -277,3 +277,12 @@ def test_a_channel_per_folder(make_config):
         "train": f"{uri}train/",
         "val": f"{uri}val/",
     }
+
+
+@pytest.mark.parametrize(
+    ("measure", "sent"), [("auto", None), ("helper", "helper"), ("off", "off")]
+)
+def test_training_measure_reaches_the_job_unless_it_is_auto(make_config, measure, sent):
+    config = make_config(training={"measure": measure})
+    request = build_request(config, plan_of(config).points[0], INPUTS)
+    assert request.get("Environment", {}).get("NODESWEEP_MEASURE") == sent

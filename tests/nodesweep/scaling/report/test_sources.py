@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.outcome.observed import NO_OWN_CLOCK
 from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.report.facts import sweep_facts
 from nodesweep.scaling.report.render import (
     render_files,
     render_html,
@@ -209,3 +211,40 @@ def test_a_change_of_the_dataset_and_packages_installed_at_each_start_are_caveat
     assert reason in caveat
     assert caveat == snapshot
     assert added(make_report(outcomes)) == []
+
+
+def test_an_observed_time_makes_the_curve_and_says_so(make_outcome, make_report, added, snapshot):
+    report = make_report(
+        [
+            run(make_outcome, 1, observed=6.1, training_phase=122.3),
+            run(make_outcome, 2, observed=3.2, training_phase=101.9),
+        ]
+    )
+    assert (report.train_clock, report.summary[1].train.speedup) == ("observed", 6.1 / 3.2)
+    assert dict(sweep_facts(report))["train clock"] == snapshot
+    assert added(report) == []
+
+
+def test_observed_and_reported_times_are_not_mixed(make_outcome, make_report, added, snapshot):
+    report = make_report(
+        [
+            run(make_outcome, 1, logged=6.0, observed=6.1, training_phase=122.3),
+            run(make_outcome, 2, observed=3.2, training_phase=101.9),
+        ]
+    )
+    assert [row.train.seconds for row in report.summary] == [6.1, 3.2]
+    assert added(report) == snapshot
+
+
+def test_why_a_program_was_not_measured_is_a_caveat(make_outcome, make_report, added, snapshot):
+    reason = "the program never imported torch"
+    report = make_report(
+        [
+            replace(run(make_outcome, 1, training_phase=122.3), not_observed=reason),
+            replace(run(make_outcome, 2, training_phase=101.9), not_observed=reason),
+            replace(run(make_outcome, 4, logged=4.0, training_phase=9.9), not_observed=reason),
+        ]
+    )
+    assert added(report) == snapshot
+    silent = make_outcome(1, None, train_clock=None, unprojected=NO_OWN_CLOCK)
+    assert added(make_report([silent])) == snapshot(name="measure: helper")

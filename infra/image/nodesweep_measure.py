@@ -1,0 +1,505 @@
+"""Measure a training script that has no clock of its own, without changing it.
+
+sitecustomize.py calls `watch()` when Python starts; once the program has imported torch, three
+hooks record the time: PyTorch's public hook after every optimizer step (torch 2.0), the start of a
+DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with the section
+`observed`, unless the program wrote one:
+
+    train_seconds    from the first request for data of the training to the end of the last
+                     optimizer step, evaluations between the steps included
+    observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
+                     100 steps); data_wait_seconds; torch; or only not_measured, a reason
+
+Nothing here may change a result, print, or raise: whatever goes wrong becomes a reason. A traceback
+out of a DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns it off, and so do
+the variables by which a sweep ends runs early, since only the helper (nodesweep_clock.py) can.
+"""
+
+import atexit
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from array import array
+
+SWITCH = "NODESWEEP_MEASURE"
+_ENDS_EARLY = ("NODESWEEP_PROBE_PRECISION", "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS")
+FILE, SECTION = "metrics.json", "observed"
+# Without the start of the first step, 1 step of 100 is missing from the time: 1%.
+STEPS_WITHOUT_START = 100
+# An iterator that is asked later than this was made before the training, not by its loop.
+_SAME_LOOP_SECONDS = 0.1
+_MOST_DEPTH, _MOST_FOLDERS = 3, 200  # as the report searches for the program's own file
+_UNSEEN = (
+    "no step of a torch.optim optimizer was seen: the program has its own update rule, replaces "
+    "optimizer.step, compiles the step, captures it as a CUDA graph, or trains in a forked process"
+)
+_NOT_LOADED = (
+    "no process of the program that trained and ended normally loaded nodesweep_measure.py: it is "
+    "not Python, runs as python -S, -I or -E or with another sitecustomize first on PYTHONPATH, "
+    "trains in a forked process, or ends by os._exit"
+)
+
+
+class Loader:
+    """What one DataLoader delivered; `started` is when its current iteration began."""
+
+    def __init__(self, batch_size, replicas):
+        self.batch_size, self.replicas = batch_size, replicas
+        self.steps = 0  # optimizer steps with a batch of its since the previous step
+        self.iterations = 0
+        self.restart(None)
+
+    def restart(self, started):
+        """Forget what was delivered before the training, by a look at the data for example."""
+        self.started, self.opened = started, None
+        self.batches = self.samples = 0
+        self.waited_seconds = 0.0
+        self.is_counted, self.had_short_batch, self.thread = True, False, None
+
+    def count(self, batch):
+        """Add a batch: its samples count if every batch but an iteration's last is full."""
+        self.batches += 1
+        length = _length(batch) if self.is_counted and self.batch_size else None
+        if length is None or length > self.batch_size or self.had_short_batch:
+            self.is_counted = False
+        else:
+            self.samples += length
+            self.had_short_batch = length < self.batch_size
+
+
+class Watch:
+    """What one process has seen of its training."""
+
+    def __init__(self):
+        self.reason = None
+        self.torch = self.library = None
+        self._is_off = False
+        self.forks, self.script = 0, ""
+        self._reset()
+
+    def _reset(self):
+        self.pid = os.getpid()
+        self._times, self._optimizers = array("d"), array("H")
+        self._kinds, self._numbers = 0, weakref.WeakKeyDictionary()  # number by optimizer
+        self._group = self._first_loader = self._delivered = self._thread = None
+        self._loaders, self._by_loader = [], weakref.WeakKeyDictionary()
+        self._first_event = self._last_event = self._first_event_at = None
+
+    def after_fork(self):
+        """Start anew in a forked child, which may be the one that trains."""
+        self._reset()
+
+    def fail(self, error):
+        """Stop measuring; the program continues as without."""
+        self.turn_off(f"nodesweep_measure.py failed with {type(error).__name__}: {error}")
+
+    def turn_off(self, reason):
+        """Ignore what follows. The hook stays: torch is iterating over its hooks."""
+        self.reason, self._is_off = self.reason or reason, True
+
+    # The three hooks
+
+    def on_step(self, optimizer):
+        """Record the end of an optimizer step."""
+        now = time.perf_counter()
+        if self._is_off:
+            return
+        cuda = self.torch.cuda
+        if not self._times and self._begin():
+            return
+        if cuda.is_initialized():
+            if cuda.is_current_stream_capturing():
+                self.turn_off("the optimizer step was captured as a CUDA graph")
+                return
+            now = self._record_on_gpu(cuda, now)
+        number = self._numbers.get(optimizer)
+        if number is None:  # an id would be used again after a deleted optimizer
+            number = self._numbers[optimizer] = self._kinds
+            self._kinds += 1
+        self._optimizers.append(number)
+        self._times.append(now)
+        if self._delivered is not None:
+            self._delivered.steps += 1
+            self._delivered = None
+        if self._group is None:
+            self._group = self.library._group()
+
+    def _begin(self):
+        """Prepare for the first step; True if this training is not measured."""
+        if "nodesweep_clock" in sys.modules:
+            self.turn_off("the program uses nodesweep_clock")
+        elif "torch_xla" in sys.modules:
+            self.turn_off("torch_xla runs steps later than the program makes them")
+        self._first_loader, self._thread = self._delivered, threading.get_ident()
+        if _is_child():  # a forked one ends by os._exit, but runs these before
+            sys.modules["multiprocessing.util"].Finalize(None, write, exitpriority=-1)
+        return self._is_off
+
+    def _record_on_gpu(self, cuda, now):
+        """Mark the step in the GPU's stream; only the first step is waited for."""
+        if self._first_event is None:
+            cuda.synchronize()
+            now = time.perf_counter()
+            self._first_event, self._last_event = (cuda.Event(enable_timing=True) for _ in "12")
+            self._first_event.record()
+            self._first_event_at = now
+        self._last_event.record()
+        return now
+
+    def on_iteration(self, data_loader, iterator, began):
+        """Record that a DataLoader's iteration began."""
+        if self._is_off or self.pid != os.getpid():
+            return
+        loader = self._by_loader.get(data_loader)
+        if loader is None:
+            sampler = getattr(data_loader, "batch_sampler", None)
+            replicas = getattr(getattr(data_loader, "sampler", None), "num_replicas", None)
+            loader = Loader(getattr(sampler, "batch_size", None), replicas)
+            self._by_loader[data_loader] = loader
+            self._loaders.append(loader)
+        if not self._times:
+            loader.restart(began)
+        loader.iterations += 1
+        loader.had_short_batch, loader.opened = False, time.perf_counter()
+        iterator._nodesweep_loader = loader
+
+    def on_batch(self, loader, began, batch):
+        """Record a delivered batch."""
+        if self._is_off:
+            return
+        now = time.perf_counter()
+        if loader.opened is not None:
+            if not self._times and began - loader.opened > _SAME_LOOP_SECONDS:
+                loader.started = began
+            loader.opened = None
+        loader.thread = threading.get_ident()
+        loader.waited_seconds += now - began
+        loader.count(batch)
+        self._delivered = loader
+
+    # The end
+
+    def facts(self):
+        """Return the contents of metrics.json, or None if this process has nothing to say."""
+        if not self._times or self.reason is not None:
+            return self._without(self.reason or self._untrained())
+        if getattr(sys, "last_type", None) is not None:
+            return self._without(f"the program ended by {sys.last_type.__name__}")
+        first, last = self._times[0], self._last_step_at()
+        training = self._training_loaders()
+        started = self._first_loader.started if training else None
+        if started is None and len(self._times) < STEPS_WITHOUT_START:
+            return self._without(
+                "its batches come from no torch.utils.data.DataLoader, so that the start of its "
+                f"{len(self._times)} steps is unknown; it takes {STEPS_WITHOUT_START}"
+            )
+        start = first if started is None else started
+        if last <= start:
+            return self._without("its only optimizer step began at an unknown time")
+        metrics = self._metrics(start, last, training)
+        # a thread of the program may fetch ahead
+        is_waiting = training and all(each.thread == self._thread for each in training)
+        waited = sum(each.waited_seconds for each in training) if is_waiting else None
+        metrics["data_wait_share"] = None if waited is None else min(1.0, waited / (last - start))
+        metrics[SECTION] = {
+            "starts_at": "data_request" if started is not None else "first_step_end",
+            "data_wait_seconds": waited,
+            "torch": str(self.torch.__version__),
+        }
+        return metrics
+
+    def _metrics(self, start, last, training):
+        """Return what the helper would write, by its own code."""
+        clock = self.library.Clock()
+        clock._start_unix_seconds = time.time() - (time.perf_counter() - start)
+        steps, ends = self._steps()
+        clock._step_seconds = [end - begin for begin, end in zip([start, *ends], ends)]  # noqa: B905
+        size = self._group[0] if self._group else clock._alone()
+        batches = sum(each.batches for each in training)
+        if training and steps is not None and _are_in_parts(steps, batches, training):
+            steps = None
+        # a sampler for fewer processes gives several, of a model that is split, the same batches
+        clock._is_counted = batches == steps and all(
+            each.is_counted and each.replicas in (None, size) for each in training
+        )
+        clock._samples = sum(each.samples for each in training)
+        metrics = clock._metrics(last - start, size)
+        metrics["steps"] = steps
+        if steps is None:
+            metrics["steady"]["step_seconds"] = None
+        return metrics
+
+    def _steps(self):
+        """Return (number of steps, their ends); None where several optimizers don't take turns.
+
+        Optimizers that follow one another, of a second training for example, add up.
+        """
+        order, kinds = list(self._optimizers), self._kinds
+        changes = sum(order[at] != order[at - 1] for at in range(1, len(order)))
+        if changes < kinds:
+            return len(order), list(self._times)
+        ends = [self._times[at] for at, number in enumerate(order) if number == order[-1]]
+        if len(ends) * kinds != len(order):
+            return None, list(self._times)
+        return len(ends), ends
+
+    def _last_step_at(self):
+        if self._last_event is None:
+            return self._times[-1]
+        self._last_event.synchronize()
+        on_gpu = self._first_event.elapsed_time(self._last_event) / 1000
+        return max(self._times[-1], self._first_event_at + on_gpu)
+
+    def _training_loaders(self):
+        """Return the loaders that deliver to steps, not to evaluations.
+
+        Empty if the first step's batch came from elsewhere: the loader then delivers only once, or
+        to less than one step in ten.
+        """
+        made = len(self._times)
+        delivered, most = 0, 0
+        for each in self._loaders:
+            delivered, most = delivered + each.steps, max(most, each.steps)
+        first = self._first_loader
+        if first is None or first.steps < min(2, made) or delivered * 10 < made:
+            return []
+        return [each for each in self._loaders if each.steps * 2 >= max(1, min(most, each.batches))]
+
+    def _untrained(self):
+        if self.forks and self.torch is None:
+            return "the program forked before it imported torch, and trained in a forked process"
+        return "the program never imported torch" if self.torch is None else _UNSEEN
+
+    @staticmethod
+    def _without(reason):
+        return {"schema_version": 1, SECTION: {"not_measured": reason}}
+
+    @property
+    def has_trained(self):
+        return bool(self._times)
+
+    @property
+    def rank(self):
+        return self._group[1] if self._group else self.library._rank_by_launcher()
+
+
+watched = Watch()
+
+
+def watch():
+    """Measure this process's training, if it is one and the sweep allows it."""
+    if not _is_on():
+        return
+    watched.script = sys.argv[0]  # before the program changes it
+    sys.meta_path.insert(0, _TorchImport())
+    os.register_at_fork(after_in_child=watched.after_fork, after_in_parent=_count_fork)
+    atexit.register(write)  # the first to register runs last, after the program's own
+
+
+def _is_on():
+    asked = os.environ.get(SWITCH) or "auto"
+    return asked == "auto" and not any(map(os.environ.get, _ENDS_EARLY))
+
+
+def _count_fork():
+    watched.forks += 1
+
+
+class _TorchImport:
+    """A finder that installs the hooks once torch has been imported, and finds nothing itself."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch":
+            return None
+        for finder in sys.meta_path:
+            spec = None
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                _call_after(spec.loader)
+                return spec
+        return None
+
+
+def _call_after(loader):
+    execute = getattr(loader, "exec_module", None)
+
+    def exec_module(module):
+        execute(module)
+        try:
+            if watched.torch is None:
+                install(module)
+        except Exception as error:
+            watched.fail(error)
+
+    if execute is not None and hasattr(loader, "__dict__"):
+        loader.exec_module = exec_module
+
+
+def install(torch):
+    """Install the hooks in torch."""
+    watched.torch = torch
+    watched.library = _load_clock()
+    optimizer = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the attribute
+    register = getattr(optimizer, "register_optimizer_step_post_hook", None)
+    if register is None:
+        watched.reason = f"torch {torch.__version__} has no hook for optimizer steps; 2.0 has"
+        return
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+
+    def after_step(optimizer, args, kwargs):
+        if is_compiling():  # torch.compile would trace what follows
+            return
+        try:
+            watched.on_step(optimizer)
+        except Exception as error:
+            watched.fail(error)
+
+    register(after_step)
+    _watch_loaders(torch.utils.data.DataLoader)
+
+
+def _watch_loaders(DataLoader):
+    """Replace DataLoader.__iter__, and __next__ of the iterators: PyTorch has no hook for them.
+
+    Seen in torch 2.0 to 2.14; an iterator of a class of the program's own is left alone.
+    """
+    iterate = DataLoader.__iter__
+
+    @functools.wraps(iterate)
+    def __iter__(self):
+        began = time.perf_counter()
+        iterator = iterate(self)
+        try:
+            _watch_iterators(type(iterator))
+            watched.on_iteration(self, iterator, began)
+        except Exception as error:
+            watched.fail(error)
+        return iterator
+
+    DataLoader.__iter__ = __iter__
+
+
+def _watch_iterators(kind):
+    for owner in kind.__mro__:
+        fetch = vars(owner).get("__next__")
+        if fetch is not None:
+            break
+    else:
+        return
+    if hasattr(fetch, "_is_watched") or not owner.__module__.startswith("torch."):
+        return
+
+    @functools.wraps(fetch)
+    def __next__(self):
+        began = time.perf_counter()
+        batch = fetch(self)
+        try:
+            loader = self.__dict__.get("_nodesweep_loader")
+            if loader is not None:
+                watched.on_batch(loader, began, batch)
+        except Exception as error:
+            watched.fail(error)
+        return batch
+
+    __next__._is_watched = True
+    owner.__next__ = __next__
+
+
+def _are_in_parts(steps, batches, loaders):
+    """Return True if steps are made in parts (one per group of parameters), or several a batch.
+
+    A loader that fetches one batch ahead delivers none before an epoch's last step.
+    """
+    without_batch = steps - sum(each.steps for each in loaders)
+    return steps > batches or without_batch > sum(each.iterations for each in loaders)
+
+
+def _length(batch):
+    """Return the length of the first tensor in a batch; None if there is none."""
+    for _ in range(4):
+        if hasattr(batch, "shape"):
+            return int(batch.shape[0]) if len(batch.shape) else None
+        if hasattr(batch, "values"):
+            batch = next(iter(batch.values()), None)
+        elif isinstance(batch, (list, tuple)) and batch:
+            batch = batch[0]
+        else:
+            return None
+    return None
+
+
+def _load_clock():
+    """Load the helper under another name, so that a copy next to the script stays the script's."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nodesweep_clock.py")
+    spec = spec_from_file_location("nodesweep_clock_of_the_image", file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write():
+    """Write metrics.json at this process's end, on rank 0 and unless the program did."""
+    try:
+        if watched.pid == os.getpid() and (watched.has_trained or _is_entry_point()):
+            if watched.library is None:
+                watched.library = _load_clock()
+            if watched.rank == 0:
+                _write(watched.facts())
+    except Exception:  # at its exit the program must not fail; nothing is written
+        pass
+
+
+def explain_absence():
+    """Write a reason if nothing was written; called by nodesweep_start once the program ended."""
+    try:
+        watched.library = _load_clock()
+        if _is_on() and watched.rank == 0:
+            _write(watched._without(_NOT_LOADED))
+    except Exception:  # the job has succeeded
+        pass
+
+
+def _is_entry_point():
+    """Return True if this process runs the job's script itself, not its launcher or a child."""
+    name = os.path.basename(os.environ.get("SM_USER_ENTRY_POINT", ""))
+    return bool(name) and os.path.basename(watched.script) == name and not _is_child()
+
+
+def _is_child():
+    """Return True in a process that multiprocessing started."""
+    processes = sys.modules.get("multiprocessing.process")
+    return processes is not None and processes.parent_process() is not None
+
+
+def _write(facts):
+    """Write the file atomically; a measurement replaces a reason, nothing the program's own."""
+    folder = os.environ.get("SM_OUTPUT_DATA_DIR")
+    if not folder or facts is None:
+        return
+    known = _known(folder)
+    if known is None or (known and "train_seconds" in facts):
+        watched.library._write(folder, facts)
+
+
+def _known(folder):
+    """Return None without a file, True for a reason of this module's, False for any other."""
+    import json
+
+    for found, (place, folders, files) in enumerate(os.walk(folder)):
+        if FILE in files:
+            try:
+                path = os.path.join(place, FILE)
+                with open(path if os.path.isfile(path) else os.devnull, encoding="utf-8") as stream:
+                    return "not_measured" in json.load(stream)[SECTION]
+            except (OSError, ValueError, KeyError, TypeError):
+                return False
+        depth = os.path.relpath(place, folder).count(os.sep) + (place != folder)
+        if depth >= _MOST_DEPTH or found > _MOST_FOLDERS:
+            del folders[:]
+    return None
