@@ -27,7 +27,6 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.names import pretty_json
-from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.jobs.follow import LogFollower
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.tasks.polling import CallBudget, Clock
@@ -55,6 +54,9 @@ class SimulatedTime:
         return False
 
 
+_STATUSES = ("Completed", "Failed", "Stopped", "Stopping")
+
+
 @dataclass
 class SimulatedJob:
     """A job with a sequence of (seconds since the simulation began, secondary status)."""
@@ -80,7 +82,7 @@ class SimulatedJob:
         ]
         return {
             "TrainingJobName": self.name,
-            "TrainingJobStatus": state if state in (*TERMINAL, "Stopping") else "InProgress",
+            "TrainingJobStatus": state if state in _STATUSES else "InProgress",
             "SecondaryStatus": state,
             "CreationTime": START + timedelta(seconds=self.steps[0][0]),
             "LastModifiedTime": START + timedelta(seconds=changed_at),
@@ -198,9 +200,10 @@ def run_case(case: Case, seed: int) -> dict[str, Any]:
         ended = watch(
             platform, active, case.poll_seconds, _LIMITS, sweep_time.clock, budget, follower.poll
         )
-        for description in ended:
-            active.remove(description["TrainingJobName"])
-            delays.append((sweep_time.now() - description["LastModifiedTime"]).total_seconds())
+        for job in ended:
+            assert job.changed_at is not None
+            active.remove(job.name)
+            delays.append((sweep_time.now() - job.changed_at).total_seconds())
     counts = Counter(operation for _, operation in platform.calls)
     return {
         "case": case.title,

@@ -29,7 +29,8 @@ from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize, point_text
 from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
-from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
@@ -197,10 +198,10 @@ class _Sweep:
 
     def _count_earlier(self) -> None:
         earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
-        descriptions: list[dict[str, Any]] = []
-        if earlier and self.queue.needs_earlier_descriptions:
-            descriptions = describe_training_jobs(self.config.platform, sorted(earlier))
-        self.queue.count_earlier(earlier, descriptions)
+        statuses: list[JobStatus] = []
+        if earlier and self.queue.needs_earlier_statuses:
+            statuses = describe_training_jobs(self.config.platform, sorted(earlier))
+        self.queue.count_earlier(earlier, statuses)
 
     def _fill(self) -> Wait | Done:
         """Start jobs until the queue asks to wait, or is done."""
@@ -309,7 +310,7 @@ class _Sweep:
             return decision
         try:
             self.slots.take(name, order.attempt.point.nodes)
-            description = _submit(self.config, self.plan, order.attempt, order.request)
+            job = _submit(self.config, self.plan, order.attempt, order.request)
         except JobRefused as error:
             self.slots.release(name)
             self._withdraw(name)
@@ -320,12 +321,12 @@ class _Sweep:
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
             raise
-        if queue.ended_in_earlier_run(order, description["TrainingJobStatus"]):
+        if queue.ended_in_earlier_run(order, job):
             self.slots.release(name)
-            outcome = self._collect(order.attempt, description)
+            outcome = self._collect(order.attempt, job)
             extra = outcome_event(outcome)
             logger.info("%s: %s by an earlier run", name, outcome.status, extra=extra)
-            queue.settle_earlier(description, outcome)
+            queue.settle_earlier(job, outcome)
         return None
 
     def _handle_refusal(self, order: Submit, error: JobRefused) -> Wait | Refuse:
@@ -371,9 +372,9 @@ class _Sweep:
     def _withdraw(self, name: str) -> None:
         withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
 
-    def _collect(self, attempt: Attempt, description: Mapping[str, Any]) -> JobOutcome:
+    def _collect(self, attempt: Attempt, job: JobStatus) -> JobOutcome:
         return collect_outcome(
-            self.config, self.inputs.sweep_id, attempt.point, attempt.number, description
+            self.config, self.inputs.sweep_id, attempt.point, attempt.number, job
         )
 
     def _wait_and_collect(self) -> None:
@@ -395,17 +396,17 @@ class _Sweep:
         if not ended:
             logger.info("the code has reached its first step; the other points can start")
             queue.is_proven = True
-        for description in ended:
-            name = description["TrainingJobName"]
+        for job in ended:
+            name = job.name
             self.slots.release(name)
-            if description["TrainingJobStatus"] not in TERMINAL:
+            if not job.has_ended:
                 lost = replace(
                     queue.unwatch(name), is_repeat=False
                 )  # shown, because it may still be running
-                self._record_refusal(Refuse(lost, name, description["FailureReason"]))
+                self._record_refusal(Refuse(lost, name, job.reason or job.phase))
                 continue
-            outcome = self._collect(queue.active[name], description)
-            queue.settle(description, outcome)
+            outcome = self._collect(queue.active[name], job)
+            queue.settle(job, outcome)
             log_outcome(outcome)
         self._give_up()
 
@@ -446,7 +447,7 @@ def submit_point(
     inputs: ResolvedInputs,
     point: PlannedPoint,
     steps: int | None = None,
-) -> dict[str, Any] | None:
+) -> JobStatus | None:
     """Start or adopt the first attempt at a point.
 
     Args:
@@ -457,7 +458,7 @@ def submit_point(
         steps: Number of steps to train for, if the sweep has determined it.
 
     Returns:
-        The job's description; None if the sweep was stopped.
+        The job's status; None if the sweep was stopped.
 
     Raises:
         JobRefused: SageMaker did not accept the job.
@@ -477,7 +478,7 @@ def submit_point(
 
 def _submit(
     config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> JobStatus:
     """Start or adopt the attempt's job, and log its point's position among all points."""
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""

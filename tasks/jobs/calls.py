@@ -35,7 +35,11 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
     """
     try:
         description = dict(sagemaker.describe_training_job(TrainingJobName=job_name))
-        remember_secrets(secrets_of_job(description))
+        remember_secrets(
+            secrets_of_job(
+                description.get("HyperParameters") or {}, description.get("Environment") or {}
+            )
+        )
         return description
     except sagemaker.exceptions.ClientError as error:
         missing = error_code(error) == "ValidationException" and "not found" in str(error)

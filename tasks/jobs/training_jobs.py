@@ -18,11 +18,11 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.fail_fast import is_step
 from nodesweep.scaling.rules.limits import variable_problems
 from nodesweep.scaling.secrets import remember_secrets, secrets_in
 from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.calls import describe
 from nodesweep.tasks.jobs.follow import LogFollower
 from nodesweep.tasks.jobs.kind import TRAINING
 from nodesweep.tasks.jobs.request import create
@@ -45,10 +45,8 @@ class QuotaReached(JobRefused):
     """
 
 
-def submit(
-    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
-) -> dict[str, Any]:
-    """Start the job, or adopt the existing one of that name; return its description.
+def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
+    """Start the job, or adopt the existing one of that name; return its status.
 
     Raises:
         JobRefused: see create_or_adopt().
@@ -111,15 +109,13 @@ def _mask(text: str, values: Sequence[str]) -> str:
 
 
 @patient
-def describe_training_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
-    """Return SageMaker's description of one job; None if unknown."""
-    return describe(aws_client("sagemaker", platform), job_name)
+def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
+    """Return the status of one job; None if unknown."""
+    return TRAINING.status(aws_client("sagemaker", platform), job_name)
 
 
 @task(name="describe-training-jobs", **TASK_OPTIONS)
-def describe_training_jobs(
-    platform: PlatformConfig, job_names: Sequence[str]
-) -> list[dict[str, Any]]:
+def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[JobStatus]:
     """Describe training jobs in SageMaker.
 
     Calls share the watches' budget; unknown jobs are left out.
@@ -127,14 +123,14 @@ def describe_training_jobs(
     sagemaker, budget, found = aws_client("sagemaker", platform), _call_budget(platform), []
     for name in job_names:
         budget.take()
-        found.append(describe(sagemaker, name))
-    return [description for description in found if description is not None]
+        found.append(TRAINING.status(sagemaker, name))
+    return [status for status in found if status is not None]
 
 
 @task(name="submit-training-job", task_run_name="{label}", **PATIENT_TASK_OPTIONS)
 def submit_training_job(
     platform: PlatformConfig, request: Mapping[str, Any], label: str
-) -> dict[str, Any]:
+) -> JobStatus:
     """Start a training job in SageMaker, or adopt the existing one.
 
     `label` is its readable name, such as train-4n-r2.
@@ -153,7 +149,7 @@ def watch_training_jobs(
     earlier_mark: str | None = None,
     first_step: Mapping[str, str] | None = None,
     on_poll: Callable[[Mapping[str, JobProgress]], None] = lambda progress: None,
-) -> list[dict[str, Any]]:
+) -> list[JobStatus]:
     """Wait for the next of these jobs to end, follow their logs, and notice a stop of the sweep.
 
     Args:
@@ -165,12 +161,12 @@ def watch_training_jobs(
         log_since: the time to read logs from; a later watch in this process continues where the
             last one ended.
         earlier_mark: a stop mark to ignore; any other stops all these jobs.
-        first_step: metric definitions; if given, the wait also ends, without descriptions, once a
+        first_step: metric definitions; if given, the wait also ends, without statuses, once a
             log reports a step.
         on_poll: called with each job's progress after every poll at which none has ended.
 
     Returns:
-        The descriptions of the jobs that have ended.
+        The statuses of the jobs that have ended.
     """
 
     def is_stopped() -> bool:
@@ -229,9 +225,7 @@ def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     SageMaker's jobs come first, oldest first, then claimed jobs that it does not list and may never
     have accepted.
     """
-    listed = [
-        job["TrainingJobName"] for job in job_lister(aws_client("sagemaker", platform), sweep)()
-    ]
+    listed = [job.name for job in job_lister(aws_client("sagemaker", platform), sweep)()]
     return [
         *listed,
         *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed)),

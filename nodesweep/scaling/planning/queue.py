@@ -23,8 +23,9 @@ from nodesweep.scaling.instances.progress import (
     lacks_sound_runs,
     sweep_progress,
 )
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
-from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
     Candidate,
@@ -134,7 +135,7 @@ class SweepQueue:
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     @property
-    def needs_earlier_descriptions(self) -> bool:
+    def needs_earlier_statuses(self) -> bool:
         """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
 
         A budget counts their cost, and a design may no longer ask for them.
@@ -147,18 +148,16 @@ class SweepQueue:
         """True if jobs wait until a running one has shown that the code reaches its first step."""
         return not self.is_proven and bool(self._waiting)
 
-    def count_earlier(
-        self, job_names: Iterable[str], descriptions: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def count_earlier(self, job_names: Iterable[str], statuses: Sequence[JobStatus]) -> None:
         """Count the jobs that the sweep already has; they come first, since they cost nothing more.
 
         Args:
             job_names: The sweep's existing or claimed jobs.
-            descriptions: The jobs' descriptions if `needs_earlier_descriptions`. A claimed job
-                without one may never have been sent; it starts like a new job, within the budget.
+            statuses: The jobs' statuses if `needs_earlier_statuses`. A claimed job without one
+                may never have been sent; it starts like a new job, within the budget.
         """
         self._earlier = frozenset(job_names)
-        self._existing = frozenset(description["TrainingJobName"] for description in descriptions)
+        self._existing = frozenset(job.name for job in statuses)
         if self._config.sweep.budget_usd is not None:
             self._earlier = self._existing
         self._earlier_identities = frozenset(
@@ -167,8 +166,8 @@ class SweepQueue:
         self._waiting = deque(sorted(self._waiting, key=self._is_new))
         for name in self._earlier:
             self._allowance.count(name)
-        for description in descriptions:
-            self._allowance.settle(description)
+        for job in statuses:
+            self._allowance.settle(job)
 
     def next_order(self) -> Submit | Refuse | Wait | Done:
         """Return what to do now.
@@ -266,14 +265,14 @@ class SweepQueue:
             self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
         return Refuse(attempt, name, reason, is_over_budget)
 
-    def ended_in_earlier_run(self, order: Submit, status: str) -> bool:
+    def ended_in_earlier_run(self, order: Submit, job: JobStatus) -> bool:
         """Return True if the job ended in an earlier run of this sweep.
 
         A job that ended after it was submitted here is watched like any other.
         """
-        return status in TERMINAL and order.job_name in self._earlier
+        return job.has_ended and order.job_name in self._earlier
 
-    def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
+    def settle_earlier(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Handle a job that ended in an earlier run: a completed one is the point's result.
 
         Any other job gets a further attempt. If the earlier run has already made that attempt, it
@@ -283,7 +282,7 @@ class SweepQueue:
         key = attempt.point.key(self._config)
         is_done = key in keys_done(self._config, self.outcomes)
         self._repeats[key] += is_done
-        self._allowance.settle(description)
+        self._allowance.settle(job)
         self.outcomes.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
         further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
@@ -296,10 +295,10 @@ class SweepQueue:
             (self._waiting.append if self._is_new(further) else self._waiting.appendleft)(further)
         self._leave_out_lost()
 
-    def settle(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
+    def settle(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Handle a job of this run that ended; a retry goes to the front of the queue."""
         attempt = self.active.pop(outcome.job_name)
-        self._allowance.settle(description)
+        self._allowance.settle(job)
         self.outcomes.append(outcome)
         self._ended.append(outcome)
         self.is_proven = self.is_proven or outcome.completed

@@ -51,8 +51,8 @@ def ended(order, reason=None, **metrics):
 
 
 def settle(queue, order, reason=None, **metrics):
-    status = "Failed" if reason else "Completed"
-    queue.settle(described(order, status), ended(order, reason, **metrics))
+    state = "failed" if reason else "completed"
+    queue.settle(described(order, state), ended(order, reason, **metrics))
 
 
 def amount(order):
