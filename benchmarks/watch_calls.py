@@ -28,6 +28,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.names import pretty_json
 from nodesweep.tasks.jobs.follow import LogFollower
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.tasks.polling import CallBudget, Clock
 
@@ -198,7 +199,13 @@ def run_case(case: Case, seed: int) -> dict[str, Any]:
             active.append(waiting.pop(0))
         follower.begin(active, sweep_time.now())
         ended = watch(
-            platform, active, case.poll_seconds, _LIMITS, sweep_time.clock, budget, follower.poll
+            SageMakerJobs(platform),
+            active,
+            case.poll_seconds,
+            _LIMITS,
+            sweep_time.clock,
+            budget,
+            follower.poll,
         )
         for job in ended:
             assert job.changed_at is not None

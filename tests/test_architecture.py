@@ -25,7 +25,14 @@ ALLOWED = {
     "infra/image": set(),
     "infra/image_spark": set(),
     "benchmarks": {
-        "benchmarks", "cli", "flows", "tasks", "launch", "scaling", "configs", "infra",
+        "benchmarks",
+        "cli",
+        "flows",
+        "tasks",
+        "launch",
+        "scaling",
+        "configs",
+        "infra",
     },  # fmt: skip
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
@@ -85,6 +92,8 @@ def problems_of(path: Path) -> list[str]:
         problems.append(f"{layer} may not import {sorted(upwards)}")
     if layer in PURE and (impure := imported & IMPURE_PACKAGES):
         problems.append(f"{layer} is pure and may not import {sorted(impure)}")
+    if layer == "nodesweep/launch" and "prefect" in imported:
+        problems.append(f"{layer} may not import prefect")
     return problems
 
 

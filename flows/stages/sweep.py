@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -29,18 +29,18 @@ from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize, point_text
 from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
-from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
-from nodesweep.tasks.errors import JobRefused, best_effort, was_refused
+from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
+from nodesweep.tasks.errors import JobRefused, best_effort
 from nodesweep.tasks.events import event_extra
+from nodesweep.tasks.jobs.launcher import QuotaReached, is_not_created
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import (
     JobLimits,
-    QuotaReached,
     describe_training_jobs,
     list_training_jobs,
     submit_training_job,
@@ -310,13 +310,13 @@ class _Sweep:
             return decision
         try:
             self.slots.take(name, order.attempt.point.nodes)
-            job = _submit(self.config, self.plan, order.attempt, order.request)
+            job = _submit(self.config, self.plan, order.attempt, order.spec)
         except JobRefused as error:
             self.slots.release(name)
             self._withdraw(name)
             return self._handle_refusal(order, error)
         except ClientError as error:
-            if was_refused(error, "CreateTrainingJob"):  # e.g. AccessDenied: the job does not exist
+            if is_not_created(error):  # e.g. AccessDenied: the job does not exist
                 queue.unwatch(name)
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
@@ -463,22 +463,20 @@ def submit_point(
     Raises:
         JobRefused: SageMaker did not accept the job.
     """
-    request = build_request(config, point, inputs, 1, steps)
-    name, claimant = request["TrainingJobName"], uuid4().hex[:12]
+    spec = build_spec(config, point, inputs, 1, steps)
+    name, claimant = spec.name, uuid4().hex[:12]
     claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:
         withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
         return None
     try:
-        return _submit(config, plan, Attempt(point, 1, 0), request)
+        return _submit(config, plan, Attempt(point, 1, 0), spec)
     except JobRefused:
         withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
         raise
 
 
-def _submit(
-    config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
-) -> JobStatus:
+def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: JobSpec) -> JobStatus:
     """Start or adopt the attempt's job, and log its point's position among all points."""
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
@@ -493,10 +491,10 @@ def _submit(
         point.instance_type or config.training.instance_type,
         point.repeat,
         again,
-        extra=event_extra("job-submitted", job=request["TrainingJobName"]),
+        extra=event_extra("job-submitted", job=spec.name),
     )
     letter = type_letter_of(config, point.instance_type)
     label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""
     )
-    return submit_training_job(config.platform, request, label)
+    return submit_training_job(config.platform, spec, label)

@@ -1,7 +1,7 @@
-"""What happened to one job, in the words of no particular backend.
+"""One job to run, and what happened to it, in the words of no particular backend.
 
-A launcher (nodesweep/launch) reports a JobStatus; the queue, the budget and the outcomes read
-nothing else of a backend's responses.
+A launcher (nodesweep/launch) takes a JobSpec and reports a JobStatus; the queue, the budget and the
+outcomes read nothing else of a backend's requests and responses.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 """The kind of platform; `measured`: a user's table of times, from unknown machines."""
@@ -22,6 +22,23 @@ OVER_TIME = "MaxRuntimeExceeded"
 """Beginning of the reason of a job that was stopped at its runtime limit."""
 TRAINING_PHASE = "Training"
 """The phase in which the program runs, whatever the backend calls its other phases."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job to run: its name is computed from the rest, so the same spec is the same job.
+
+    Attributes:
+        name: the job's name.
+        nodes: number of nodes.
+        instance_type: type of the nodes.
+        request: the request that the backend gets for it; only the backend reads it.
+    """
+
+    name: str
+    nodes: int
+    instance_type: str
+    request: Mapping[str, Any] = field(repr=False)
 
 
 class PhaseVisit(NamedTuple):

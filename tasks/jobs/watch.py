@@ -18,6 +18,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.launch.protocol import Launcher
 from nodesweep.scaling.job import TRAINING_PHASE, JobStatus
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.tasks.errors import JobRefused
@@ -99,7 +100,7 @@ class _Job:
 
 
 def watch(
-    sagemaker: Any,
+    launcher: Launcher,
     job_names: Sequence[str],
     poll_seconds: float,
     limits: JobLimits,
@@ -120,7 +121,7 @@ def watch(
     of Describe is raised, and the caller can watch again.
 
     Args:
-        sagemaker: the SageMaker client.
+        launcher: the launcher of the jobs.
         job_names: the jobs to wait for.
         poll_seconds: shortest pause between two polls.
         limits: time limits of a job.
@@ -132,10 +133,10 @@ def watch(
         has_stepped: if given, the wait also ends, without statuses, once it returns True for a
             job; every log is then read in every pause.
         on_poll: called with each job's state after every poll at which none has ended.
-        kind: the kind of the jobs.
+        kind: the kind of the jobs, for messages and events.
     """
     waits = {} if waits is None else waits
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits, kind)
+    watcher = _Watcher(launcher, job_names, limits, clock, budget, follow, is_stopped, waits, kind)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.poll()
@@ -157,7 +158,7 @@ def watch(
 class _Watcher:
     def __init__(
         self,
-        sagemaker: Any,
+        launcher: Launcher,
         job_names: Sequence[str],
         limits: JobLimits,
         clock: Clock,
@@ -167,7 +168,7 @@ class _Watcher:
         waits: dict[str, JobWait],
         kind: JobKind,
     ) -> None:
-        self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
+        self._launcher, self._limits, self._clock = launcher, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
         self._kind, self._logger = kind, logging.getLogger(kind.logger)
         self._jobs = [_Job(name, waits.setdefault(name, JobWait())) for name in job_names]
@@ -201,7 +202,7 @@ class _Watcher:
         Give up on a job that has been unknown to SageMaker for STOPPING_SECONDS.
         """
         self._budget.take()
-        status = self._kind.status(self._sagemaker, job.name)
+        status = self._launcher.status(job.name)
         if status is None:
             now = self._clock.monotonic()
             job.wait.unknown_since = (
@@ -243,7 +244,7 @@ class _Watcher:
         """Request the stop, to be repeated if the job is still unknown or the call fails."""
         self._budget.take()
         try:
-            job.wait.stop_accepted = self._kind.stop(self._sagemaker, job.name)
+            job.wait.stop_accepted = self._launcher.stop(job.name)
         except (JobRefused, BotoCoreError, ClientError) as error:
             self._logger.warning("%s", error)
 

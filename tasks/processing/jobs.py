@@ -17,6 +17,7 @@ from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.validation import LOG_GROUP
 from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed
 from nodesweep.tasks.jobs.kind import JobKind
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits
 from nodesweep.tasks.jobs.watch import watch as watch_jobs
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
@@ -82,7 +83,7 @@ def watch(
         ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
     """
     [ended] = watch_jobs(
-        sagemaker, [job_name], poll_seconds, limits, clock, budget,
+        SageMakerJobs(sagemaker, PROCESSING), [job_name], poll_seconds, limits, clock, budget,
         is_stopped=is_stopped, kind=PROCESSING,
     )  # fmt: skip
     if not ended.has_ended:

@@ -17,12 +17,11 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.sagemaker.status import read_training_job
-from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
 from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
 from nodesweep.tasks.jobs.kind import TRAINING
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.processing import calls as processing
@@ -34,7 +33,6 @@ SETTLE_SECONDS = 30.0
 """Seconds for which a name unknown to SageMaker may belong to a job that was just accepted."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
-_PAGE_SIZE = 100
 
 
 def _sleep(seconds: float) -> bool:
@@ -50,19 +48,7 @@ Lister = Callable[[], Iterable[JobStatus]]
 
 def job_lister(sagemaker: Any, sweep: str) -> Lister:
     """Return a function that lists the sweep's jobs as the platform shows them, oldest first."""
-    query = {
-        "NameContains": names.job_prefix(sweep),
-        "SortBy": "CreationTime",
-        "SortOrder": "Ascending",
-        "MaxResults": _PAGE_SIZE,
-    }
-
-    def listed() -> list[JobStatus]:
-        pages = sagemaker.get_paginator("list_training_jobs").paginate(**query)
-        jobs = [read_training_job(job) for page in pages for job in page["TrainingJobSummaries"]]
-        return [job for job in jobs if names.sweep_of_job(job.name) == sweep]
-
-    return listed
+    return partial(SageMakerJobs(sagemaker).jobs_of, sweep)
 
 
 def end_jobs(

@@ -8,9 +8,8 @@ result back.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
@@ -23,7 +22,7 @@ from nodesweep.scaling.instances.progress import (
     lacks_sound_runs,
     sweep_progress,
 )
-from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.budget import Allowance
@@ -35,7 +34,7 @@ from nodesweep.scaling.planning.fail_fast import (
     reason_to_give_up,
 )
 from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, type_letter_of
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
 from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 
 
@@ -63,9 +62,13 @@ class Submit:
     """
 
     attempt: Attempt
-    job_name: str
-    request: Mapping[str, Any] = field(repr=False)
+    spec: JobSpec
     counts_others: bool
+
+    @property
+    def job_name(self) -> str:
+        """The job's name."""
+        return self.spec.name
 
 
 @dataclass(frozen=True)
@@ -189,8 +192,8 @@ class SweepQueue:
             return Wait()
         attempt = self._waiting[index]
         del self._waiting[index]
-        request = self._request(attempt)
-        name = request["TrainingJobName"]
+        spec = self._spec(attempt)
+        name = spec.name
         if not is_sized(self._config, self.outcomes) and self._needs_sized_steps(attempt):
             self._never_sent.add(name)
             return Refuse(attempt, name, unsized_reason(self._config))
@@ -198,7 +201,7 @@ class SweepQueue:
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
             return self._refuse(attempt, name, f"not run: {reason}")
-        return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
+        return Submit(attempt, spec, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
         """Apply the sweep's limits to a job that has been claimed.
@@ -446,11 +449,11 @@ class SweepQueue:
         self._waiting = deque(paid)
 
     def _job_name(self, attempt: Attempt) -> str:
-        return str(self._request(attempt)["TrainingJobName"])
+        return self._spec(attempt).name
 
-    def _request(self, attempt: Attempt) -> dict[str, Any]:
+    def _spec(self, attempt: Attempt) -> JobSpec:
         steps = sized_steps(self._config, self.outcomes)
-        return build_request(self._config, attempt.point, self._inputs, attempt.number, steps)
+        return build_spec(self._config, attempt.point, self._inputs, attempt.number, steps)
 
     def _needs_sized_steps(self, attempt: Attempt) -> bool:
         return attempt.point.key(self._config) != sizing_key(self._config)

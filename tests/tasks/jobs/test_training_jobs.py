@@ -19,13 +19,8 @@ from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.jobs.calls import describe, matches_request, stop
-from nodesweep.tasks.jobs.training_jobs import (
-    JobLimits,
-    QuotaReached,
-    submit,
-    watch_training_jobs,
-    with_variables,
-)
+from nodesweep.tasks.jobs.launcher import QuotaReached, submit, with_variables
+from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
 from tests.tasks.jobs.lagging_platform import LaggingPlatform
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -22,6 +22,7 @@ from benchmarks.watch_calls import (
     run_case,
 )
 from nodesweep.scaling.job import JobStatus
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
 from nodesweep.tasks.polling import CallBudget, Cancelled, Clock
 
@@ -64,7 +65,9 @@ def statuses(
     """Of those that ended or were given up."""
     clock = platform.time.clock
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
-    return watch(platform, job_names, POLL_SECONDS, limits, clock, budget, follow, is_stopped)
+    return watch(
+        SageMakerJobs(platform), job_names, POLL_SECONDS, limits, clock, budget, follow, is_stopped
+    )
 
 
 def described_at(platform: SimulatedPlatform) -> list[float]:
@@ -280,7 +283,9 @@ def test_job_that_never_stops_is_given_up_in_time_though_others_end_all_the_whil
     for place in range(200):
         platform.add(f"s-{place}", (0.0, "Training"), (platform.time.seconds + 60.0, "Completed"))
         names = ["s-stubborn", f"s-{place}"]
-        ended = watch(platform, names, POLL_SECONDS, LIMITS, clock, budget, waits=waits)
+        ended = watch(
+            SageMakerJobs(platform), names, POLL_SECONDS, LIMITS, clock, budget, waits=waits
+        )
         if given_up := [one for one in ended if one.name == "s-stubborn"]:
             break
     assert "300 s" in str(given_up[0].reason)
@@ -357,7 +362,7 @@ def test_watch_ends_at_once_when_the_run_is_cancelled(platform: SimulatedPlatfor
     clock = Clock(monotonic=lambda: 0.0, wait=lambda seconds: True, now=platform.time.now)
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
     with pytest.raises(Cancelled):
-        watch(platform, ["a"], POLL_SECONDS, LIMITS, clock, budget)
+        watch(SageMakerJobs(platform), ["a"], POLL_SECONDS, LIMITS, clock, budget)
     assert len(platform.calls) == 1
 
 
@@ -375,9 +380,28 @@ def test_watch_for_a_first_step_reads_the_log_in_every_pause_and_ends_with_it(
     def follow(name: str) -> None:
         read.append(clock.monotonic())
 
-    assert watch(platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=has_stepped) == []
+    assert (
+        watch(
+            SageMakerJobs(platform),
+            ["a"],
+            0.2,
+            LIMITS,
+            clock,
+            budget,
+            follow,
+            has_stepped=has_stepped,
+        )
+        == []
+    )
     assert len(read) > 20 and clock.monotonic() < 120.0
     ended = watch(
-        platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=lambda name: False
+        SageMakerJobs(platform),
+        ["a"],
+        0.2,
+        LIMITS,
+        clock,
+        budget,
+        follow,
+        has_stepped=lambda name: False,
     )
     assert [job.name for job in ended] == ["a"], "it ends without a step"

@@ -31,7 +31,7 @@ def probing(make_config, **sweep):
 
 
 def is_probe(order):
-    return ASKED_BY in order.request.get("Environment", {})
+    return ASKED_BY in order.spec.request.get("Environment", {})
 
 
 def finish(queue, order):

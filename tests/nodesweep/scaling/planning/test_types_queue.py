@@ -237,7 +237,7 @@ def probed(order):
     seconds = BEATEN[arm_of(order)[:2]] * (1 + 0.001 * order.attempt.point.repeat)
     clocks = Clocks(train_seconds=seconds, billable_seconds=seconds)
     outcome = replace(ended(order), clocks=clocks, instance_type=arm_of(order)[0])
-    if ASKED_BY not in order.request.get("Environment", {}):
+    if ASKED_BY not in order.spec.request.get("Environment", {}):
         return replace(outcome, train_seconds_by={"program": seconds})
     clocks = clocks.model_copy(update={"billable_seconds": seconds * 0.1})
     clock = {"train_clock": "projected", "train_seconds_by": {"projected": seconds}}

@@ -56,7 +56,7 @@ def settle(queue, order, reason=None, **metrics):
 
 
 def amount(order):
-    told = order.request.get("Environment", {})
+    told = order.spec.request.get("Environment", {})
     return {name: value for name, value in told.items() if name in (RUN_SECONDS, RUN_STEPS)}
 
 
