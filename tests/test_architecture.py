@@ -33,7 +33,7 @@ ALLOWED = {
         "scaling",
         "configs",
         "infra",
-    },  # fmt: skip
+    },
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
