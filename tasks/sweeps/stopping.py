@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, release_kept_nodes, request_stop
 from nodesweep.tasks.jobs.kind import TRAINING
 from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
@@ -191,7 +191,7 @@ class _Ending:
                 )
                 continue
             try:
-                self._sagemaker.stop_training_job(TrainingJobName=name)
+                request_stop(self._sagemaker, name)
             except (BotoCoreError, ClientError) as error:
                 # ValidationException: the job has ended or is unknown; its description tells which.
                 if error_code(error) not in ("ValidationException", "ResourceNotFound"):
@@ -366,9 +366,7 @@ def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
     if not job.has_ended:
         return True  # it keeps running, and its pool with it
     if job.retention == "available":
-        sagemaker.update_training_job(
-            TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-        )
+        release_kept_nodes(sagemaker, name)
         released.append(name)
         return True
     return job.retention == "over" or not job.keep_alive_seconds or job.billing_began_at is None
