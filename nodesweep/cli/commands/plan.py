@@ -219,7 +219,7 @@ class Requests(NamedTuple):
 def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
     """Return every point's request with secrets masked; the unknown image digest is all zeros."""
     platform, facts = config.platform, checked.facts
-    registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
+    registry = f"{platform.account_id}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
         image_uri=_container(config, facts) or _unbuilt_image(config, registry),
