@@ -27,8 +27,8 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.names import pretty_json
-from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.jobs.follow import LogFollower
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.tasks.polling import CallBudget, Clock
 
@@ -53,6 +53,9 @@ class SimulatedTime:
     def _wait(self, seconds: float) -> bool:
         self.seconds += seconds
         return False
+
+
+_STATUSES = ("Completed", "Failed", "Stopped", "Stopping")
 
 
 @dataclass
@@ -80,7 +83,7 @@ class SimulatedJob:
         ]
         return {
             "TrainingJobName": self.name,
-            "TrainingJobStatus": state if state in (*TERMINAL, "Stopping") else "InProgress",
+            "TrainingJobStatus": state if state in _STATUSES else "InProgress",
             "SecondaryStatus": state,
             "CreationTime": START + timedelta(seconds=self.steps[0][0]),
             "LastModifiedTime": START + timedelta(seconds=changed_at),
@@ -196,11 +199,18 @@ def run_case(case: Case, seed: int) -> dict[str, Any]:
             active.append(waiting.pop(0))
         follower.begin(active, sweep_time.now())
         ended = watch(
-            platform, active, case.poll_seconds, _LIMITS, sweep_time.clock, budget, follower.poll
+            SageMakerJobs(platform),
+            active,
+            case.poll_seconds,
+            _LIMITS,
+            sweep_time.clock,
+            budget,
+            follower.poll,
         )
-        for description in ended:
-            active.remove(description["TrainingJobName"])
-            delays.append((sweep_time.now() - description["LastModifiedTime"]).total_seconds())
+        for job in ended:
+            assert job.changed_at is not None
+            active.remove(job.name)
+            delays.append((sweep_time.now() - job.changed_at).total_seconds())
     counts = Counter(operation for _, operation in platform.calls)
     return {
         "case": case.title,

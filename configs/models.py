@@ -325,6 +325,11 @@ class PlatformConfig(Section):
         ),
     )
 
+    @property
+    def account_id(self) -> str:
+        """The ID of the account that the jobs run in."""
+        return self.role_arn.split(":")[4]
+
     @field_validator("endpoint_url")
     @classmethod
     def _check_url(cls, value: str | None) -> str | None:

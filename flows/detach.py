@@ -16,7 +16,7 @@ from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.scaling.formats import point_text
 from nodesweep.scaling.instances.arms import lacks_memory
-from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
@@ -80,14 +80,14 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
                 refused.append(f"{place}: {unsized_reason(config)}")
                 continue
             try:
-                description = submit_point(config, plan, inputs, point, steps)
+                job = submit_point(config, plan, inputs, point, steps)
             except JobRefused as error:
                 logger.error("%s", error)
                 refused.append(str(error))
                 continue
-            if description is None:
+            if job is None:
                 break
-            accepted.append(description["TrainingJobName"])
+            accepted.append(job.name)
             if len(accepted) == 1 and sizing is not None:
                 failed, steps = _wait_for_sizing_job(config, sweep, point, accepted[0])
             elif len(accepted) == 1 and is_new:
@@ -126,7 +126,7 @@ def _run_smoke_job(
     for ended in watch_training_jobs(
         config.platform, sweep, [name], seconds, limits, since, None, patterns
     ):
-        if ended["TrainingJobStatus"] in TERMINAL:
+        if ended.has_ended:
             outcome = collect_outcome(config, sweep, point, 1, ended)
             fits_elsewhere = config.sweep.instance_types is not None and lacks_memory(outcome)
             if is_programs_fault(outcome) and not fits_elsewhere:
@@ -151,8 +151,8 @@ def _wait_for_sizing_job(
     )
     seconds, limits = config.sweep.poll_interval_seconds, job_limits(config)
     [ended] = watch_training_jobs(config.platform, sweep, [name], seconds, limits, utc_now())
-    if ended["TrainingJobStatus"] not in TERMINAL:  # the watch gave up on it
-        return ended["FailureReason"], None
+    if not ended.has_ended:  # the watch gave up on it
+        return ended.reason, None
     outcome = collect_outcome(config, sweep, point, 1, ended)
     if outcome.completed:
         return None, sized_steps(config, [outcome])

@@ -30,7 +30,7 @@ from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.instances.report import analyse_sweep
-from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest
 from nodesweep.scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
 from nodesweep.scaling.planning.request import ResolvedInputs
@@ -40,7 +40,7 @@ from nodesweep.scaling.trend.history import HistoryError, parse_history
 from nodesweep.scaling.trend.nights import night_sigmas
 from nodesweep.tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.tasks.jobs.source import mark_code_proven
-from nodesweep.tasks.jobs.training_jobs import describe_training_job, list_training_jobs
+from nodesweep.tasks.jobs.training_jobs import job_status, list_training_jobs
 from nodesweep.tasks.report.assets import materialize_assets
 from nodesweep.tasks.report.history import append_history, read_history_of
 from nodesweep.tasks.report.pricing import TRAINING, look_up_prices
@@ -213,11 +213,11 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
-        description = describe_training_job(config.platform, name)
+        job = job_status(config.platform, name)
         attempt_of = names.parse_job_name(name)
-        if description is None or attempt_of is None:
+        if job is None or attempt_of is None:
             continue
-        if description["TrainingJobStatus"] not in TERMINAL:
+        if not job.has_ended:
             running.append(name)
             continue
         nodes, repeat, attempt = attempt_of
@@ -225,7 +225,7 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
         key = Key(instance_type, nodes, repeat)
         point = next((point for point in plan.points if point.key(config) == key), None)
         if point is not None:
-            outcomes.append(collect_outcome(config, sweep_id, point, attempt, description))
+            outcomes.append(collect_outcome(config, sweep_id, point, attempt, job))
     return SweepJobs(
         config, recorded_inputs(sweep_id, record), plan, record["provenance"], outcomes, running
     )

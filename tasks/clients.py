@@ -13,7 +13,7 @@ import botocore.session
 from botocore.config import Config
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.api_models import with_shared_models
+from nodesweep.launch.api_models import with_shared_models
 from nodesweep.tasks.local_keys import local_session
 from nodesweep.tasks.local_status import loopback_endpoint
 from nodesweep.tasks.responses import client_of

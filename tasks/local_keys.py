@@ -15,7 +15,7 @@ import boto3
 import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from nodesweep.tasks.api_models import with_shared_models
+from nodesweep.launch.api_models import with_shared_models
 from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
 from nodesweep.tasks.local_status import (
     STATUS_PATH,

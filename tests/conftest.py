@@ -20,7 +20,7 @@ import nodesweep.scaling.secrets
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.tasks.api_models import with_shared_models
+from nodesweep.launch.api_models import with_shared_models
 from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.polling import STOP
 

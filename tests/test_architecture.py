@@ -15,18 +15,28 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own layer and from those listed; infra/ is reached through URLs and
 # process calls alone.
 ALLOWED = {
-    "nodesweep/cli": {"cli", "flows", "tasks", "scaling", "configs"},
-    "flows": {"flows", "tasks", "scaling", "configs"},
-    "tasks": {"tasks", "scaling", "configs"},
+    "nodesweep/cli": {"cli", "flows", "tasks", "launch", "scaling", "configs"},
+    "flows": {"flows", "tasks", "launch", "scaling", "configs"},
+    "tasks": {"tasks", "launch", "scaling", "configs"},
+    "nodesweep/launch": {"launch", "scaling", "configs"},
     "nodesweep/scaling": {"scaling", "configs"},
     "configs": {"configs"},
     "infra/local": {"infra"},
     "infra/image": set(),
     "infra/image_spark": set(),
-    "benchmarks": {"benchmarks", "cli", "flows", "tasks", "scaling", "configs", "infra"},
+    "benchmarks": {
+        "benchmarks",
+        "cli",
+        "flows",
+        "tasks",
+        "launch",
+        "scaling",
+        "configs",
+        "infra",
+    },
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
-PACKAGE = ("cli", "configs", "flows", "infra", "scaling", "tasks")
+PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
 LAYERS = {*PACKAGE, "benchmarks"}
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
@@ -82,6 +92,8 @@ def problems_of(path: Path) -> list[str]:
         problems.append(f"{layer} may not import {sorted(upwards)}")
     if layer in PURE and (impure := imported & IMPURE_PACKAGES):
         problems.append(f"{layer} is pure and may not import {sorted(impure)}")
+    if layer == "nodesweep/launch" and "prefect" in imported:
+        problems.append(f"{layer} may not import prefect")
     return problems
 
 

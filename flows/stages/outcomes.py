@@ -1,15 +1,16 @@
-"""Builds a job's outcome from its description, metrics, utilization and last log lines."""
+"""Builds a job's outcome from its status, metrics, utilization and last log lines."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.status import kind_of_platform
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
 from nodesweep.scaling.outcome.logged import (
     missing_metrics,
@@ -17,18 +18,13 @@ from nodesweep.scaling.outcome.logged import (
     read_logged,
     uses_definitions,
 )
-from nodesweep.scaling.outcome.outcome import (
-    JobOutcome,
-    platform_kind,
-    read_outcome,
-    warm_pool_facts,
-)
+from nodesweep.scaling.outcome.outcome import JobOutcome, kept_node_facts, read_outcome
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.report.failures import LINES_SHOWN
 from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.logs import log_tail, read_job_log
 from nodesweep.tasks.jobs.results import read_job_metrics
-from nodesweep.tasks.jobs.training_jobs import describe_training_job
+from nodesweep.tasks.jobs.training_jobs import job_status
 from nodesweep.tasks.jobs.utilisation import read_job_utilisation
 
 logger = logging.getLogger("nodesweep.sweep")
@@ -39,7 +35,7 @@ def collect_outcome(
     sweep_id: str,
     point: PlannedPoint,
     attempt: int,
-    description: Mapping[str, Any],
+    job: JobStatus,
 ) -> JobOutcome:
     """Return the outcome of an ended job.
 
@@ -47,8 +43,7 @@ def collect_outcome(
     if the platform has no value for a metric definition. The log is kept next to the report; the
     outcome of a failed job includes its last lines.
     """
-    name = description["TrainingJobName"]
-    completed = description["TrainingJobStatus"] == "Completed"
+    name, completed = job.name, job.completed
     metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
     log = read_job_log(
         config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed
@@ -56,15 +51,13 @@ def collect_outcome(
     tail = [] if completed else log_tail(log)
     is_asked = completed and (
         needs_log(metrics, config.sweep.ends_early(point.repeat))
-        or missing_metrics(description)
-        or uses_definitions(description, metrics)
+        or missing_metrics(job)
+        or uses_definitions(job, metrics)
     )
-    logged = read_logged(description, log if is_asked else ())
-    utilisation = read_job_utilisation(config.platform, description)
+    logged = read_logged(job, log if is_asked else ())
+    utilisation = read_job_utilisation(config.platform, job)
     point_facts = point_fields(config, point, attempt)
-    outcome = read_outcome(
-        description, metrics, tail, logged, utilisation=utilisation, **point_facts
-    )
+    outcome = read_outcome(job, metrics, tail, logged, utilisation=utilisation, **point_facts)
     return with_queue_deadline_reason(outcome, config.sweep.queue_deadline_seconds)
 
 
@@ -103,8 +96,8 @@ def point_fields(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> 
 
 def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
     """Return the outcome with the warm pool's state, known after the next job or the release."""
-    description = describe_training_job(config.platform, outcome.job_name)
-    return outcome if description is None else replace(outcome, **warm_pool_facts(description))
+    job = job_status(config.platform, outcome.job_name)
+    return outcome if job is None else replace(outcome, **kept_node_facts(job))
 
 
 def refused_outcome(
@@ -114,7 +107,7 @@ def refused_outcome(
     return JobOutcome(
         job_name=job_name,
         status="Failed",
-        platform_kind=platform_kind(config.platform.role_arn),
+        platform_kind=kind_of_platform(config.platform),
         instance_type=point.instance_type or config.training.instance_type,
         reason=reason,
         **point_fields(config, point, attempt),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -29,17 +29,18 @@ from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize, point_text
 from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
-from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
-from nodesweep.tasks.errors import JobRefused, best_effort, was_refused
+from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
+from nodesweep.tasks.errors import JobRefused, best_effort
 from nodesweep.tasks.events import event_extra
+from nodesweep.tasks.jobs.launcher import QuotaReached, is_not_created
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import (
     JobLimits,
-    QuotaReached,
     describe_training_jobs,
     list_training_jobs,
     submit_training_job,
@@ -197,10 +198,10 @@ class _Sweep:
 
     def _count_earlier(self) -> None:
         earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
-        descriptions: list[dict[str, Any]] = []
-        if earlier and self.queue.needs_earlier_descriptions:
-            descriptions = describe_training_jobs(self.config.platform, sorted(earlier))
-        self.queue.count_earlier(earlier, descriptions)
+        statuses: list[JobStatus] = []
+        if earlier and self.queue.needs_earlier_statuses:
+            statuses = describe_training_jobs(self.config.platform, sorted(earlier))
+        self.queue.count_earlier(earlier, statuses)
 
     def _fill(self) -> Wait | Done:
         """Start jobs until the queue asks to wait, or is done."""
@@ -309,23 +310,23 @@ class _Sweep:
             return decision
         try:
             self.slots.take(name, order.attempt.point.nodes)
-            description = _submit(self.config, self.plan, order.attempt, order.request)
+            job = _submit(self.config, self.plan, order.attempt, order.spec)
         except JobRefused as error:
             self.slots.release(name)
             self._withdraw(name)
             return self._handle_refusal(order, error)
         except ClientError as error:
-            if was_refused(error, "CreateTrainingJob"):  # e.g. AccessDenied: the job does not exist
+            if is_not_created(error):  # e.g. AccessDenied: the job does not exist
                 queue.unwatch(name)
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
             raise
-        if queue.ended_in_earlier_run(order, description["TrainingJobStatus"]):
+        if queue.ended_in_earlier_run(order, job):
             self.slots.release(name)
-            outcome = self._collect(order.attempt, description)
+            outcome = self._collect(order.attempt, job)
             extra = outcome_event(outcome)
             logger.info("%s: %s by an earlier run", name, outcome.status, extra=extra)
-            queue.settle_earlier(description, outcome)
+            queue.settle_earlier(job, outcome)
         return None
 
     def _handle_refusal(self, order: Submit, error: JobRefused) -> Wait | Refuse:
@@ -371,9 +372,9 @@ class _Sweep:
     def _withdraw(self, name: str) -> None:
         withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
 
-    def _collect(self, attempt: Attempt, description: Mapping[str, Any]) -> JobOutcome:
+    def _collect(self, attempt: Attempt, job: JobStatus) -> JobOutcome:
         return collect_outcome(
-            self.config, self.inputs.sweep_id, attempt.point, attempt.number, description
+            self.config, self.inputs.sweep_id, attempt.point, attempt.number, job
         )
 
     def _wait_and_collect(self) -> None:
@@ -395,17 +396,17 @@ class _Sweep:
         if not ended:
             logger.info("the code has reached its first step; the other points can start")
             queue.is_proven = True
-        for description in ended:
-            name = description["TrainingJobName"]
+        for job in ended:
+            name = job.name
             self.slots.release(name)
-            if description["TrainingJobStatus"] not in TERMINAL:
+            if not job.has_ended:
                 lost = replace(
                     queue.unwatch(name), is_repeat=False
                 )  # shown, because it may still be running
-                self._record_refusal(Refuse(lost, name, description["FailureReason"]))
+                self._record_refusal(Refuse(lost, name, job.reason or job.phase))
                 continue
-            outcome = self._collect(queue.active[name], description)
-            queue.settle(description, outcome)
+            outcome = self._collect(queue.active[name], job)
+            queue.settle(job, outcome)
             log_outcome(outcome)
         self._give_up()
 
@@ -446,7 +447,7 @@ def submit_point(
     inputs: ResolvedInputs,
     point: PlannedPoint,
     steps: int | None = None,
-) -> dict[str, Any] | None:
+) -> JobStatus | None:
     """Start or adopt the first attempt at a point.
 
     Args:
@@ -457,27 +458,25 @@ def submit_point(
         steps: Number of steps to train for, if the sweep has determined it.
 
     Returns:
-        The job's description; None if the sweep was stopped.
+        The job's status; None if the sweep was stopped.
 
     Raises:
         JobRefused: SageMaker did not accept the job.
     """
-    request = build_request(config, point, inputs, 1, steps)
-    name, claimant = request["TrainingJobName"], uuid4().hex[:12]
+    spec = build_spec(config, point, inputs, 1, steps)
+    name, claimant = spec.name, uuid4().hex[:12]
     claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:
         withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
         return None
     try:
-        return _submit(config, plan, Attempt(point, 1, 0), request)
+        return _submit(config, plan, Attempt(point, 1, 0), spec)
     except JobRefused:
         withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
         raise
 
 
-def _submit(
-    config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, request: Mapping[str, Any]
-) -> dict[str, Any]:
+def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: JobSpec) -> JobStatus:
     """Start or adopt the attempt's job, and log its point's position among all points."""
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
@@ -492,10 +491,10 @@ def _submit(
         point.instance_type or config.training.instance_type,
         point.repeat,
         again,
-        extra=event_extra("job-submitted", job=request["TrainingJobName"]),
+        extra=event_extra("job-submitted", job=spec.name),
     )
     letter = type_letter_of(config, point.instance_type)
     label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""
     )
-    return submit_training_job(config.platform, request, label)
+    return submit_training_job(config.platform, spec, label)

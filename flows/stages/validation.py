@@ -20,12 +20,12 @@ from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.logged import LogLine
-from nodesweep.scaling.outcome.outcome import TERMINAL, is_retryable
+from nodesweep.scaling.outcome.outcome import is_retryable
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 from nodesweep.scaling.planning.validation import (
     attempt_budget_problem,
-    billed_seconds,
     build_validation_request,
     choose_engine,
     size_hint,
@@ -42,11 +42,11 @@ from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import build_arguments, find_image, read_context
 from nodesweep.tasks.jobs.logs import read_job_log
 from nodesweep.tasks.processing.jobs import (
-    describe_processing_job,
     failure_text,
     read_verdict,
     submit_validation_job,
     sweep_stopped,
+    validation_job_status,
     watch_validation_job,
 )
 from nodesweep.tasks.report.pricing import PROCESSING, look_up_prices
@@ -143,7 +143,7 @@ def _run_job(
     for attempt in range(1, _MOST_JOBS + 1):
         request = build_validation_request(config, sweep, image_uri, digest, attempt)
         name = request["ProcessingJobName"]
-        before = describe_processing_job(config.platform, name)
+        before = validation_job_status(config.platform, name)
         if before is None:
             if problem := attempt_budget_problem(config, spent_usd, price):
                 raise JobRefused(problem)
@@ -163,9 +163,9 @@ def _run_job(
         )
         spent_usd += _usd(config, ended, price) or 0.0
         log = _store_log(config, sweep, ended)
-        was_over = before is not None and before["ProcessingJobStatus"] in TERMINAL
+        was_over = before is not None and before.has_ended
         left -= not (was_over and _was_stopped(ended))
-        if ended["ProcessingJobStatus"] == "Completed":
+        if ended.completed:
             verdict = read_verdict(config.platform, sweep, name)
             if not was_over or not left or not verdict.get("error"):
                 return verdict, _job_record(config, ended, price, image_uri, attempt, spent_usd)
@@ -174,34 +174,33 @@ def _run_job(
         if is_sweep_stopped(config.platform, sweep):
             raise sweep_stopped(sweep)
         failed = failure_text(config.platform, ended, last_own_lines(log))
-        is_lasting = not is_retryable(ended["ProcessingJobStatus"], ended.get("FailureReason"))
+        is_lasting = not is_retryable(ended.state.capitalize(), ended.reason)
         if not left or (not was_over and is_lasting):
             break
         logger.warning("%s", failed, extra=_OF_DATASET)
     raise ValidationJobFailed(failed)
 
 
-def _store_log(config: BenchmarkConfig, sweep: str, ended: Mapping[str, Any]) -> Iterable[LogLine]:
+def _store_log(config: BenchmarkConfig, sweep: str, ended: JobStatus) -> Iterable[LogLine]:
     """Store an ended job's log next to its sweep's report and return it; () without instances."""
-    if ended.get("ProcessingStartTime") is None:
+    if ended.started_at is None:
         return ()
     folder = Path(config.report.directory) / sweep / names.LOGS
-    completed = ended["ProcessingJobStatus"] == "Completed"
-    return read_job_log(config.platform, ended["ProcessingJobName"], folder, completed)
+    return read_job_log(config.platform, ended.name, folder, ended.completed)
 
 
-def _was_stopped(ended: Mapping[str, Any]) -> bool:
+def _was_stopped(ended: JobStatus) -> bool:
     """Return True if a user stopped the job, rather than max_runtime_seconds."""
-    return ended["ProcessingJobStatus"] == "Stopped" and not ended.get("FailureReason")
+    return ended.state == "stopped" and not ended.reason
 
 
-def _usd(config: BenchmarkConfig, ended: Mapping[str, Any], price: Price) -> float | None:
-    return node_cost_usd(validation_section(config).instance_count, billed_seconds(ended), price)
+def _usd(config: BenchmarkConfig, ended: JobStatus, price: Price) -> float | None:
+    return node_cost_usd(validation_section(config).instance_count, ended.billed_seconds, price)
 
 
 def _job_record(
     config: BenchmarkConfig,
-    ended: Mapping[str, Any],
+    ended: JobStatus,
     price: Price,
     image_uri: str,
     attempt: int,
@@ -210,11 +209,11 @@ def _job_record(
     """Return the job's entry in the sweep's record and report; its cost covers all attempts."""
     asked = validation_section(config)
     return {
-        "job": ended["ProcessingJobName"],
+        "job": ended.name,
         "image": image_uri,
         "attempt": attempt,
         "instance_type": asked.instance_type,
         "instance_count": asked.instance_count,
-        "billed_seconds": billed_seconds(ended),
+        "billed_seconds": ended.billed_seconds,
         "usd": None if _usd(config, ended, price) is None else spent_usd,
     }

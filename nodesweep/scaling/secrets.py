@@ -306,15 +306,10 @@ def _in_urls(text: str) -> Iterator[str]:
         yield from {secret, unquote(secret), secret.partition("@")[0]} - {""}
 
 
-def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
-    """Return the values in a training job's description that must not appear in any output."""
-    hyperparameters = {
-        name: _decoded(value) for name, value in (description.get("HyperParameters") or {}).items()
-    }
-    return [
-        *secrets_in(hyperparameters),
-        *secrets_in(description.get("Environment") or {}, is_closed=True),
-    ]
+def secrets_of_job(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Return the values that a job was given and that must not appear in any output."""
+    decoded = {name: _decoded(value) for name, value in hyperparameters.items()}
+    return [*secrets_in(decoded), *secrets_in(environment, is_closed=True)]
 
 
 def _decoded(text: str) -> Any:

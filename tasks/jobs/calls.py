@@ -35,13 +35,29 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
     """
     try:
         description = dict(sagemaker.describe_training_job(TrainingJobName=job_name))
-        remember_secrets(secrets_of_job(description))
+        remember_secrets(
+            secrets_of_job(
+                description.get("HyperParameters") or {}, description.get("Environment") or {}
+            )
+        )
         return description
     except sagemaker.exceptions.ClientError as error:
         missing = error_code(error) == "ValidationException" and "not found" in str(error)
         if missing or error_code(error) == "ResourceNotFound":
             return None
         raise
+
+
+def request_stop(sagemaker: Any, job_name: str) -> None:
+    """Call StopTrainingJob; client errors pass through."""
+    sagemaker.stop_training_job(TrainingJobName=job_name)
+
+
+def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
+    """End the warm pool of an ended job; client errors pass through."""
+    sagemaker.update_training_job(
+        TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+    )
 
 
 def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
@@ -55,7 +71,7 @@ def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
     asked, failures = [], []
     for name in job_names:
         try:
-            sagemaker.stop_training_job(TrainingJobName=name)
+            request_stop(sagemaker, name)
             asked.append(name)
         except (BotoCoreError, ClientError) as error:
             # ValidationException: the job has ended or never existed, so there is nothing to stop.

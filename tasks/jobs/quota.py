@@ -17,7 +17,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
 from nodesweep.tasks.errors import PreflightRefused
-from nodesweep.tasks.jobs.training_jobs import QuotaReached
+from nodesweep.tasks.jobs.launcher import QuotaReached
 
 logger = logging.getLogger("nodesweep.quota")
 _LOCKED = 423

@@ -3,7 +3,8 @@
 TrainingJob.create() validates the request and calls the session's client; here that is `_Sender`,
 which passes it to the platform's own client, so that endpoint, credentials and retries apply.
 Importing sagemaker-core takes 1 to 2 s of CPU, so `nodesweep plan` checks with botocore's model
-(tasks/jobs/shape.py), and a run's preflight repeats the check with both before it sends anything.
+(nodesweep/launch/sagemaker/shape.py), and a run's preflight repeats the check with both before it
+sends anything.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 import boto3
 from pydantic import ValidationError, validate_call
 
+from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.imports import import_module
-from nodesweep.tasks.jobs.shape import shape_problems
 
 MODULE = "sagemaker.core.resources"
 

@@ -13,9 +13,9 @@ from statistics import fmean
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import ATTAINED, CONNECTED
 from nodesweep.scaling.outcome.cpu_speed import CPU_SPEED, QUOTA_USED
-from nodesweep.scaling.outcome.outcome import platform_kind
 from nodesweep.tasks.errors import best_effort
 from nodesweep.tasks.platform import aws_client
 
@@ -83,12 +83,6 @@ def read_utilisation(
     }
 
 
-def running_time(description: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
-    """Return (start, end) of a job's training; None if it never trained."""
-    started, ended = description.get("TrainingStartTime"), description.get("TrainingEndTime")
-    return (started, ended) if started is not None and ended is not None else None
-
-
 def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     dimensions = [{"Name": "Host", "Value": host}]
     described = {"Namespace": NAMESPACE, "MetricName": metric, "Dimensions": dimensions}
@@ -98,18 +92,16 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     }
 
 
-def read_job_utilisation(
-    platform: PlatformConfig, description: Mapping[str, Any]
-) -> dict[str, float]:
-    """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch."""
-    window = running_time(description)
-    if window is None:
+def read_job_utilisation(platform: PlatformConfig, job: JobStatus) -> dict[str, float]:
+    """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch.
+
+    Empty if the job never ran.
+    """
+    began, ended = job.billing_began_at, job.billing_ended_at
+    if began is None or ended is None:
         return {}
-    nodes = description["ResourceConfig"]["InstanceCount"]
     cloudwatch = aws_client("cloudwatch", platform)
-    found = read_utilisation(cloudwatch, description["TrainingJobName"], nodes, *window)
-    if platform_kind(description["TrainingJobArn"]) == "emulated":
-        found |= read_utilisation(
-            cloudwatch, description["TrainingJobName"], nodes, *window, EMULATED_METRICS
-        )
+    found = read_utilisation(cloudwatch, job.name, job.nodes, began, ended)
+    if job.platform_kind == "emulated":
+        found |= read_utilisation(cloudwatch, job.name, job.nodes, began, ended, EMULATED_METRICS)
     return found

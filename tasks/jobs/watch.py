@@ -12,18 +12,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.launch.protocol import Launcher
+from nodesweep.scaling.job import TRAINING_PHASE, JobStatus
 from nodesweep.scaling.outcome.line_kinds import Step
-from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
-from nodesweep.tasks.jobs.kind import TRAINING, Description, JobKind
+from nodesweep.tasks.jobs.kind import TRAINING, JobKind
 from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 
 # Enough for short jobs that are polled twice a second: the polls and log calls of about their first
@@ -31,7 +32,7 @@ from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 BURST_CALLS = 20
 SPARE_CALLS = 10
 """Calls of the budget that log reading leaves for the next poll."""
-_WRITES_LOG = ("Training", "Uploading")
+_WRITES_LOG = (TRAINING_PHASE, "Uploading")
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class JobLimits:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """A job's progress: SageMaker's secondary status, and the last step in its log."""
+    """A job's progress: its phase, and the last step in its log."""
 
     state: str
     step: Step | None = None
@@ -74,42 +75,32 @@ class JobWait:
 class _Job:
     """A watched job; times without a date are by the watcher's clock."""
 
-    kind: JobKind
     name: str
     wait: JobWait
-    description: dict[str, Any] | None = None
+    status: JobStatus | None = None
     given_up: str | None = None
     followed_at: float = float("-inf")
 
     @property
     def state(self) -> str:
-        """The job's state, as last reported."""
-        return "not known yet" if self.description is None else self.kind.state(self.description)
+        """The job's phase, as last reported."""
+        return "not known yet" if self.status is None else self.status.phase
 
     @property
     def message(self) -> str:
-        """The platform's message about that state."""
-        if self.description is None or self.kind.message is None:
-            return ""
-        return self.kind.message(self.description)
+        """The platform's message about that phase."""
+        return (self.status.message or "") if self.status is not None else ""
 
     @property
-    def ended(self) -> dict[str, Any] | None:
-        """The description of a job that is terminal or was given up on; None for others."""
-        description = self.description
+    def ended(self) -> JobStatus | None:
+        """The status of a job that has ended or was given up on; None for others."""
         if self.given_up is not None:
-            member = self.kind.member
-            unknown = {f"{member}Name": self.name, f"{member}Status": "InProgress"}
-            return {**(description or unknown), "FailureReason": self.given_up}
-        return (
-            description
-            if description is not None and self.kind.status(description) in TERMINAL
-            else None
-        )
+            return replace(self.status or JobStatus(self.name, "running"), reason=self.given_up)
+        return self.status if self.status is not None and self.status.has_ended else None
 
 
 def watch(
-    sagemaker: Any,
+    launcher: Launcher,
     job_names: Sequence[str],
     poll_seconds: float,
     limits: JobLimits,
@@ -121,16 +112,16 @@ def watch(
     has_stepped: Callable[[str], bool] | None = None,
     on_poll: Callable[[Mapping[str, str]], None] = lambda states: None,
     kind: JobKind = TRAINING,
-) -> list[dict[str, Any]]:
-    """Wait until at least one job is terminal, and return the descriptions of those that are.
+) -> list[JobStatus]:
+    """Wait until at least one job has ended, and return the statuses of those that have.
 
     Logs the jobs' states. A job past a limit, or of a stopped sweep, is stopped and waited for. The
     watch gives up on a job that has not ended 300 s after it was stopped, or that SageMaker has not
-    known for as long: it returns the last description, not terminal, with a FailureReason. A
-    ClientError of Describe is raised, and the caller can watch again.
+    known for as long: it returns the last status, which is not final, with a reason. A ClientError
+    of Describe is raised, and the caller can watch again.
 
     Args:
-        sagemaker: the SageMaker client.
+        launcher: the launcher of the jobs.
         job_names: the jobs to wait for.
         poll_seconds: shortest pause between two polls.
         limits: time limits of a job.
@@ -139,19 +130,19 @@ def watch(
         follow: reads a job's log, in the middle of each pause while the job trains, and at its end.
         is_stopped: called at every poll; True stops all jobs.
         waits: carries the 300 s over from one watch of a job to the next.
-        has_stepped: if given, the wait also ends, without descriptions, once it returns True for a
+        has_stepped: if given, the wait also ends, without statuses, once it returns True for a
             job; every log is then read in every pause.
         on_poll: called with each job's state after every poll at which none has ended.
-        kind: the kind of the jobs.
+        kind: the kind of the jobs, for messages and events.
     """
     waits = {} if waits is None else waits
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits, kind)
+    watcher = _Watcher(launcher, job_names, limits, clock, budget, follow, is_stopped, waits, kind)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.poll()
         if ended:
-            for description in ended:
-                waits.pop(kind.name(description), None)
+            for job in ended:
+                waits.pop(job.name, None)
             return ended
         on_poll(watcher.states)
         if changed:
@@ -167,7 +158,7 @@ def watch(
 class _Watcher:
     def __init__(
         self,
-        sagemaker: Any,
+        launcher: Launcher,
         job_names: Sequence[str],
         limits: JobLimits,
         clock: Clock,
@@ -177,10 +168,10 @@ class _Watcher:
         waits: dict[str, JobWait],
         kind: JobKind,
     ) -> None:
-        self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
+        self._launcher, self._limits, self._clock = launcher, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
         self._kind, self._logger = kind, logging.getLogger(kind.logger)
-        self._jobs = [_Job(kind, name, waits.setdefault(name, JobWait())) for name in job_names]
+        self._jobs = [_Job(name, waits.setdefault(name, JobWait())) for name in job_names]
         name = job_names[0] if len(job_names) == 1 else f"{len(job_names)} jobs"
         self._progress = Progress(name, self._logger, clock)
 
@@ -189,8 +180,8 @@ class _Watcher:
         """Each job's state, as last reported."""
         return {job.name: job.state for job in self._jobs}
 
-    def poll(self) -> tuple[bool, list[dict[str, Any]]]:
-        """Poll once; return (True if anything changed, the descriptions of ended jobs)."""
+    def poll(self) -> tuple[bool, list[JobStatus]]:
+        """Poll once; return (True if anything changed, the statuses of ended jobs)."""
         stops_all = self._is_stopped()
         changed = [job for job in self._jobs if self._describe(job)]
         for job in self._jobs:
@@ -211,8 +202,8 @@ class _Watcher:
         Give up on a job that has been unknown to SageMaker for STOPPING_SECONDS.
         """
         self._budget.take()
-        description = self._kind.describe(self._sagemaker, job.name)
-        if description is None:
+        status = self._launcher.status(job.name)
+        if status is None:
             now = self._clock.monotonic()
             job.wait.unknown_since = (
                 now if job.wait.unknown_since is None else job.wait.unknown_since
@@ -224,22 +215,14 @@ class _Watcher:
                 )
             return False
         job.wait.unknown_since = None
-        before, job.description = job.description, description
-        return before is None or self._change_key(before) != self._change_key(description)
-
-    def _change_key(self, description: Description) -> tuple[Any, ...]:
-        kind = self._kind
-        return (
-            kind.status(description),
-            kind.state(description),
-            description.get("LastModifiedTime"),
-        )
+        before, job.status = job.status, status
+        return before is None or _change_key(before) != _change_key(status)
 
     def _enforce_limits(self, job: _Job) -> None:
         """Stop a job that exceeds a limit, and give up on one that keeps running after that."""
         if job.wait.stopped_at is None:
-            problem = job.description and exceeded_limit(
-                job.description, self._limits, self._clock.now(), self._kind
+            problem = job.status and exceeded_limit(
+                job.status, self._limits, self._clock.now(), self._kind
             )
             if problem:
                 self._stop(job, problem)
@@ -261,7 +244,7 @@ class _Watcher:
         """Request the stop, to be repeated if the job is still unknown or the call fails."""
         self._budget.take()
         try:
-            job.wait.stop_accepted = self._kind.stop(self._sagemaker, job.name)
+            job.wait.stop_accepted = self._launcher.stop(job.name)
         except (JobRefused, BotoCoreError, ClientError) as error:
             self._logger.warning("%s", error)
 
@@ -282,17 +265,18 @@ class _Watcher:
     def _details(self, job: _Job) -> str:
         """Return the platform's message, or the deadline of a waiting job if it gives none."""
         until = self._waits_until(job)
-        if self._kind.message is not None or until is None:
+        if until is None or (job.status is not None and job.status.message is not None):
             return job.message
         return f"gives up at {until:%Y-%m-%d %H:%M:%S} UTC"
 
     def _waits_until(self, job: _Job) -> datetime | None:
         """Return the deadline of a job that waits to start; None for others."""
-        description = job.description
-        if description is None or job.ended is not None or self._kind.started_at(description):
+        status = job.status
+        if status is None or job.ended is not None or status.started_at is not None:
             return None
-        created: datetime = description["CreationTime"]
-        return created + timedelta(seconds=self._limits.queue_seconds)
+        if status.created_at is None:
+            return None
+        return status.created_at + timedelta(seconds=self._limits.queue_seconds)
 
     def _event_extra(self, job: _Job) -> dict[str, Any]:
         """Return the event for views: the state, and a waiting job's deadline and reason."""
@@ -322,17 +306,22 @@ class _Watcher:
             job.followed_at = self._clock.monotonic()
 
 
+def _change_key(status: JobStatus) -> tuple[Any, ...]:
+    return status.state, status.phase, status.changed_at
+
+
 def exceeded_limit(
-    description: Description, limits: JobLimits, now: datetime, kind: JobKind = TRAINING
+    status: JobStatus, limits: JobLimits, now: datetime, kind: JobKind = TRAINING
 ) -> str | None:
     """Return the limit that a running job exceeds, in words; None if it exceeds none.
 
     It uses the platform's own times, so that an adopted job gets no extra time. AWS rejects
     callers whose clock is off by 5 minutes or more.
     """
-    started_at = kind.started_at(description)
-    since = description["CreationTime"] if started_at is None else started_at
-    seconds = (now - since).total_seconds()
-    if seconds <= (limits.queue_seconds if started_at is None else limits.run_seconds):
+    since = status.started_at or status.created_at
+    if since is None:
         return None
-    return (kind.not_started if started_at is None else kind.not_ended).format(seconds)
+    seconds, has_started = (now - since).total_seconds(), status.started_at is not None
+    if seconds <= (limits.run_seconds if has_started else limits.queue_seconds):
+        return None
+    return (kind.not_ended if has_started else kind.not_started).format(seconds)

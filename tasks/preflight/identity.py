@@ -81,7 +81,7 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
         Need(("s3:GetObject", "s3:PutObject"), output, platform.bucket),
         Need(("s3:ListBucket",), f"arn:{partition}:s3:::{platform.bucket}", platform.bucket,
              (("s3:prefix", f"{names.sweep_output_prefix(platform.prefix, 'x')}/x"),)),
-        Need(_LOG_ACTIONS, f"arn:{partition}:logs:{platform.region}:{_account(config)}:"
+        Need(_LOG_ACTIONS, f"arn:{partition}:logs:{platform.region}:{config.platform.account_id}:"
                            "log-group:/aws/sagemaker/TrainingJobs:log-stream:x"),
         Need(("cloudwatch:PutMetricData",), "*",
              context=(("cloudwatch:namespace", "/aws/sagemaker/TrainingJobs"),)),
@@ -92,7 +92,7 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
             Need(
                 _LOG_ACTIONS,
                 f"arn:{partition}:logs:{platform.region}:"
-                f"{_account(config)}:log-group:{VALIDATION_LOGS}:log-stream:x",
+                f"{config.platform.account_id}:log-group:{VALIDATION_LOGS}:log-stream:x",
             )
         )
     locations = []
@@ -120,7 +120,7 @@ def needs_of(config: BenchmarkConfig, in_a_layer: bool = False) -> tuple[Need, .
         )
         # Across accounts both sides must allow, so the repository's policy cannot replace the
         # role's.
-        owner = image.repository if image.account == _account(config) else None
+        owner = image.repository if image.account == config.platform.account_id else None
         needs.append(Need(("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"), resource, owner))
     if config.training.vpc is not None:
         needs.append(Need(_VPC_ACTIONS, "*"))
@@ -361,12 +361,8 @@ def _partition(role_arn: str) -> str:
     return role_arn.split(":")[1]
 
 
-def _account(config: BenchmarkConfig) -> str:
-    return config.platform.role_arn.split(":")[4]
-
-
 def _image(config: BenchmarkConfig, in_a_layer: bool) -> EcrImage | None:
     """Return the ECR location of the jobs' image: the given one, or the build's repository."""
     if config.image.uri is not None and not in_a_layer:
         return parse_ecr_image(config.image.uri)
-    return EcrImage(_account(config), config.platform.region, config.image.repository, {})
+    return EcrImage(config.platform.account_id, config.platform.region, config.image.repository, {})

@@ -8,8 +8,9 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.status import read_processing_job
 from nodesweep.scaling import names
-from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.errors import JobRefused, error_code, is_transient
 from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
 from nodesweep.tasks.polling import Clock, intervals
@@ -31,10 +32,16 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
         raise
 
 
+def read_status(sagemaker: Any, job_name: str) -> JobStatus | None:
+    """Return the job's status; None if it is unknown."""
+    description = describe(sagemaker, job_name)
+    return None if description is None else read_processing_job(description)
+
+
 def is_running(sagemaker: Any, job_name: str) -> bool:
     """Return True if SageMaker knows the job and it has not ended."""
-    description = describe(sagemaker, job_name)
-    return description is not None and description["ProcessingJobStatus"] not in TERMINAL
+    status = read_status(sagemaker, job_name)
+    return status is not None and not status.has_ended
 
 
 def stop(sagemaker: Any, job_name: str) -> bool:
@@ -80,9 +87,8 @@ def end_jobs(
         is_settled = clock.monotonic() >= settled
         for name in sorted(left):
             try:
-                description = describe(sagemaker, name)
-                status = description and description["ProcessingJobStatus"]
-                if status == "InProgress" and stop(sagemaker, name):
+                status = read_status(sagemaker, name)
+                if status is not None and status.state == "running" and stop(sagemaker, name):
                     asked.add(name)
                 failures.pop(name, None)
             except (BotoCoreError, ClientError) as error:
@@ -92,7 +98,7 @@ def end_jobs(
                 if is_settled and not is_transient(error):
                     left.discard(name)
                 continue
-            if status == "Stopping" or status in TERMINAL or (status is None and is_settled):
+            if is_settled if status is None else status.state == "stopping" or status.has_ended:
                 left.discard(name)
         if not left or clock.monotonic() >= late:
             break

@@ -11,16 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.status import read_processing_job
 from nodesweep.scaling import names
-from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.validation import LOG_GROUP
 from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed
 from nodesweep.tasks.jobs.kind import JobKind
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits
 from nodesweep.tasks.jobs.watch import watch as watch_jobs
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.tasks.polling import CallBudget, Clock
-from nodesweep.tasks.processing.calls import describe, stop
+from nodesweep.tasks.processing.calls import describe, read_status, stop
 from nodesweep.tasks.storage import get_bytes, put_once
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.task import task
@@ -28,24 +30,13 @@ from nodesweep.tasks.task import task
 logger = logging.getLogger("nodesweep.dataset")
 _STOP_GRACE_SECONDS = 600
 """Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
-WAITING, RUNNING = "Waiting for instances", "Running"
-
-
-def _state(description: Mapping[str, Any]) -> str:
-    """Return the status, with InProgress split into waiting for instances and running."""
-    status = description["ProcessingJobStatus"]
-    if status != "InProgress":
-        return str(status)
-    return WAITING if description.get("ProcessingStartTime") is None else RUNNING
 
 
 PROCESSING = JobKind(
     member="ProcessingJob",
     describe=describe,
+    read=read_processing_job,
     stop=stop,
-    state=_state,
-    started_at=lambda job: job.get("ProcessingStartTime"),
-    message=None,
     not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
     not_ended="has not ended {:.0f} s after it got its instances",
     logger="nodesweep.dataset",
@@ -53,10 +44,8 @@ PROCESSING = JobKind(
 )
 
 
-def submit(
-    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
-) -> dict[str, Any]:
-    """Start the job, or adopt the existing one of that name; return its description.
+def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
+    """Start the job, or adopt the existing one of that name; return its status.
 
     Raises:
         JobRefused: see create_or_adopt(), or the account's quota has no instances left.
@@ -72,7 +61,7 @@ def submit(
             ) from error
 
     found = PROCESSING.create_or_adopt(sagemaker, request, send, clock or Clock())
-    if "ProcessingJobArn" in found:
+    if found.created_at is not None:
         logger.info("%s already exists and is adopted", request["ProcessingJobName"])
     return found
 
@@ -85,8 +74,8 @@ def watch(
     clock: Clock,
     budget: CallBudget,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:
-    """Wait until the job has ended, and return its description.
+) -> JobStatus:
+    """Wait until the job has ended, and return its status.
 
     It is stopped, and waited for, past a limit or once `is_stopped` returns True.
 
@@ -94,47 +83,44 @@ def watch(
         ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
     """
     [ended] = watch_jobs(
-        sagemaker, [job_name], poll_seconds, limits, clock, budget,
+        SageMakerJobs(sagemaker, PROCESSING), [job_name], poll_seconds, limits, clock, budget,
         is_stopped=is_stopped, kind=PROCESSING,
     )  # fmt: skip
-    if ended["ProcessingJobStatus"] not in TERMINAL:
-        raise ValidationJobFailed(f"{job_name}: {ended['FailureReason']}")
+    if not ended.has_ended:
+        raise ValidationJobFailed(f"{job_name}: {ended.reason}")
     return ended
 
 
-def failure_text(
-    platform: PlatformConfig, description: Mapping[str, Any], last_lines: Sequence[str] = ()
-) -> str:
+def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
     """Return why an incomplete job gave no verdict, with its last lines and its log's location."""
-    name, status = description["ProcessingJobName"], description["ProcessingJobStatus"]
-    what = "failed" if status == "Failed" else "was stopped"
-    if status == "Failed" and description.get("ProcessingStartTime") is None:
+    what = "failed" if job.state == "failed" else "was stopped"
+    if job.state == "failed" and job.started_at is None:
         what = "failed before it got its instances"
-    said = [description.get("ExitMessage"), description.get("FailureReason")]
+    said = [job.exit_message, job.reason]
     why = (
         "; ".join(text.strip().rstrip(".") for text in said if text) or "SageMaker gives no reason"
     )
     endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
-    sweep = names.sweep_of_validation_job(name)
+    sweep = names.sweep_of_validation_job(job.name)
     lines = "".join(f"\n    {line}" for line in last_lines) + ("\n" if last_lines else " ")
     return (
-        f"the dataset was not validated, and nothing else was started: the Processing job {name}"
-        f" {what}: {why}.{lines}Its log: nodesweep logs {sweep} --validation --config CONFIG, or"
-        f" aws logs tail {LOG_GROUP} --log-stream-name-prefix {name}/ --since 1d --region"
-        f" {platform.region}{endpoint}"
+        "the dataset was not validated, and nothing else was started: the Processing job"
+        f" {job.name} {what}: {why}.{lines}Its log: nodesweep logs {sweep} --validation --config"
+        f" CONFIG, or aws logs tail {LOG_GROUP} --log-stream-name-prefix {job.name}/ --since 1d"
+        f" --region {platform.region}{endpoint}"
     )
 
 
 @patient
-def describe_processing_job(platform: PlatformConfig, job_name: str) -> dict[str, Any] | None:
-    """Return SageMaker's description of one Processing job; None if unknown."""
-    return describe(aws_client("sagemaker", platform), job_name)
+def validation_job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
+    """Return the status of one Processing job; None if unknown."""
+    return read_status(aws_client("sagemaker", platform), job_name)
 
 
 @task(name="submit-validation-job", **PATIENT_TASK_OPTIONS)
 def submit_validation_job(
     platform: PlatformConfig, sweep: str, request: Mapping[str, Any], document: bytes
-) -> dict[str, Any]:
+) -> JobStatus:
     """Start the dataset's validation job in SageMaker, or adopt the existing one.
 
     Its request is written to S3 first, to claim the name: a concurrent stop of the sweep either
@@ -160,7 +146,7 @@ def watch_validation_job(
     poll_seconds: float,
     queue_seconds: float,
     max_runtime_seconds: float,
-) -> dict[str, Any]:
+) -> JobStatus:
     """Wait until the validation job has ended; stop it if the sweep is stopped."""
     s3, clock = aws_client("s3", platform), Clock()
     return watch(

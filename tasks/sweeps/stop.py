@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import best_effort
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.processing.calls import claimed_jobs, is_running
@@ -61,10 +60,10 @@ def still_running(
         listed = job_lister(aws_client("sagemaker", platform, quick=True), sweep)()
     except (BotoCoreError, ClientError):
         return None
-    status = {job["TrainingJobName"]: job["TrainingJobStatus"] for job in listed}
-    if not status.keys() >= set(job_names):  # the list lags
+    has_ended = {job.name: job.has_ended for job in listed}
+    if not has_ended.keys() >= set(job_names):  # the list lags
         return None
-    return {name for name in job_names if status[name] not in TERMINAL}
+    return {name for name in job_names if not has_ended[name]}
 
 
 def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
@@ -75,7 +74,7 @@ def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     """
     sagemaker = aws_client("sagemaker", platform, quick=True)
     listed = job_lister(sagemaker, sweep)()
-    running = [job["TrainingJobName"] for job in listed if job["TrainingJobStatus"] not in TERMINAL]
+    running = [job.name for job in listed if not job.has_ended]
     if not listed:
         s3 = aws_client("s3", platform, quick=True)
         claimed = claimed_jobs(s3, platform, sweep)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,10 +17,11 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.scaling import names
-from nodesweep.scaling.outcome.outcome import TERMINAL
+from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, describe
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, release_kept_nodes, request_stop
+from nodesweep.tasks.jobs.kind import TRAINING
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.processing import calls as processing
@@ -32,8 +33,6 @@ SETTLE_SECONDS = 30.0
 """Seconds for which a name unknown to SageMaker may belong to a job that was just accepted."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
-_POOL_OVER = ("Reused", "Terminated")
-_PAGE_SIZE = 100
 
 
 def _sleep(seconds: float) -> bool:
@@ -44,31 +43,19 @@ def _sleep(seconds: float) -> bool:
 ENDING_CLOCK = Clock(wait=_sleep)
 """Clock for ending a sweep, whose waits continue even though the run is being cancelled."""
 
-Summaries = Callable[[], Iterable[Mapping[str, Any]]]
+Lister = Callable[[], Iterable[JobStatus]]
 
 
-def job_lister(sagemaker: Any, sweep: str) -> Summaries:
+def job_lister(sagemaker: Any, sweep: str) -> Lister:
     """Return a function that lists the sweep's jobs as the platform shows them, oldest first."""
-    query = {
-        "NameContains": names.job_prefix(sweep),
-        "SortBy": "CreationTime",
-        "SortOrder": "Ascending",
-        "MaxResults": _PAGE_SIZE,
-    }
-
-    def summaries() -> list[Mapping[str, Any]]:
-        pages = sagemaker.get_paginator("list_training_jobs").paginate(**query)
-        listed = [job for page in pages for job in page["TrainingJobSummaries"]]
-        return [job for job in listed if names.sweep_of_job(job["TrainingJobName"]) == sweep]
-
-    return summaries
+    return partial(SageMakerJobs(sagemaker).jobs_of, sweep)
 
 
 def end_jobs(
     sagemaker: Any,
     job_names: Iterable[str],
     clock: Clock,
-    listed: Summaries = list,
+    listed: Lister = list,
     claimed: Callable[[], Iterable[str]] = list,
 ) -> list[str]:
     """Stop these jobs and those that `claimed` and `listed` add.
@@ -159,7 +146,7 @@ class _Ending:
         done = self._over | self.unknown | self._refused | (self._stopping - self.with_pool)
         return self._names - done
 
-    def add(self, listed: Summaries, claimed: Callable[[], Iterable[str]]) -> None:
+    def add(self, listed: Lister, claimed: Callable[[], Iterable[str]]) -> None:
         """Add further jobs, and note those that have ended."""
         if self.is_late:
             return
@@ -170,17 +157,13 @@ class _Ending:
         with self._listing_source(
             "the sweep's jobs can't be listed; jobs known by name are stopped"
         ):
-            for summary in listed():
-                name = summary["TrainingJobName"]
-                self._names.add(name)
-                if summary["TrainingJobStatus"] in TERMINAL:
-                    self._over.add(name)
-                    self.unknown.discard(name)
-                    if (summary.get("WarmPoolStatus") or {}).get("Status") not in (
-                        None,
-                        *_POOL_OVER,
-                    ):
-                        self.with_pool.add(name)
+            for job in listed():
+                self._names.add(job.name)
+                if job.has_ended:
+                    self._over.add(job.name)
+                    self.unknown.discard(job.name)
+                    if job.retention in ("available", "in_use"):
+                        self.with_pool.add(job.name)
 
     @contextmanager
     def _listing_source(self, what: str) -> Iterator[None]:
@@ -208,7 +191,7 @@ class _Ending:
                 )
                 continue
             try:
-                self._sagemaker.stop_training_job(TrainingJobName=name)
+                request_stop(self._sagemaker, name)
             except (BotoCoreError, ClientError) as error:
                 # ValidationException: the job has ended or is unknown; its description tells which.
                 if error_code(error) not in ("ValidationException", "ResourceNotFound"):
@@ -235,18 +218,18 @@ class _Ending:
                 continue
             self._described_at[name] = now
             with best_effort(f"{name} can't be described"):
-                description = describe(self._sagemaker, name)
-                if description is None:
+                job = TRAINING.status(self._sagemaker, name)
+                if job is None:
                     self.unknown.add(name)
                     self.failures.pop(name, None)
                     continue
                 self.unknown.discard(name)
-                if description["ResourceConfig"].get("KeepAlivePeriodInSeconds"):
+                if job.keep_alive_seconds:
                     self.with_pool.add(name)
-                if description["TrainingJobStatus"] in TERMINAL:
+                if job.has_ended:
                     self._over.add(name)
                     self.failures.pop(name, None)
-                elif description["TrainingJobStatus"] == "Stopping":  # whoever requested it
+                elif job.state == "stopping":  # whoever requested it
                     self._stopping.add(name)
                     self.failures.pop(name, None)
                 elif name in self._denied and self.is_settled:
@@ -312,9 +295,8 @@ def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[
     """
     sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
-        for summary in job_lister(sagemaker, sweep)():
-            pool = (summary.get("WarmPoolStatus") or {}).get("Status")
-            (wanted.discard if pool in _POOL_OVER else wanted.add)(summary["TrainingJobName"])
+        for job in job_lister(sagemaker, sweep)():
+            (wanted.discard if job.retention == "over" else wanted.add)(job.name)
     return release_pools(sagemaker, sorted(wanted), ENDING_CLOCK)
 
 
@@ -378,17 +360,13 @@ def release_pools(
 
 def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
     """Release this job's pool if it is available; return True if nothing is left to do for it."""
-    description = describe(sagemaker, name)
-    if description is None:
+    job = TRAINING.status(sagemaker, name)
+    if job is None:
         return False
-    if description["TrainingJobStatus"] not in TERMINAL:
+    if not job.has_ended:
         return True  # it keeps running, and its pool with it
-    pool = (description.get("WarmPoolStatus") or {}).get("Status")
-    if pool == "Available":
-        sagemaker.update_training_job(
-            TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
-        )
+    if job.retention == "available":
+        release_kept_nodes(sagemaker, name)
         released.append(name)
         return True
-    keeps = description["ResourceConfig"].get("KeepAlivePeriodInSeconds")
-    return pool in _POOL_OVER or not keeps or description.get("TrainingStartTime") is None
+    return job.retention == "over" or not job.keep_alive_seconds or job.billing_began_at is None

@@ -23,9 +23,11 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report.plots import draw_plots
 from nodesweep.tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
+from nodesweep.tasks.jobs.launcher import QuotaReached, SageMakerJobs
 from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import kept_records, measure
 
@@ -319,16 +321,14 @@ def test_refused_point_does_not_lose_the_others(
     served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quota that holds 2 nodes but not 4, and never will."""
-    create = nodesweep.tasks.jobs.training_jobs.submit
+    create = SageMakerJobs.submit
 
-    def refuse_four(sagemaker: Any, request: Any) -> Any:
-        if request["ResourceConfig"]["InstanceCount"] == 4:
-            raise nodesweep.tasks.jobs.training_jobs.QuotaReached(
-                "the account-level service limit is 2"
-            )
-        return create(sagemaker, request)
+    def refuse_four(jobs: SageMakerJobs, spec: JobSpec) -> JobStatus:
+        if spec.nodes == 4:
+            raise QuotaReached("the account-level service limit is 2")
+        return create(jobs, spec)
 
-    monkeypatch.setattr("nodesweep.tasks.jobs.training_jobs.submit", refuse_four)
+    monkeypatch.setattr(SageMakerJobs, "submit", refuse_four)
     clock = itertools.count(step=50.0)  # the minute's deadline passes after a few looks
     monkeypatch.setattr(
         "nodesweep.flows.stages.sweep.time",

@@ -24,6 +24,7 @@ import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run, write_config
 
@@ -106,11 +107,11 @@ def test_retried_flow_run_keeps_its_own_id(
     begun: list[str] = []
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def crash_once(platform: Any, request: Any, label: str) -> Any:
-        begun.append(str(names.sweep_of_job(request["TrainingJobName"])))
+    def crash_once(platform: Any, spec: JobSpec, label: str) -> Any:
+        begun.append(str(names.sweep_of_job(spec.name)))
         if len(begun) == 1:
             raise RuntimeError("the first try ends here")
-        return submit(platform, request, label)
+        return submit(platform, spec, label)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", crash_once)
     claim = claim_sweep_id

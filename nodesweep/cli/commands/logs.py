@@ -6,7 +6,7 @@ of running jobs come from CloudWatch Logs. A stopped local platform is not start
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +17,8 @@ from nodesweep.cli.output import print_text
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.logged import LogLine
-from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
 from nodesweep.scaling.planning.plan import processes_per_node, type_of_letter
@@ -29,7 +29,7 @@ from nodesweep.tasks.jobs.follow import LogFollower
 from nodesweep.tasks.jobs.logs import read_saved_log, save_log
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import Clock, intervals
-from nodesweep.tasks.processing.calls import claimed_jobs, describe
+from nodesweep.tasks.processing.calls import claimed_jobs, read_status
 from nodesweep.tasks.storage import list_objects
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.stopping import job_lister
@@ -114,32 +114,30 @@ def show_logs(
     shown.raise_if_nothing_printed()
 
 
-def _jobs(config: BenchmarkConfig, sweep: str) -> list[Mapping[str, Any]]:
-    """Return summaries of the sweep's jobs; Processing jobs are converted to training-job keys."""
+def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
+    """Return the status of the sweep's training and Processing jobs, as far as lists have it."""
     platform = config.platform
     sagemaker = aws_client("sagemaker", platform)
     jobs = list(job_lister(sagemaker, sweep)())
     for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
-        describe_training(sagemaker, first["TrainingJobName"])
+        describe_training(sagemaker, first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
     for name in claimed_jobs(aws_client("s3", platform), platform, sweep):
-        if (job := describe(sagemaker, name)) is not None:
-            known = {"TrainingJobName": name, "TrainingJobStatus": job["ProcessingJobStatus"]}
-            times = {time: job[time] for time in ("CreationTime", "LastModifiedTime")}
-            jobs.append({**known, **times})
+        if (job := read_status(sagemaker, name)) is not None:
+            jobs.append(job)
     return jobs
 
 
-def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[Mapping[str, Any]]) -> bool:
+def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> bool:
     """Return True if no job is running and none will be started.
 
     This is so if the report is newer than the last job, or if the sweep's owner is gone.
     """
-    if any(job["TrainingJobStatus"] not in TERMINAL for job in jobs):
+    if any(not job.has_ended for job in jobs):
         return False
     platform, s3 = config.platform, aws_client("s3", config.platform)
-    last = max((job["LastModifiedTime"] for job in jobs), default=None)
+    last = max((job.changed_at for job in jobs if job.changed_at is not None), default=None)
     key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
     found = list_objects(s3, platform.bucket, key)
     if last is not None and any(entry["LastModified"] >= last for entry in found):
@@ -163,19 +161,19 @@ class _LogPrinter:
         """Print the local files, regardless of the platform's state."""
         self._print_files(sorted(self._folder.glob("*.log")))
 
-    def show(self, jobs: Iterable[Mapping[str, Any]]) -> None:
+    def show(self, jobs: Iterable[JobStatus]) -> None:
         """Print the new lines of running or followed jobs, and all lines of other ended jobs."""
         for job in jobs:
-            name = job["TrainingJobName"]
+            name = job.name
             if not self._filter.matches(_key_of(name)) or name in self._done:
                 continue
-            is_over = job["TrainingJobStatus"] in TERMINAL
-            if is_over and name not in self._followed:
+            if job.has_ended and name not in self._followed:
                 paths = sorted(self._folder.glob(names.log_file(name, "*")))
                 self._print_files(paths or save_log(self._logs(), name, self._folder))
             else:
-                self._print_new(name, job["CreationTime"])
-            if is_over:
+                assert job.created_at is not None  # every list and description has it
+                self._print_new(name, job.created_at)
+            if job.has_ended:
                 self._done.add(name)
 
     def raise_if_nothing_printed(self) -> None:

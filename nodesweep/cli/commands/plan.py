@@ -11,6 +11,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
+from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.scaling import names
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
@@ -24,7 +25,6 @@ from nodesweep.scaling.secrets import hide_in_request
 from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
 from nodesweep.tasks.dataset.remote.objects import split_uri
 from nodesweep.tasks.image.find import read_context
-from nodesweep.tasks.jobs.shape import shape_problems
 from nodesweep.tasks.jobs.source import code_uri
 
 _SAME_SPEED = [
@@ -219,7 +219,7 @@ class Requests(NamedTuple):
 def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
     """Return every point's request with secrets masked; the unknown image digest is all zeros."""
     platform, facts = config.platform, checked.facts
-    registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.amazonaws.com"
+    registry = f"{platform.account_id}.dkr.ecr.{platform.region}.amazonaws.com"
     inputs = ResolvedInputs(
         sweep_id=names.sweep_id(config, datetime.now(UTC)),
         image_uri=_container(config, facts) or _unbuilt_image(config, registry),

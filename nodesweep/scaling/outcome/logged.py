@@ -1,7 +1,7 @@
-"""Read a program's measurements from its log, and from DescribeTrainingJob's metrics.
+"""Read a program's measurements from its log, and from the metrics that the platform found.
 
 Lines such as `name=value;` replace a missing metrics.json (docs/own-code.md).
-FinalMetricDataList has the last value that a metric definition matched on any node, whereas the log
+The platform has the last value that a metric definition matched on any node, whereas the log
 distinguishes the ranks, so that the slowest one counts; a value from the log therefore replaces it.
 """
 
@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from nodesweep.configs.training import compile_metric
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.names import METRICS_FILE
 from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
 from nodesweep.scaling.outcome.metrics_values import nested_value
@@ -137,32 +138,35 @@ def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool
     return not known or not isinstance(metrics, Mapping) or metrics.get("train_seconds") is None
 
 
-def missing_metrics(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names and expressions of metric definitions missing from FinalMetricDataList."""
-    found = {metric["MetricName"] for metric in description.get("FinalMetricDataList") or ()}
-    return {name: regex for name, regex in _definitions(description).items() if name not in found}
+def missing_metrics(job: JobStatus) -> dict[str, str]:
+    """Return the names and expressions of metric definitions for which the job has no value."""
+    return {
+        name: regex
+        for name, regex in job.metric_definitions.items()
+        if name not in job.final_metrics
+    }
 
 
-def uses_definitions(description: Mapping[str, Any], metrics: Mapping[str, Any] | None) -> bool:
+def uses_definitions(job: JobStatus, metrics: Mapping[str, Any] | None) -> bool:
     """Return True if any value matched by the job's metric definitions is used.
 
     It is used if metrics.json lacks it; the log then shows if only part of a number was matched.
     """
     return any(
         name in NUMBERS and nested_value(metrics, _IN_FILE.get(name, (name,))) is None
-        for name in _definitions(description)
+        for name in job.metric_definitions
     )
 
 
-def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -> Logged:
-    """Read a DescribeTrainingJob response and the job's log lines, of all nodes and in time order.
+def read_logged(job: JobStatus, lines: Iterable[LogLine] = ()) -> Logged:
+    """Read a job's final metrics and its log lines, of all nodes and in time order.
 
     A metric definition for one of the NUMBERS, or for step_seconds, replaces the search for
     `name=value;`, so that any wording can be read. A step's time without `step=N;` belongs to the
     rank's next step. If the log shows that a definition matched part of a number (9.1 of 9.1e-05),
     the platform's value does not count either.
     """
-    defined, missing = _definitions(description), missing_metrics(description)
+    defined, missing = job.metric_definitions, missing_metrics(job)
     patterns = {
         name: compile_metric(regex)
         for name, regex in defined.items()
@@ -210,9 +214,9 @@ def read_logged(description: Mapping[str, Any], lines: Iterable[LogLine] = ()) -
             else:
                 steps[number] = max(seconds, steps.get(number, 0.0))
     numbers = {
-        metric["MetricName"]: float(metric["Value"])
-        for metric in description.get("FinalMetricDataList") or ()
-        if metric["MetricName"] in NUMBERS and math.isfinite(metric["Value"])
+        name: float(value)
+        for name, value in job.final_metrics.items()
+        if name in NUMBERS and math.isfinite(value)
     }
     worlds |= _whole_number(numbers.get("world_size", math.nan))
     steady = [
@@ -326,12 +330,6 @@ _NOT_LITERAL = re.compile(r"\\[pP]\{\w*\}|\\.|\[[^\]]*\]|\(\?[^:)>]*[:)>]")
 _LETTERS = re.compile(r"[A-Za-z]{3,}")
 _DIGIT = re.compile(r"\d")
 _NEAREST_CHARACTERS = 200
-
-
-def _definitions(description: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names and expressions of the job's metric definitions."""
-    given = (description.get("AlgorithmSpecification") or {}).get("MetricDefinitions") or ()
-    return {each["Name"]: each["Regex"] for each in given}
 
 
 def _fields(

@@ -1,4 +1,4 @@
-"""Turn DescribeTrainingJob, metrics.json and the log into a JobOutcome: one attempt at one point.
+"""Turn a JobStatus, metrics.json and the log into a JobOutcome: one attempt at one point.
 
 Only this module reads the four clocks (docs/method.md, "Clocks"). They are never mixed, and an
 unknown one is None.
@@ -6,15 +6,14 @@ unknown one is None.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.job import OVER_TIME, TRAINING_PHASE, JobStatus, PlatformKind
 from nodesweep.scaling.outcome.failure import name_host, read_failure
 from nodesweep.scaling.outcome.logged import (
     FILE,
@@ -44,10 +43,7 @@ from nodesweep.scaling.outcome.projection import (
     whole_run_metrics,
 )
 from nodesweep.scaling.report_part import Part
-from nodesweep.scaling.secrets import hide_in_text
 
-PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
-"""The kind of platform; `measured`: a user's table of times, from unknown machines."""
 TrainClock = Literal[
     "projected",
     "program",
@@ -75,20 +71,12 @@ PHASE_CLOCKS: tuple[TrainClock, ...] = (
     "phase_from_first_step",
     "training_phase",
 )
-TERMINAL = frozenset({"Completed", "Failed", "Stopped"})
-# Account ids that AWS never assigns (12 digits, but no real account's); the platforms other than
-# AWS use them.
-EMULATED_ACCOUNT = "000000000000"
-SIMULATED_ACCOUNT = "000000000001"
-_LAUNCH_PATH_ONLY = re.compile(r"launch path only: (?P<text>[^;\n]+)")
-_ISOLATION = re.compile(r"Emulated nodes: (?P<text>[^\n]+)")
 # Places in metrics.json where the program reports planned numbers.
 _REPORTED: dict[str, tuple[str, ...]] = {
     "global_batch_size": ("batch", "global_batch_size"),
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-_OVER_TIME = "MaxRuntimeExceeded"
 # Only these are transient; AlgorithmError and ClientError recur.
 _TRANSIENT_FAILURES = ("CapacityError", "InternalServerError")
 
@@ -187,7 +175,7 @@ class JobOutcome:
         An attempt that was stopped on request, or refused before its job was created, says nothing
         about its node count.
         """
-        is_over_time = (self.reason or "").startswith(_OVER_TIME)
+        is_over_time = (self.reason or "").startswith(OVER_TIME)
         has_run = self.created_at is not None or self.is_given
         return has_run and (self.status == "Failed" or (self.status == "Stopped" and is_over_time))
 
@@ -208,10 +196,10 @@ class JobOutcome:
     @property
     def whole_run_phases(self) -> Mapping[str, float]:
         """Seconds in each phase of a whole run, projected like `whole_run_clocks`."""
-        if self.projection is None or "Training" not in self.phases:
+        if self.projection is None or TRAINING_PHASE not in self.phases:
             return self.phases
-        training = self.phases["Training"] + self.projection.extra_seconds
-        return {**self.phases, "Training": training}
+        training = self.phases[TRAINING_PHASE] + self.projection.extra_seconds
+        return {**self.phases, TRAINING_PHASE: training}
 
     @property
     def final_metric(self) -> FinalMetric | None:
@@ -265,16 +253,16 @@ def is_retryable(status: str, reason: str | None) -> bool:
 
 
 def read_outcome(
-    description: Mapping[str, Any],
+    job: JobStatus,
     metrics: Mapping[str, Any] | None,
     log_tail: Sequence[str] = (),
     logged: Logged | None = None,
     **point: Any,
 ) -> JobOutcome:
-    """Read a terminal DescribeTrainingJob response into an outcome.
+    """Read an ended job into an outcome.
 
     Args:
-        description: The response.
+        job: The job as its backend reported it.
         metrics: The contents of metrics.json, if any.
         log_tail: The last log lines of every node, "algo-N: text", in time order.
         logged: The measurements read from the log.
@@ -287,13 +275,13 @@ def read_outcome(
     planned = {
         name: point[name] for name in ("world_size", *_REPORTED) if point.get(name) is not None
     }
-    phases = phase_seconds(description.get("SecondaryStatusTransitions", ()))
-    status = description["TrainingJobStatus"]
+    phases = job.phase_seconds
     not_observed = not_observed_reason(metrics)
     metrics = metrics if not_observed is None else None
     own = None if is_observed(metrics) else metrics
-    train_seconds_by = _train_seconds_by(description, metrics, logged, phases)
-    environment = description.get("Environment") or {}
+    train_seconds_by = _train_seconds_by(job, metrics, logged)
+    status = job.state.capitalize()  # as reports have it
+    environment = job.environment
     projection = project(own, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
     part = partial_run_steps(own, numbers)
@@ -310,8 +298,7 @@ def read_outcome(
         unprojected = partial_run_reason(part)
     elif status == "Completed" and lacks_own_clock(environment, train_seconds_by):
         train_seconds_by, unprojected = {}, NO_OWN_CLOCK
-    reason = failure_reason(description)
-    kind = platform_kind(description["TrainingJobArn"])
+    reason, kind = job.reason, job.platform_kind
     # What the program says in its log replaces what was observed.
     confirming = own if logged.world_sizes else metrics
     world, wrong_world = _world_size(confirming, logged, planned.get("world_size"), point["nodes"])
@@ -320,22 +307,21 @@ def read_outcome(
     if status == "Completed" and wrong_world is not None:
         status, reason = "Failed", wrong_world
     failure = read_failure(reason, log_tail, failed=status == "Failed")
-    several = description["ResourceConfig"].get("InstanceCount", 1) != 1
     clock = next(iter(train_seconds_by), None)
     return JobOutcome(
-        job_name=description["TrainingJobName"],
+        job_name=job.name,
         status=status,
         platform_kind=kind,
-        instance_type=description["ResourceConfig"].get("InstanceType"),
-        reason=name_host(reason, failure.host) if several else reason,
+        instance_type=job.instance_type,
+        reason=name_host(reason, failure.host) if job.nodes != 1 else reason,
         log_tail=failure.lines,
         failed_host=failure.host,
         other_log_tail=failure.other_lines,
         failed_rank=failure.rank,
         program_error=failure.error,
         clocks=Clocks(
-            submit_to_end_seconds=_submit_to_end(description),
-            billable_seconds=positive_or_none(description.get("BillableTimeInSeconds")),
+            submit_to_end_seconds=positive_or_none(job.seconds_to_end),
+            billable_seconds=positive_or_none(job.billable_seconds),
             train_seconds=None if clock is None else train_seconds_by[clock],
             steady_step_seconds=positive_or_none(
                 nested_value(
@@ -352,19 +338,19 @@ def read_outcome(
         cut_numbers=logged.cut,
         unmatched_metrics=() if kind == "simulated" else logged.unmatched,
         phases=phases,
-        isolation=isolation(description),
-        launch_path_only=launch_path_only(description),
+        isolation=job.isolation,
+        launch_path_only=job.launch_path_only,
         metrics=metrics,
-        created_at=description["CreationTime"].isoformat(),
+        created_at=None if job.created_at is None else job.created_at.isoformat(),
         planned=planned,
-        image_uri=(description.get("AlgorithmSpecification") or {}).get("TrainingImage"),
-        region=description["TrainingJobArn"].split(":")[3] or None,
+        image_uri=job.image_uri,
+        region=job.region,
         launcher=_text(nested_value(metrics, ("world", "launcher"))),
-        output_uri=_output_uri(description),
-        spot=description.get("EnableManagedSpotTraining") is True,
-        training_time_seconds=positive_or_none(description.get("TrainingTimeInSeconds")),
-        keep_alive=bool(description["ResourceConfig"].get("KeepAlivePeriodInSeconds")),
-        **warm_pool_facts(description),
+        output_uri=job.output_uri,
+        spot=job.spot,
+        training_time_seconds=positive_or_none(job.training_seconds),
+        keep_alive=bool(job.keep_alive_seconds),
+        **kept_node_facts(job),
         **{**point, **_reported(metrics), "world_size": world},
     )
 
@@ -403,113 +389,19 @@ def _world_size(
     return (known[0] if known else 1 if planned == 1 else None), wrong
 
 
-def warm_pool_facts(description: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the state of the job's retained instances, by JobOutcome's field names.
+def kept_node_facts(job: JobStatus) -> dict[str, Any]:
+    """Return the state of the job's kept nodes, by JobOutcome's field names.
 
     It may still change after the job has ended.
     """
-    warm_pool = description.get("WarmPoolStatus") or {}
     return {
-        "retained_billable_seconds": finite_or_none(
-            warm_pool.get("ResourceRetainedBillableTimeInSeconds")
-        ),
-        "reused_by_job": _text(warm_pool.get("ReusedByJob")),
+        "retained_billable_seconds": finite_or_none(job.retained_seconds),
+        "reused_by_job": job.reused_by,
     }
 
 
-def _output_uri(description: Mapping[str, Any]) -> str | None:
-    """Return the URI of the job's output.tar.gz, which contains its metrics.json."""
-    path = (description.get("OutputDataConfig") or {}).get("S3OutputPath")
-    return (
-        f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz"
-        if path
-        else None
-    )
-
-
-def platform_kind(arn: str) -> PlatformKind:
-    """Return the kind of platform that created this ARN, by its account id."""
-    account = arn.split(":")[4] if arn.count(":") >= 5 else ""
-    kinds: dict[str, PlatformKind] = {EMULATED_ACCOUNT: "emulated", SIMULATED_ACCOUNT: "simulated"}
-    return kinds.get(account, "aws")
-
-
-def isolation(description: Mapping[str, Any]) -> str | None:
-    """Return the way in which an emulated platform isolated its nodes; None on AWS.
-
-    For example "0.2 vCPU per node by …" or "not isolated (…)".
-    """
-    return _said(description, _ISOLATION)
-
-
-def launch_path_only(description: Mapping[str, Any]) -> str | None:
-    """Return why an emulated platform could only launch the job, or None.
-
-    The usual reason is a library that exists only on AWS.
-    """
-    return _said(description, _LAUNCH_PATH_ONLY)
-
-
-def _said(description: Mapping[str, Any], pattern: re.Pattern[str]) -> str | None:
-    """Return the pattern's `text` group in the first status message that matches, or None."""
-    for transition in description.get("SecondaryStatusTransitions", ()):
-        if match := pattern.search(transition.get("StatusMessage") or ""):
-            return match["text"].strip()
-    return None
-
-
-def phase_seconds(transitions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the seconds in each secondary status, summed over its visits.
-
-    Visits that have not ended and terminal statuses are left out.
-    """
-    phases: dict[str, float] = {}
-    for transition in transitions:
-        start, end = transition.get("StartTime"), transition.get("EndTime")
-        if start is None or end is None or transition["Status"] in TERMINAL:
-            continue
-        phases[transition["Status"]] = (
-            phases.get(transition["Status"], 0.0) + (end - start).total_seconds()
-        )
-    return phases
-
-
-def failure_reason(description: Mapping[str, Any]) -> str | None:
-    """Return FailureReason, or why the job stopped; None for a completed job."""
-    status = description["TrainingJobStatus"]
-    if status == "Completed":
-        return None
-    if reason := description.get("FailureReason"):
-        return hide_in_text(str(reason))
-    if description.get("SecondaryStatus") == _OVER_TIME:
-        limit = (description.get("StoppingCondition") or {}).get("MaxRuntimeInSeconds")
-        return (
-            f"{_OVER_TIME}: the job reached its limit of {limit} s (training.max_runtime_seconds)"
-        )
-    return "stopped on request" if status == "Stopped" else None
-
-
-def _submit_to_end(description: Mapping[str, Any]) -> float | None:
-    """Return the seconds from CreationTime to the start of the terminal status.
-
-    Both are on the platform's clock, so adopted jobs have this time too.
-    """
-    created: datetime = description["CreationTime"]
-    ends = [
-        transition["StartTime"]
-        for transition in description.get("SecondaryStatusTransitions", ())
-        if transition["Status"] in TERMINAL
-        or transition["Status"] in ("MaxRuntimeExceeded", "MaxWaitTimeExceeded")
-    ]
-    end = ends[-1] if ends else description.get("LastModifiedTime")
-    return positive_or_none((end - created).total_seconds()) if end is not None else None
-
-
 def _train_seconds_by(
-    description: Mapping[str, Any],
-    metrics: Mapping[str, Any] | None,
-    logged: Logged,
-    phases: Mapping[str, float],
+    job: JobStatus, metrics: Mapping[str, Any] | None, logged: Logged
 ) -> dict[TrainClock, float]:
     """Return the train time on every known clock, best first.
 
@@ -521,25 +413,25 @@ def _train_seconds_by(
         "logged": positive_or_none(logged.numbers.get("train_seconds")),
         "observed": in_file if is_observed(metrics) else None,
     }
-    if description["TrainingJobStatus"] == "Completed":
-        times["phase_from_start_line"] = _phase_from(description, logged.start_unix_seconds)
-        times["phase_from_first_step"] = _phase_from(description, logged.first_step_unix_seconds)
-        times["training_phase"] = positive_or_none(phases.get("Training"))
-    if ASKED_BY in (description.get("Environment") or {}):
+    if job.completed:
+        times["phase_from_start_line"] = _phase_from(job, logged.start_unix_seconds)
+        times["phase_from_first_step"] = _phase_from(job, logged.first_step_unix_seconds)
+        times["training_phase"] = positive_or_none(job.phase_seconds.get(TRAINING_PHASE))
+    if ASKED_BY in job.environment:
         # all steps were run, so there is nothing to project
         times["projected"] = times["program"] or times["logged"]
     return {clock: seconds for clock, seconds in times.items() if seconds is not None}
 
 
-def _phase_from(description: Mapping[str, Any], start_unix_seconds: float | None) -> float | None:
+def _phase_from(job: JobStatus, start_unix_seconds: float | None) -> float | None:
     """Return the seconds of the Training phase after that moment.
 
     None unless there is a single Training phase and the moment is within it.
     """
     visits = [
-        (transition["StartTime"].timestamp(), transition["EndTime"].timestamp())
-        for transition in description.get("SecondaryStatusTransitions", ())
-        if transition["Status"] == "Training" and transition.get("EndTime") is not None
+        (visit.start.timestamp(), visit.end.timestamp())
+        for visit in job.visits
+        if visit.phase == TRAINING_PHASE and visit.start is not None and visit.end is not None
     ]
     if start_unix_seconds is None or len(visits) != 1:
         return None

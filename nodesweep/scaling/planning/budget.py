@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
+from nodesweep.scaling.job import JobStatus
 
 STOPPING_SECONDS = 120
 """Seconds from SIGTERM to SIGKILL for a job past its max runtime.
 
 Source: StoppingCondition in the SageMaker API reference.
 """
-# WarmPoolStatus.Status once the retained time is final
-_POOL_OVER = frozenset({"Reused", "Terminated"})
 _ROUNDING = 1e-9  # relative: a budget equal to the bound is enough
 
 
@@ -136,11 +134,11 @@ class Allowance:
         """Count in full a job that is about to start or running, or whose end is unknown."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
-    def settle(self, description: Mapping[str, Any]) -> None:
-        """Count an ended job by its billed time, if its description has one."""
-        billed = billed_node_seconds(description)
+    def settle(self, job: JobStatus) -> None:
+        """Count an ended job by its billed time, if that is known."""
+        billed = job.billed_node_seconds
         if billed is not None:
-            self.node_seconds[description["TrainingJobName"]] = billed
+            self.node_seconds[job.name] = billed
 
     def forget(self, job_name: str) -> None:
         """Remove a job that the platform refused."""
@@ -203,32 +201,6 @@ class Allowance:
     def _most_node_seconds(self, job_name: str) -> float:
         nodes, _ = _nodes_and_attempt(job_name)
         return nodes * _billed_seconds(self.config)
-
-
-def billed_node_seconds(description: Mapping[str, Any]) -> float | None:
-    """Return nodes x (billed + kept-warm seconds) of an ended job; None if its end is unknown.
-
-    A job is billed from TrainingStartTime to TrainingEndTime (API reference of
-    DescribeTrainingJob), or for less than that on spot: BillableTimeInSeconds. A job that failed or
-    was stopped before its start has none of these and costs nothing. A warm pool is counted for its
-    whole period until its retained time is final.
-    """
-    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and not used by a plan
-
-    if description["TrainingJobStatus"] not in TERMINAL:
-        return None
-    billed = description.get("BillableTimeInSeconds")
-    started, ended = description.get("TrainingStartTime"), description.get("TrainingEndTime")
-    if billed is None and started is not None:
-        if ended is None:
-            return None
-        billed = (ended - started).total_seconds()
-    resources, pool = description["ResourceConfig"], description.get("WarmPoolStatus") or {}
-    retained = pool.get("ResourceRetainedBillableTimeInSeconds") or 0
-    period = (
-        0 if pool.get("Status") in _POOL_OVER else resources.get("KeepAlivePeriodInSeconds") or 0
-    )
-    return float(resources["InstanceCount"] * ((billed or 0) + max(retained, period)))
 
 
 def _billed_seconds(config: BenchmarkConfig) -> int:

@@ -8,9 +8,8 @@ result back.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
@@ -23,8 +22,9 @@ from nodesweep.scaling.instances.progress import (
     lacks_sound_runs,
     sweep_progress,
 )
+from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
-from nodesweep.scaling.outcome.outcome import TERMINAL, JobOutcome
+from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.budget import Allowance
 from nodesweep.scaling.planning.fail_fast import (
     Candidate,
@@ -34,7 +34,7 @@ from nodesweep.scaling.planning.fail_fast import (
     reason_to_give_up,
 )
 from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, type_letter_of
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
 from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 
 
@@ -62,9 +62,13 @@ class Submit:
     """
 
     attempt: Attempt
-    job_name: str
-    request: Mapping[str, Any] = field(repr=False)
+    spec: JobSpec
     counts_others: bool
+
+    @property
+    def job_name(self) -> str:
+        """The job's name."""
+        return self.spec.name
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ class SweepQueue:
         return sorted({*self._earlier, *self._others, *self.active, *had_outcome})
 
     @property
-    def needs_earlier_descriptions(self) -> bool:
+    def needs_earlier_statuses(self) -> bool:
         """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
 
         A budget counts their cost, and a design may no longer ask for them.
@@ -147,18 +151,16 @@ class SweepQueue:
         """True if jobs wait until a running one has shown that the code reaches its first step."""
         return not self.is_proven and bool(self._waiting)
 
-    def count_earlier(
-        self, job_names: Iterable[str], descriptions: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def count_earlier(self, job_names: Iterable[str], statuses: Sequence[JobStatus]) -> None:
         """Count the jobs that the sweep already has; they come first, since they cost nothing more.
 
         Args:
             job_names: The sweep's existing or claimed jobs.
-            descriptions: The jobs' descriptions if `needs_earlier_descriptions`. A claimed job
-                without one may never have been sent; it starts like a new job, within the budget.
+            statuses: The jobs' statuses if `needs_earlier_statuses`. A claimed job without one
+                may never have been sent; it starts like a new job, within the budget.
         """
         self._earlier = frozenset(job_names)
-        self._existing = frozenset(description["TrainingJobName"] for description in descriptions)
+        self._existing = frozenset(job.name for job in statuses)
         if self._config.sweep.budget_usd is not None:
             self._earlier = self._existing
         self._earlier_identities = frozenset(
@@ -167,8 +169,8 @@ class SweepQueue:
         self._waiting = deque(sorted(self._waiting, key=self._is_new))
         for name in self._earlier:
             self._allowance.count(name)
-        for description in descriptions:
-            self._allowance.settle(description)
+        for job in statuses:
+            self._allowance.settle(job)
 
     def next_order(self) -> Submit | Refuse | Wait | Done:
         """Return what to do now.
@@ -190,8 +192,8 @@ class SweepQueue:
             return Wait()
         attempt = self._waiting[index]
         del self._waiting[index]
-        request = self._request(attempt)
-        name = request["TrainingJobName"]
+        spec = self._spec(attempt)
+        name = spec.name
         if not is_sized(self._config, self.outcomes) and self._needs_sized_steps(attempt):
             self._never_sent.add(name)
             return Refuse(attempt, name, unsized_reason(self._config))
@@ -199,7 +201,7 @@ class SweepQueue:
         if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
             self._never_sent.add(name)
             return self._refuse(attempt, name, f"not run: {reason}")
-        return Submit(attempt, name, request, self._has_limit and name not in self._earlier)
+        return Submit(attempt, spec, self._has_limit and name not in self._earlier)
 
     def confirm(self, order: Submit, claimed: frozenset[str]) -> Submit | Wait | Refuse:
         """Apply the sweep's limits to a job that has been claimed.
@@ -266,14 +268,14 @@ class SweepQueue:
             self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
         return Refuse(attempt, name, reason, is_over_budget)
 
-    def ended_in_earlier_run(self, order: Submit, status: str) -> bool:
+    def ended_in_earlier_run(self, order: Submit, job: JobStatus) -> bool:
         """Return True if the job ended in an earlier run of this sweep.
 
         A job that ended after it was submitted here is watched like any other.
         """
-        return status in TERMINAL and order.job_name in self._earlier
+        return job.has_ended and order.job_name in self._earlier
 
-    def settle_earlier(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
+    def settle_earlier(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Handle a job that ended in an earlier run: a completed one is the point's result.
 
         Any other job gets a further attempt. If the earlier run has already made that attempt, it
@@ -283,7 +285,7 @@ class SweepQueue:
         key = attempt.point.key(self._config)
         is_done = key in keys_done(self._config, self.outcomes)
         self._repeats[key] += is_done
-        self._allowance.settle(description)
+        self._allowance.settle(job)
         self.outcomes.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
         further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
@@ -296,10 +298,10 @@ class SweepQueue:
             (self._waiting.append if self._is_new(further) else self._waiting.appendleft)(further)
         self._leave_out_lost()
 
-    def settle(self, description: Mapping[str, Any], outcome: JobOutcome) -> None:
+    def settle(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Handle a job of this run that ended; a retry goes to the front of the queue."""
         attempt = self.active.pop(outcome.job_name)
-        self._allowance.settle(description)
+        self._allowance.settle(job)
         self.outcomes.append(outcome)
         self._ended.append(outcome)
         self.is_proven = self.is_proven or outcome.completed
@@ -447,11 +449,11 @@ class SweepQueue:
         self._waiting = deque(paid)
 
     def _job_name(self, attempt: Attempt) -> str:
-        return str(self._request(attempt)["TrainingJobName"])
+        return self._spec(attempt).name
 
-    def _request(self, attempt: Attempt) -> dict[str, Any]:
+    def _spec(self, attempt: Attempt) -> JobSpec:
         steps = sized_steps(self._config, self.outcomes)
-        return build_request(self._config, attempt.point, self._inputs, attempt.number, steps)
+        return build_spec(self._config, attempt.point, self._inputs, attempt.number, steps)
 
     def _needs_sized_steps(self, attempt: Attempt) -> bool:
         return attempt.point.key(self._config) != sizing_key(self._config)

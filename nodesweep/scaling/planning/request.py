@@ -14,6 +14,7 @@ from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec
 from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.members import given, network_members
@@ -110,6 +111,19 @@ def build_request(
     if training.checkpoints is not None:
         request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
     return _named(config, request, point, inputs, attempt, letter)
+
+
+def build_spec(
+    config: BenchmarkConfig,
+    point: PlannedPoint,
+    inputs: ResolvedInputs,
+    attempt: int = 1,
+    steps: int | None = None,
+) -> JobSpec:
+    """Return the job of one attempt at a point; the arguments are those of build_request()."""
+    request = build_request(config, point, inputs, attempt, steps)
+    instance_type = config.of_type(point.instance_type).training.instance_type
+    return JobSpec(request["TrainingJobName"], point.nodes, instance_type, request)
 
 
 def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:

@@ -235,22 +235,6 @@ def attempt_budget_problem(config: BenchmarkConfig, spent_usd: float, price: Pri
     )
 
 
-def billed_seconds(description: Mapping[str, Any]) -> float | None:
-    """Return the billed seconds of each instance of an ended Processing job.
-
-    None if the job is still running or its times are missing; 0 if it ended before its instances
-    started.
-    """
-    from nodesweep.scaling.outcome.outcome import TERMINAL  # slow to import, and not used by a plan
-
-    if description["ProcessingJobStatus"] not in TERMINAL:
-        return None
-    started, ended = description.get("ProcessingStartTime"), description.get("ProcessingEndTime")
-    if started is None:
-        return 0.0
-    return None if ended is None else float((ended - started).total_seconds())
-
-
 def validation_usd(provenance: Mapping[str, Any]) -> float | None:
     """Return the recorded cost of a Spark validation; None if there was none or it is unknown."""
     usd = (provenance.get("dataset_validation") or {}).get("usd")

@@ -103,7 +103,7 @@ def image_facts(config: BenchmarkConfig) -> ImageFacts | None:
     (nodesweep.tasks.image.bases.with_container).
     """
     if config.image.uri is not None:
-        return parse_image(config.image.uri, config.platform.role_arn.split(":")[4])
+        return parse_image(config.image.uri, config.platform.account_id)
     base = config.image.base_image or ""
     return parse_image(base, built_on=not keeps_base_torch(config), field="image.base_image")
 

@@ -107,7 +107,7 @@ def image_uri_fits(facts: Facts) -> list[str]:
     if image.uri is not None:
         return []
     suffix = "amazonaws.com.cn" if platform.region.startswith("cn-") else "amazonaws.com"
-    registry = f"{platform.role_arn.split(':')[4]}.dkr.ecr.{platform.region}.{suffix}/"
+    registry = f"{platform.account_id}.dkr.ecr.{platform.region}.{suffix}/"
     room = MAX_IMAGE_URI_CHARS - len(registry) - _DIGEST_CHARS
     if len(image.repository) <= room:
         return []

@@ -33,6 +33,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobState, JobStatus
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS
 from nodesweep.tasks.polling import Cancelled
@@ -129,7 +130,7 @@ def test_cancel_does_what_the_config_says_and_a_crash_does_nothing(
     assert calls == ([] if done is None else [done])
 
 
-LISTED = {"one": "InProgress", "two": "Completed"}
+LISTED: dict[str, JobState] = {"one": "running", "two": "completed"}
 
 
 @pytest.mark.parametrize(
@@ -151,9 +152,7 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
     error: BaseException,
     said: str | None,
 ) -> None:
-    listed = [
-        {"TrainingJobName": name, "TrainingJobStatus": status} for name, status in LISTED.items()
-    ]
+    listed = [JobStatus(name, state) for name, state in LISTED.items()]
     monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
     monkeypatch.setattr(
         nodesweep.tasks.sweeps.stop, "job_lister", lambda client, sweep: lambda: listed

@@ -28,6 +28,7 @@ from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.tasks.errors import PreflightRefused, SweepStopped
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.owner import read_heartbeat
@@ -399,9 +400,9 @@ def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
     config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def stopped_meanwhile(platform: Any, request: Any, label: str) -> Any:
-        stop_sweep(request["TrainingJobName"].rsplit("-n1-", 1)[0], config)
-        return submit(platform, request, label)
+    def stopped_meanwhile(platform: Any, spec: JobSpec, label: str) -> Any:
+        stop_sweep(spec.name.rsplit("-n1-", 1)[0], config)
+        return submit(platform, spec, label)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stopped_meanwhile)
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)
@@ -450,7 +451,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
             return watch(platform, sweep, jobs, *rest)
         stubborn.append(jobs[0])
         why = "it did not stop within 300 s of being asked to"
-        return [{"TrainingJobName": jobs[0], "TrainingJobStatus": "Stopping", "FailureReason": why}]
+        return [JobStatus(jobs[0], "stopping", reason=why)]
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", given_up)
     result = measure(config)

@@ -26,7 +26,7 @@ from nodesweep.tasks.errors import is_transient
 from nodesweep.tasks.jobs.logs import read_job_log
 from nodesweep.tasks.jobs.results import read_job_metrics
 from nodesweep.tasks.jobs.training_jobs import (
-    describe_training_job,
+    job_status,
     submit_training_job,
     watch_training_jobs,
 )
@@ -40,7 +40,7 @@ Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
 PATIENT_TASKS = (submit_training_job, put_objects)
 PATIENT_CALLS = (
-    describe_training_job,
+    job_status,
     watch_training_jobs,
     read_job_log,
     read_job_metrics,

@@ -14,7 +14,7 @@ from nodesweep.flows.stages import outcomes
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
-from tests.nodesweep.scaling.outcome.test_outcome import description
+from tests.nodesweep.scaling.outcome.test_outcome import job
 
 REGEX = "val_loss=([0-9.]+)"
 WHOLE = {"schema_version": 1, "train_seconds": 50.0, "world": {"world_size": 1}}
@@ -33,7 +33,7 @@ def collect(
         monkeypatch.setattr(outcomes, "read_job_utilisation", lambda *_: {})
         config = make_config()
         plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
-        answer = description(
+        answer = job(
             AlgorithmSpecification={
                 "MetricDefinitions": [{"Name": "final_metric", "Regex": REGEX}]
             },

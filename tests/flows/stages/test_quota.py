@@ -13,8 +13,8 @@ import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.tasks.jobs.launcher import QuotaReached
 from nodesweep.tasks.jobs.quota import NodeSlots, check_limit
-from nodesweep.tasks.jobs.training_jobs import QuotaReached
 
 LIMIT = "test-instances"
 

@@ -21,8 +21,8 @@ import nodesweep.tasks.preflight.facts
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
+from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.budget import billed_node_seconds
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.tasks.errors import PointsMissing, PreflightRefused
 from nodesweep.tasks.report.pricing import with_price
@@ -132,7 +132,8 @@ def jobs_of(served: SimpleNamespace) -> dict[tuple[int, int], dict[str, Any]]:
 
 def spent_usd(served: SimpleNamespace) -> float:
     return sum(
-        (billed_node_seconds(job) or 0) * USD_PER_NODE_SECOND for job in jobs_of(served).values()
+        (read_training_job(job).billed_node_seconds or 0) * USD_PER_NODE_SECOND
+        for job in jobs_of(served).values()
     )
 
 
@@ -321,8 +322,8 @@ def test_two_runs_of_one_sweep_are_one_budget(
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", at_a_price)
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def beside_another_run(platform: Any, request: Any, label: str) -> Any:
-        accepted = submit(platform, request, label)
+    def beside_another_run(platform: Any, spec: Any, label: str) -> Any:
+        accepted = submit(platform, spec, label)
         claim_job(platform, sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
         return accepted
 

@@ -32,7 +32,7 @@ from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.errors import ImageBuildFailed
 from nodesweep.tasks.image.codebuild import start, wait
 from nodesweep.tasks.image.find import find_repository, read_context
-from nodesweep.tasks.jobs.training_jobs import submit
+from nodesweep.tasks.jobs.launcher import submit
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import STOP, Clock
 from nodesweep.tasks.preflight.facts import read_facts

@@ -21,6 +21,7 @@ from nodesweep_clock import clock
 
 from nodesweep.infra.local.simulation.model import PerformanceModel, plan_workload
 from nodesweep.infra.local.simulation.program import metrics as simulated_metrics
+from nodesweep.scaling.job import JobStatus, PhaseVisit
 from nodesweep.scaling.outcome.logged import LogLine, read_logged
 from nodesweep.scaling.outcome.outcome import read_outcome
 from tests.infra.image.training.processes import IMAGE
@@ -133,7 +134,9 @@ def test_a_script_of_one_process(
     )
     assert metrics["samples"] == {"processed": 480}
     assert metrics["final_metric"] == {"name": "accuracy", "value": 0.93, "goal": "maximize"}
-    logged = read_logged({}, [LogLine(0, "algo-1", capsys.readouterr().out)])
+    logged = read_logged(
+        JobStatus("own", "completed"), [LogLine(0, "algo-1", capsys.readouterr().out)]
+    )
     assert logged.world_sizes == {1}
     assert logged.numbers["train_seconds"] == pytest.approx(metrics["train_seconds"], rel=1e-4)
     assert logged.numbers["final_metric"] == 0.93
@@ -159,14 +162,9 @@ def test_the_report_takes_it(
     torch_group(monkeypatch, 2, 0)
     train(12, 8)
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    phase = {"Status": "Training", "StartTime": at, "EndTime": at + timedelta(seconds=90)}
-    description = {
-        "TrainingJobName": "own",
-        "TrainingJobArn": "arn:aws:sagemaker:us-east-1:000000000000:training-job/own",
-        "TrainingJobStatus": "Completed", "SecondaryStatusTransitions": [phase], "CreationTime": at,
-        "ResourceConfig": {"InstanceCount": 2},
-    }  # fmt: skip
-    outcome = read_outcome(description, written(), nodes=2, repeat=1, attempt=1, world_size=2)
+    visit = PhaseVisit("Training", at, at + timedelta(seconds=90))
+    job = JobStatus("own", "completed", nodes=2, created_at=at, visits=(visit,))
+    outcome = read_outcome(job, written(), nodes=2, repeat=1, attempt=1, world_size=2)
     assert (outcome.train_clock, outcome.world_size, outcome.status) == ("program", 2, "Completed")
     assert outcome.metrics is not None and outcome.metrics["samples"]["processed"] == 2 * 12 * 8
 

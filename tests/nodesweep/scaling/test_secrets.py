@@ -216,13 +216,11 @@ def test_the_password_in_a_url_is_known_under_any_name(url: str, secrets: list[s
 
 def test_what_a_described_job_was_given_is_known() -> None:
     """A hyperparameter comes back as JSON."""
-    job = {
-        "HyperParameters": {"api_key": '"plain-words"', "odd-token": "no JSON", "lr": "0.1"},
-        "Environment": {"SESSION": "a1b2c3d4e5f6g7", "DB_PASSWORD": "horse", "ENTITY": "team"},
-    }
-    known = sorted(secrets_of_job(job))
+    hyperparameters = {"api_key": '"plain-words"', "odd-token": "no JSON", "lr": "0.1"}
+    environment = {"SESSION": "a1b2c3d4e5f6g7", "DB_PASSWORD": "horse", "ENTITY": "team"}
+    known = sorted(secrets_of_job(hyperparameters, environment))
     assert known == ["a1b2c3d4e5f6g7", "horse", "no JSON", "plain-words"]
-    assert secrets_of_job({}) == []
+    assert secrets_of_job({}, {}) == []
 
 
 @pytest.mark.parametrize(

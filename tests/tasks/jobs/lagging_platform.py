@@ -9,7 +9,6 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from benchmarks.watch_calls import SimulatedTime
-from nodesweep.scaling.outcome.outcome import TERMINAL
 
 
 def error(code: str, message: str, operation: str) -> ClientError:
@@ -19,6 +18,7 @@ def error(code: str, message: str, operation: str) -> ClientError:
     )
 
 
+TERMINAL = ("Completed", "Failed", "Stopped")
 NOT_FOUND = "Requested resource not found."
 
 

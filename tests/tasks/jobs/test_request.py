@@ -27,8 +27,8 @@ from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.jobs.kind import TRAINING
+from nodesweep.tasks.jobs.launcher import QuotaReached, submit
 from nodesweep.tasks.jobs.request import create, request_problems
-from nodesweep.tasks.jobs.training_jobs import QuotaReached, submit
 from nodesweep.tasks.platform import aws_client
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -212,7 +212,7 @@ def test_the_platforms_refusal_keeps_its_kind(
     error: type[Exception],
 ) -> None:
     unknown = dataclasses.replace(TRAINING, describe=lambda *_: None)
-    monkeypatch.setattr("nodesweep.tasks.jobs.training_jobs.TRAINING", unknown)
+    monkeypatch.setattr("nodesweep.tasks.jobs.launcher.TRAINING", unknown)
     wire.refuse(code)
     with pytest.raises(error, match=f"said {code}"):
         submit(client, request_)

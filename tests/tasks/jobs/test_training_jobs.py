@@ -18,15 +18,9 @@ from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.calls import matches_request, stop
-from nodesweep.tasks.jobs.training_jobs import (
-    JobLimits,
-    QuotaReached,
-    describe,
-    submit,
-    watch_training_jobs,
-    with_variables,
-)
+from nodesweep.tasks.jobs.calls import describe, matches_request, stop
+from nodesweep.tasks.jobs.launcher import QuotaReached, submit, with_variables
+from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
 from tests.tasks.jobs.lagging_platform import LaggingPlatform
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -109,11 +103,16 @@ def test_new_job_is_created_once(request_: dict[str, Any]) -> None:
     assert platform.created == [request_["TrainingJobName"]]
 
 
-@pytest.mark.parametrize("status", ["InProgress", "Completed", "Failed"])
-def test_job_of_ours_is_adopted_whatever_its_status(request_: dict[str, Any], status: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [("InProgress", "running"), ("Completed", "completed"), ("Failed", "failed")],
+)
+def test_job_of_ours_is_adopted_whatever_its_status(
+    request_: dict[str, Any], status: str, state: str
+) -> None:
     platform = SageMaker()
     platform.add(request_, [status])
-    assert submit(platform, request_)["TrainingJobStatus"] == status
+    assert submit(platform, request_).state == state
     assert platform.created == []
 
 
@@ -163,7 +162,7 @@ def test_job_whose_tags_were_rewritten_or_lost_is_adopted_by_its_description(
 ) -> None:
     platform = Described()
     platform.add({**request_, "Tags": tags}, ["Completed"])
-    assert submit(platform, request_)["TrainingJobStatus"] == "Completed"
+    assert submit(platform, request_).completed
     assert platform.created == []
 
 
@@ -208,8 +207,8 @@ def test_job_that_was_just_accepted_is_not_doubted(
     """Neither its description nor its tags are known yet."""
     platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds)
     accepted = submit(platform, request_, platform.time.clock)
-    assert accepted["TrainingJobName"] == request_["TrainingJobName"]
-    assert accepted["TrainingJobStatus"] == "InProgress"
+    assert accepted.name == request_["TrainingJobName"]
+    assert accepted.state == "running"
     assert list(platform.jobs) == [request_["TrainingJobName"]]
 
 
@@ -222,7 +221,7 @@ def test_job_that_is_there_already_is_adopted_once_it_is_known(
     """
     platform = LaggingPlatform(describe_lag=lag_seconds, tags_lag=lag_seconds + 5)
     platform.create_training_job(**request_)
-    assert submit(platform, request_, platform.time.clock)["TrainingJobStatus"] == "InProgress"
+    assert submit(platform, request_, platform.time.clock).state == "running"
     assert lag_seconds <= platform.time.seconds < lag_seconds + 20
 
 
@@ -315,7 +314,7 @@ def test_log_of_a_job_is_said_once_over_several_watches(
     config = benchmark_config.platform.model_copy(update={"bucket": "of-this-test"})
     for _ in range(2):
         [ended] = watch_training_jobs(config, "s", ["a"], 1.0, JobLimits(600.0, 3600.0), CREATED)
-        assert ended["TrainingJobName"] == "a"
+        assert ended.name == "a"
     said = [record.getMessage() for record in caplog.records if record.name == "nodesweep.log"]
     assert said == ["algo-1: line"]
 

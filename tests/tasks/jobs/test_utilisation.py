@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.jobs import utilisation
 from nodesweep.tasks.jobs.utilisation import (
     NAMESPACE,
     read_job_utilisation,
     read_utilisation,
-    running_time,
 )
 
 STARTED = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
@@ -43,23 +43,24 @@ def test_the_mean_is_over_nodes_and_time_of_this_job(aws: Callable[[str], Any]) 
     assert found == {"cpu_percent": pytest.approx(80), "memory_percent": pytest.approx(12.5)}
 
 
-@pytest.mark.parametrize(("account", "expected"), [("000000000000", 40.0), ("123456789012", None)])
+@pytest.mark.parametrize(("kind", "expected"), [("emulated", 40.0), ("aws", None)])
 def test_what_emulated_nodes_attained_is_that_of_the_worst_and_aws_is_not_asked(
-    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, account: str, expected: float | None
+    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, kind: Any, expected: float | None
 ) -> None:
     cloudwatch = aws("cloudwatch")
     for node, percent in enumerate((100, 40), start=1):
         put(cloudwatch, "CPUAttained", f"job/algo-{node}", 1, percent)
         put(cloudwatch, "CPUThrottled", f"job/algo-{node}", 1, percent)
     monkeypatch.setattr(utilisation, "aws_client", lambda service, platform: cloudwatch)
-    description = {
-        "TrainingJobName": "job",
-        "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:{account}:training-job/job",
-        "TrainingStartTime": STARTED,
-        "TrainingEndTime": ENDED,
-        "ResourceConfig": {"InstanceCount": 2},
-    }
-    found = read_job_utilisation(None, description)
+    job = JobStatus(
+        "job",
+        "completed",
+        nodes=2,
+        platform_kind=kind,
+        billing_began_at=STARTED,
+        billing_ended_at=ENDED,
+    )
+    found = read_job_utilisation(None, job)
     assert found.get("attained_percent") == expected
     assert found.get("throttled_percent") == (70.0 if expected else None)
 
@@ -95,9 +96,6 @@ def test_of_many_nodes_as_many_are_asked_as_one_call_holds() -> None:
     assert asked == [320], "5 metrics of the first 64 nodes"
 
 
-def test_a_job_that_never_trained_has_no_window() -> None:
-    assert running_time({"TrainingStartTime": STARTED}) is None
-    assert running_time({"TrainingStartTime": STARTED, "TrainingEndTime": ENDED}) == (
-        STARTED,
-        ENDED,
-    )
+def test_of_a_job_that_never_ran_nothing_is_asked() -> None:
+    platform: Any = None
+    assert read_job_utilisation(platform, JobStatus("job", "failed")) == {}

@@ -21,6 +21,8 @@ from benchmarks.watch_calls import (
     busiest_window,
     run_case,
 )
+from nodesweep.scaling.job import JobStatus
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
 from nodesweep.tasks.polling import CallBudget, Cancelled, Clock
 
@@ -48,22 +50,24 @@ def wait_for(
     follow: Callable[[str], None] = lambda job_name: None,
 ) -> list[str]:
     """The names of those that ended."""
-    ended = descriptions(platform, *job_names, limits=limits, follow=follow)
-    assert all("FailureReason" not in description for description in ended)
-    return [description["TrainingJobName"] for description in ended]
+    ended = statuses(platform, *job_names, limits=limits, follow=follow)
+    assert all(job.reason is None for job in ended if job.state != "stopped")
+    return [job.name for job in ended]
 
 
-def descriptions(
+def statuses(
     platform: SimulatedPlatform,
     *job_names: str,
     limits: JobLimits = LIMITS,
     follow: Callable[[str], None] = lambda job_name: None,
     is_stopped: Callable[[], bool] = lambda: False,
-) -> list[dict[str, Any]]:
+) -> list[JobStatus]:
     """Of those that ended or were given up."""
     clock = platform.time.clock
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
-    return watch(platform, job_names, POLL_SECONDS, limits, clock, budget, follow, is_stopped)
+    return watch(
+        SageMakerJobs(platform), job_names, POLL_SECONDS, limits, clock, budget, follow, is_stopped
+    )
 
 
 def described_at(platform: SimulatedPlatform) -> list[float]:
@@ -89,7 +93,7 @@ def test_each_look_describes_each_job_once_and_nothing_else_is_asked(
         looks.append(platform.time.seconds)
         return False
 
-    assert len(descriptions(platform, *names, is_stopped=is_stopped)) == 20
+    assert len(statuses(platform, *names, is_stopped=is_stopped)) == 20
     assert len(looks) > 30
     assert platform.described == names * len(looks)
     assert {operation for _, operation in platform.calls} == {"DescribeTrainingJob"}
@@ -149,9 +153,9 @@ def test_job_that_nobody_knows_is_asked_for_again_and_given_up_in_the_end(
     platform: SimulatedPlatform, snapshot: SnapshotAssertion
 ) -> None:
     platform.add("s-b", (0.0, "Training"))
-    [given_up] = descriptions(platform, "s-a", "s-b")
-    assert (given_up["TrainingJobName"], given_up["TrainingJobStatus"]) == ("s-a", "InProgress")
-    assert given_up["FailureReason"] == snapshot
+    [given_up] = statuses(platform, "s-a", "s-b")
+    assert (given_up.name, given_up.state) == ("s-a", "running")
+    assert given_up.reason == snapshot
     assert 300.0 < platform.time.seconds < 300.0 + 3 * LONGEST_PAUSE_SECONDS
 
 
@@ -194,13 +198,9 @@ def test_sweep_that_is_stopped_stops_all_its_jobs_at_the_next_look(
     platform.stop_training_job = late  # type: ignore[method-assign]
     left = ["s-a", "s-b", "s-c"]
     while left:
-        ended = descriptions(platform, *left, is_stopped=lambda: platform.time.seconds > 100.0)
-        assert {description["TrainingJobStatus"] for description in ended} == {"Stopped"}
-        left = [
-            name
-            for name in left
-            if name not in {description["TrainingJobName"] for description in ended}
-        ]
+        ended = statuses(platform, *left, is_stopped=lambda: platform.time.seconds > 100.0)
+        assert {job.state for job in ended} == {"stopped"}
+        left = [name for name in left if name not in {job.name for job in ended}]
     assert set(platform.stopped) == {"s-a", "s-b", "s-c"}
     assert platform.time.seconds < 100.0 + 30.0 + 4 * LONGEST_PAUSE_SECONDS
 
@@ -265,9 +265,9 @@ def test_restarted_spot_job_has_its_runtime_from_its_first_training(
 def test_job_that_never_stops_does_not_hold_the_run_for_ever(snapshot: SnapshotAssertion) -> None:
     platform = SimulatedPlatform(SimulatedTime(), stop_seconds=1e9)
     platform.add("a", (0.0, "Starting"))
-    [given_up] = descriptions(platform, "a")
-    assert given_up["TrainingJobStatus"] == "Stopping"
-    assert given_up["FailureReason"] == snapshot
+    [given_up] = statuses(platform, "a")
+    assert given_up.state == "stopping"
+    assert given_up.reason == snapshot
     assert 900.0 < platform.time.seconds <= 900.0 + 2 * LONGEST_PAUSE_SECONDS + 2.0
     assert platform.stopped == ["a"]
 
@@ -283,10 +283,12 @@ def test_job_that_never_stops_is_given_up_in_time_though_others_end_all_the_whil
     for place in range(200):
         platform.add(f"s-{place}", (0.0, "Training"), (platform.time.seconds + 60.0, "Completed"))
         names = ["s-stubborn", f"s-{place}"]
-        ended = watch(platform, names, POLL_SECONDS, LIMITS, clock, budget, waits=waits)
-        if given_up := [one for one in ended if one["TrainingJobName"] == "s-stubborn"]:
+        ended = watch(
+            SageMakerJobs(platform), names, POLL_SECONDS, LIMITS, clock, budget, waits=waits
+        )
+        if given_up := [one for one in ended if one.name == "s-stubborn"]:
             break
-    assert "300 s" in given_up[0]["FailureReason"]
+    assert "300 s" in str(given_up[0].reason)
     assert platform.time.seconds < 900.0 + 3 * LONGEST_PAUSE_SECONDS
     assert platform.stopped == ["s-stubborn"]
     assert "s-stubborn" not in waits
@@ -360,7 +362,7 @@ def test_watch_ends_at_once_when_the_run_is_cancelled(platform: SimulatedPlatfor
     clock = Clock(monotonic=lambda: 0.0, wait=lambda seconds: True, now=platform.time.now)
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, clock)
     with pytest.raises(Cancelled):
-        watch(platform, ["a"], POLL_SECONDS, LIMITS, clock, budget)
+        watch(SageMakerJobs(platform), ["a"], POLL_SECONDS, LIMITS, clock, budget)
     assert len(platform.calls) == 1
 
 
@@ -378,11 +380,28 @@ def test_watch_for_a_first_step_reads_the_log_in_every_pause_and_ends_with_it(
     def follow(name: str) -> None:
         read.append(clock.monotonic())
 
-    assert watch(platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=has_stepped) == []
+    assert (
+        watch(
+            SageMakerJobs(platform),
+            ["a"],
+            0.2,
+            LIMITS,
+            clock,
+            budget,
+            follow,
+            has_stepped=has_stepped,
+        )
+        == []
+    )
     assert len(read) > 20 and clock.monotonic() < 120.0
     ended = watch(
-        platform, ["a"], 0.2, LIMITS, clock, budget, follow, has_stepped=lambda name: False
+        SageMakerJobs(platform),
+        ["a"],
+        0.2,
+        LIMITS,
+        clock,
+        budget,
+        follow,
+        has_stepped=lambda name: False,
     )
-    assert [description["TrainingJobName"] for description in ended] == ["a"], (
-        "it ends without a step"
-    )
+    assert [job.name for job in ended] == ["a"], "it ends without a step"

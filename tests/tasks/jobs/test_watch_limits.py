@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from benchmarks.watch_calls import START
+from nodesweep.launch.sagemaker.status import read_training_job
+from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.jobs.watch import JobLimits, exceeded_limit
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 
 
-def running_job(*steps: tuple[str, float]) -> dict[str, Any]:
+def running_job(*steps: tuple[str, float]) -> JobStatus:
     """A job in progress that entered each secondary status so many seconds after its creation."""
     transitions = [
         {"Status": status, "StartTime": START + timedelta(seconds=at)} for status, at in steps
     ]
-    return {"CreationTime": START, "SecondaryStatusTransitions": transitions}
+    return read_training_job(
+        {
+            "TrainingJobName": "j",
+            "TrainingJobStatus": "InProgress",
+            "CreationTime": START,
+            "SecondaryStatusTransitions": transitions,
+        }
+    )
 
 
 def later(seconds: float) -> datetime:

@@ -15,12 +15,13 @@ from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
 from nodesweep.scaling import names
 from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
 from nodesweep.tasks.jobs.watch import JobLimits
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import CallBudget, Clock
-from nodesweep.tasks.processing import calls, jobs
+from nodesweep.tasks.processing import calls
 from nodesweep.tasks.processing.jobs import failure_text, read_verdict, submit, watch
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
@@ -119,11 +120,11 @@ def test_it_is_watched_from_the_wait_for_instances_to_its_end(
 ) -> None:
     caplog.set_level("INFO", "nodesweep")
     platform = FakePlatform({0.0: "Waiting", 100.0: "Running", 900.0: "Completed"})
-    assert wait_for(platform)["ProcessingJobStatus"] == "Completed"
+    assert wait_for(platform).state == "completed"
     assert platform.stopped_at == []
     told = [record.about for record in caplog.records if hasattr(record, "about")]
     told = [one for one in told if one is not None]
-    assert [one.facts["state"] for one in told] == [jobs.WAITING, jobs.RUNNING, "Completed"]
+    assert [one.facts["state"] for one in told] == [WAITING, RUNNING, "Completed"]
     waits = [one.facts["wait_until"] for one in told]
     assert waits == [NOW.timestamp() + 600, None, None]
     assert {one.stage for one in told} == {"dataset"} and {one.job for one in told} == {NAME}
@@ -137,14 +138,14 @@ def test_it_is_stopped_past_each_limit_and_its_end_waited_for(
     states: dict[float, str | None], limit: float
 ) -> None:
     platform = FakePlatform(states)
-    assert wait_for(platform)["ProcessingJobStatus"] == "Stopped"
+    assert wait_for(platform).state == "stopped"
     [at] = platform.stopped_at
     assert limit < at < limit + 50
 
 
 def test_a_stopped_sweep_stops_it_at_the_next_look() -> None:
     platform = FakePlatform({0.0: "Running"})
-    assert wait_for(platform, lambda: platform.seconds > 100)["ProcessingJobStatus"] == "Stopped"
+    assert wait_for(platform, lambda: platform.seconds > 100).state == "stopped"
     assert 100 < platform.stopped_at[0] < 150
 
 
@@ -167,7 +168,7 @@ def test_a_stop_that_fails_is_asked_again_until_the_job_is_given_up() -> None:
         platform.status_after_stop = "Stopped" if platform.seconds > 100 else None
         return True
 
-    assert wait_for(platform, allow_late)["ProcessingJobStatus"] == "Stopped"
+    assert wait_for(platform, allow_late).state == "stopped"
 
 
 def test_one_that_nobody_knows_is_given_up() -> None:
@@ -179,18 +180,18 @@ def test_one_that_nobody_knows_is_given_up() -> None:
 
 def test_one_that_is_known_late_is_waited_for() -> None:
     platform = FakePlatform({0.0: None, 60.0: "Running", 100.0: "Completed"})
-    assert wait_for(platform)["ProcessingJobStatus"] == "Completed"
+    assert wait_for(platform).state == "completed"
 
 
 def test_a_new_one_is_created_and_not_doubted() -> None:
     platform = FakePlatform()
-    assert submit(platform, REQUEST, platform.clock)["ProcessingJobStatus"] == "InProgress"
+    assert submit(platform, REQUEST, platform.clock).state == "running"
     assert platform.created == [REQUEST]
 
 
 def test_one_that_is_there_is_adopted_by_its_tag(snapshot: SnapshotAssertion) -> None:
     platform = FakePlatform({0.0: "Running"})
-    assert submit(platform, REQUEST, platform.clock)["ProcessingJobArn"] == "arn"
+    assert submit(platform, REQUEST, platform.clock).created_at == NOW
     assert platform.created == []
     platform.tags = {names.TAG_REQUEST_DIGEST: "theirs"}
     with pytest.raises(JobRefused) as refused:
@@ -201,7 +202,7 @@ def test_one_that_is_there_is_adopted_by_its_tag(snapshot: SnapshotAssertion) ->
 def test_one_that_was_created_meanwhile_is_adopted() -> None:
     error = {"Error": {"Code": "ResourceInUse", "Message": "there"}}
     platform = FakePlatform({0.0: None, 5.0: "Running"}, refusal=_InUse(error, "Create"))
-    assert submit(platform, REQUEST, platform.clock)["ProcessingJobArn"] == "arn"
+    assert submit(platform, REQUEST, platform.clock).created_at == NOW
 
 
 def test_refusals_say_what_to_do(snapshot: SnapshotAssertion) -> None:
@@ -258,7 +259,7 @@ def test_one_that_cannot_be_stopped_is_named() -> None:
 def test_a_job_without_a_verdict_says_why(
     platform: PlatformConfig, ended: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
-    said = failure_text(platform, {"ProcessingJobName": NAME, **ended})
+    said = failure_text(platform, read_processing_job({"ProcessingJobName": NAME, **ended}))
     assert said == snapshot
     assert said.endswith(f"--log-stream-name-prefix {NAME}/ --since 1d --region us-east-1")
 

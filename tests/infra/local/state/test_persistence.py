@@ -23,7 +23,6 @@ from nodesweep.tasks.jobs.utilisation import (
     EMULATED_METRICS,
     METRICS,
     read_utilisation,
-    running_time,
 )
 from tests.infra.local.platform_client import (
     client,
@@ -360,8 +359,7 @@ def test_what_a_jobs_nodes_attained_comes_back(
 
     def utilisation(platform: SimpleNamespace) -> dict[str, float]:
         described = platform.sagemaker.describe_training_job(TrainingJobName="starved")
-        window = running_time(described)
-        assert window is not None
+        window = described["TrainingStartTime"], described["TrainingEndTime"]
         asked = METRICS | EMULATED_METRICS
         return read_utilisation(platform.cloudwatch, "starved", 2, *window, asked)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from nodesweep.infra.local.jobs.utilisation import (
     machine_memory_bytes,
 )
 from nodesweep.infra.local.training.metrics import NAMESPACE
-from nodesweep.tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation, running_time
+from nodesweep.tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation
 from tests.infra.local.platform_client import (
     job_request,
     resources,
@@ -28,6 +29,11 @@ from tests.infra.local.platform_client import (
     wait_until,
 )
 from tests.infra.local.platform_fakes import FakeEngine
+
+
+def window(description: Mapping[str, Any]) -> tuple[datetime, datetime]:
+    """The time in which the job had its nodes."""
+    return description["TrainingStartTime"], description["TrainingEndTime"]
 
 
 def values(platform: SimpleNamespace, host: str, metric: str) -> list[float]:
@@ -92,7 +98,7 @@ def test_whether_nodes_were_connected_is_written_while_they_train(
     platform.sagemaker.stop_training_job(TrainingJobName="talking")
     description = wait_for_end(platform.sagemaker, "talking")
     found = read_utilisation(
-        platform.cloudwatch, "talking", 3, *running_time(description), EMULATED_METRICS
+        platform.cloudwatch, "talking", 3, *window(description), EMULATED_METRICS
     )
     assert found["connected_percent"] == 50.0
 
@@ -132,7 +138,7 @@ def test_what_the_nodes_attained_is_written_when_the_job_has_run(
     assert values(platform, "attained/algo-1", "CPUAttained") == [50.0]
     assert values(platform, "attained/algo-1", "CPURunQueueDelay") == [80.0]
     found = read_utilisation(
-        platform.cloudwatch, "attained", 1, *running_time(description), EMULATED_METRICS
+        platform.cloudwatch, "attained", 1, *window(description), EMULATED_METRICS
     )
     assert found["attained_percent"] == 50.0
 

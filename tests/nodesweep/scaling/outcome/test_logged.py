@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.logged import (
     Logged,
     LogLine,
@@ -25,28 +28,26 @@ def lines(*said: str) -> list[LogLine]:
     ]
 
 
-def final(**numbers: float) -> dict:
-    return {
-        "FinalMetricDataList": [
-            {"MetricName": name, "Value": value} for name, value in numbers.items()
-        ]
-    }
+JOB = JobStatus("j", "completed")
 
 
-def defining(**patterns: str) -> dict:
-    definitions = [{"Name": name, "Regex": regex} for name, regex in patterns.items()]
-    return {"AlgorithmSpecification": {"MetricDefinitions": definitions}}
+def final(**numbers: float) -> JobStatus:
+    return replace(JOB, final_metrics=numbers)
+
+
+def defining(**patterns: str) -> JobStatus:
+    return replace(JOB, metric_definitions=patterns)
 
 
 def test_final_metrics_alone_are_the_numbers() -> None:
     assert read_logged(
         final(train_seconds=6.138, final_metric=0.9, loss=1.5, world_size=2)
     ) == Logged({"train_seconds": 6.138, "final_metric": 0.9, "world_size": 2}, frozenset({2}))
-    assert read_logged({}) == Logged()
+    assert read_logged(JOB) == Logged()
 
 
 def test_a_line_needs_no_metric_definition() -> None:
-    said = read_logged({}, lines("algo-1: step=400; train_seconds=6.138; final_metric=0.91;"))
+    said = read_logged(JOB, lines("algo-1: step=400; train_seconds=6.138; final_metric=0.91;"))
     assert said.numbers == {"train_seconds": 6.138, "final_metric": 0.91}
 
 
@@ -62,7 +63,7 @@ def test_a_line_needs_no_metric_definition() -> None:
     ],
 )
 def test_other_lines_are_not_taken_for_one(text: str) -> None:
-    found = read_logged({}, lines(f"algo-1: {text}")).numbers
+    found = read_logged(JOB, lines(f"algo-1: {text}")).numbers
     assert found == ({"train_seconds": 3} if text.endswith("3 min") else {})
 
 
@@ -88,10 +89,10 @@ def test_a_metric_definition_of_the_name_reads_any_wording() -> None:
 def test_steps_are_timed_by_the_slowest_rank_of_each_without_the_first_ten() -> None:
     each = [(step, node, 9 if step <= 10 else node) for step in range(1, 14) for node in (1, 2)]
     said = [f"algo-{node}: step={step}; step_seconds={seconds};" for step, node, seconds in each]
-    found = read_logged({}, lines(*said))
+    found = read_logged(JOB, lines(*said))
     assert found.numbers == {"steady_step_seconds": 2}
-    assert read_logged({}, lines(*said[:20])).numbers == {}
-    assert read_logged({}, lines(*said, "algo-1: steady_step_seconds=1.5;")).numbers == {
+    assert read_logged(JOB, lines(*said[:20])).numbers == {}
+    assert read_logged(JOB, lines(*said, "algo-1: steady_step_seconds=1.5;")).numbers == {
         "steady_step_seconds": 1.5
     }
 
@@ -103,7 +104,7 @@ def test_start_and_first_step() -> None:
         "algo-1: step=1; loss=2;",
         "algo-1: step=2;",
     )
-    found = read_logged({}, said)
+    found = read_logged(JOB, said)
     assert (found.start_unix_seconds, found.first_step_unix_seconds) == (1.5, 3.0)
 
 
@@ -117,7 +118,7 @@ def test_the_time_of_each_step_is_read_by_a_metric_definition_too() -> None:
     defined = defining(step_seconds=r"batch \d+ took ([0-9.]+) s")
     assert read_logged(defined, lines(*said)).steady_seconds == (1.2, 1.2)
     bare = [f"algo-1: step_seconds={seconds};" for seconds in [9.0] * 10 + [0.5]]
-    assert read_logged({}, lines(*bare)).steady_seconds == (0.5,)
+    assert read_logged(JOB, lines(*bare)).steady_seconds == (0.5,)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_the_time_of_each_step_is_read_by_a_metric_definition_too() -> None:
     ],
 )
 def test_world_sizes(said: list[str], worlds: set[int]) -> None:
-    assert read_logged({}, lines(*said)).world_sizes == worlds
+    assert read_logged(JOB, lines(*said)).world_sizes == worlds
 
 
 @pytest.mark.parametrize(
@@ -198,10 +199,10 @@ def test_a_definition_that_finds_no_number_is_named_with_the_line_most_like_it(
 
 
 def test_what_the_platform_found_is_not_missing_and_without_a_log_nothing_is_said() -> None:
-    description = {**defining(loss="loss=(.+)", accuracy="accuracy=(.+)"), **final(loss=1.5)}
-    assert missing_metrics(description) == {"accuracy": "accuracy=(.+)"}
-    assert read_logged(description).unmatched == ()
-    assert read_logged(description, lines("algo-1: hello")).unmatched == (
+    job = replace(defining(loss="loss=(.+)", accuracy="accuracy=(.+)"), final_metrics={"loss": 1.5})
+    assert missing_metrics(job) == {"accuracy": "accuracy=(.+)"}
+    assert read_logged(job).unmatched == ()
+    assert read_logged(job, lines("algo-1: hello")).unmatched == (
         UnmatchedMetric("accuracy", "accuracy=(.+)"),
     )
 
@@ -255,13 +256,13 @@ def test_under_mpirun_one_node_has_the_lines_of_all_and_the_slowest_rank_counts(
     ],
 )
 def test_a_line_that_mpirun_cut_is_read_whole(said: list[str]) -> None:
-    found = read_logged({}, lines(*(f"algo-1: {line}" for line in said)))
+    found = read_logged(JOB, lines(*(f"algo-1: {line}" for line in said)))
     assert (found.numbers, found.cut) == ({"train_seconds": 12.25}, ())
 
 
 def test_of_one_rank_under_a_launchers_mark_the_last_line_counts() -> None:
     said = lines("algo-1: [default0]:train_seconds=9;", "algo-1: [default0]:train_seconds=5;")
-    assert read_logged({}, said).numbers == {"train_seconds": 5.0}
+    assert read_logged(JOB, said).numbers == {"train_seconds": 5.0}
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,7 @@ def test_of_one_rank_under_a_launchers_mark_the_last_line_counts() -> None:
     ],
 )
 def test_a_line_is_read_whatever_stands_around_it(text: str) -> None:
-    assert read_logged({}, lines(f"algo-1: {text}")).numbers == {"train_seconds": 20.0}
+    assert read_logged(JOB, lines(f"algo-1: {text}")).numbers == {"train_seconds": 20.0}
 
 
 def test_a_definition_is_searched_in_the_line_as_it_stands_first() -> None:
@@ -312,42 +313,42 @@ def test_a_number_that_goes_on_is_none_and_is_named_with_its_line(word: str, tex
 
 
 def test_a_field_with_another_end_is_no_field() -> None:
-    found = read_logged({}, lines("algo-1: train_seconds=13.5)"))
+    found = read_logged(JOB, lines("algo-1: train_seconds=13.5)"))
     assert (found.numbers, found.cut) == ({}, ())
 
 
 def test_one_rank_whose_time_can_not_be_read_leaves_the_slowest_unknown() -> None:
     said = ["algo-1: rank=0; train_seconds=1,234.5;", "algo-2: rank=1; train_seconds=999.5;"]
-    assert read_logged({}, lines(*said)).numbers == {}
+    assert read_logged(JOB, lines(*said)).numbers == {}
     said.append("algo-1: rank=0; train_seconds=1234.5;")
-    found = read_logged({}, lines(*said))
+    found = read_logged(JOB, lines(*said))
     assert (found.numbers, found.cut) == ({"train_seconds": 1234.5}, ())
 
 
 def test_a_world_size_with_a_separator_contradicts_no_plan() -> None:
-    found = read_logged({}, lines("algo-1: world_size=1,024;"))
+    found = read_logged(JOB, lines("algo-1: world_size=1,024;"))
     assert (found.world_sizes, [cut.word for cut in found.cut]) == (frozenset(), ["1,024"])
 
 
 def test_the_platforms_part_of_a_number_does_not_count_either() -> None:
     """CloudWatch has what the group matched: 9.1 of the last line's 9.1e-05."""
     regex = "val_loss=([0-9.]+)"
-    description = {**defining(final_metric=regex), **final(final_metric=9.1)}
+    job = replace(defining(final_metric=regex), final_metrics={"final_metric": 9.1})
     said = lines("algo-1: val_loss=0.25", "algo-1: val_loss=9.1e-05")
-    found = read_logged(description, said)
+    found = read_logged(job, said)
     assert found.numbers == {}
     assert [(cut.word, cut.line, cut.regex) for cut in found.cut] == [
         ("9.1e-05", "algo-1: val_loss=9.1e-05", regex)
     ]
     assert regex in found.cut[0].text and "val_loss=9.1e-05" in found.cut[0].text
-    assert read_logged(description, said[:1]).numbers == {"final_metric": 0.25}
+    assert read_logged(job, said[:1]).numbers == {"final_metric": 0.25}
     assert found.unmatched == ()
 
 
 def test_a_step_whose_time_can_not_be_read_is_left_out() -> None:
     said = [f"algo-1: step={step}; step_seconds=0.5;" for step in range(1, 13)]
     said[11] = "algo-1: step=12; step_seconds=1,234.5;"
-    found = read_logged({}, lines(*said))
+    found = read_logged(JOB, lines(*said))
     assert (found.steady_seconds, [cut.word for cut in found.cut]) == ((0.5,), ["1,234.5"])
 
 

@@ -6,18 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from nodesweep.launch.sagemaker.status import SIMULATED_ACCOUNT, read_training_job
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.logged import Logged
-from nodesweep.scaling.outcome.outcome import (
-    EMULATED_ACCOUNT,
-    SIMULATED_ACCOUNT,
-    Clocks,
-    failure_reason,
-    isolation,
-    launch_path_only,
-    phase_seconds,
-    platform_kind,
-    read_outcome,
-)
+from nodesweep.scaling.outcome.outcome import Clocks, read_outcome
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -43,15 +35,19 @@ def description(status: str = "Completed", account: str = "123456789012", **chan
     }
 
 
+def job(status: str = "Completed", **changes) -> JobStatus:
+    return read_training_job(description(status, **changes))
+
+
 def read(metrics=None, status: str = "Completed", **changes):
-    return read_outcome(description(status, **changes), metrics, nodes=1, repeat=1, attempt=1)
+    return read_outcome(job(status, **changes), metrics, nodes=1, repeat=1, attempt=1)
 
 
 def read_logged_run(
     logged: Logged, metrics=None, nodes: int = 2, world_size: int | None = 2, **changes
 ):
     point = {"nodes": nodes, "repeat": 1, "attempt": 1, "world_size": world_size}
-    return read_outcome(description(**changes), metrics, logged=logged, **point)
+    return read_outcome(job(**changes), metrics, logged=logged, **point)
 
 
 def test_the_four_clocks():
@@ -96,7 +92,7 @@ def test_what_the_program_reports_replaces_what_was_planned():
         "learning_rate": 0.1,
     }
     outcome = read_outcome(
-        description(), metrics, nodes=1, repeat=1, attempt=1, batch_policy="fixed_global", **planned
+        job(), metrics, nodes=1, repeat=1, attempt=1, batch_policy="fixed_global", **planned
     )
     assert (outcome.world_size, outcome.global_batch_size, outcome.learning_rate) == (8, 512, 0.05)
     assert outcome.per_replica_batch_size == 64, "half a sample is no batch size"
@@ -105,7 +101,7 @@ def test_what_the_program_reports_replaces_what_was_planned():
         "torchrun",
         "fixed_global",
     )
-    unreported = read_outcome(description(), {}, nodes=1, repeat=1, attempt=1, **planned)
+    unreported = read_outcome(job(), {}, nodes=1, repeat=1, attempt=1, **planned)
     assert unreported.global_batch_size == 256
 
 
@@ -183,52 +179,6 @@ def test_a_failed_job_has_no_training_phase_clock():
 )
 def test_only_capacity_and_internal_errors_may_pass(reason):
     assert read(None, "Failed", FailureReason=reason).failure_is_transient
-
-
-def test_why_a_job_stopped(snapshot):
-    limit = {
-        "SecondaryStatus": "MaxRuntimeExceeded",
-        "StoppingCondition": {"MaxRuntimeInSeconds": 600},
-    }
-    assert failure_reason(description("Stopped", **limit)) == snapshot
-    assert failure_reason(description("Stopped")) == snapshot
-    assert failure_reason(description("Completed")) is None
-
-
-@pytest.mark.parametrize(
-    ("account", "kind"),
-    [(EMULATED_ACCOUNT, "emulated"), (SIMULATED_ACCOUNT, "simulated"), ("123456789012", "aws")],
-)
-def test_the_account_tells_the_kind_of_platform(account, kind):
-    assert read(account=account).platform_kind == kind
-    assert platform_kind("not an arn") == "aws"
-
-
-def test_isolation_is_read_from_the_starting_message(snapshot):
-    message = (
-        "Preparing the instances for training. Emulated nodes: 0.2 vCPU per node by cgroup v1"
-        " quota\nmore"
-    )
-    assert isolation({"SecondaryStatusTransitions": [{"StatusMessage": message}]}) == snapshot
-    assert isolation({}) is None
-
-
-def test_launch_path_only_is_read_from_the_starting_message(snapshot):
-    message = "launch path only: smdistributed is not here; Emulated nodes: 0.2 vCPU per node"
-    said = {"SecondaryStatusTransitions": [{"StatusMessage": message}]}
-    assert launch_path_only(said) == snapshot
-    assert isolation(said) == snapshot
-    assert launch_path_only({}) is None
-
-
-def test_phases_are_summed_over_their_visits_and_open_ones_left_out():
-    second = timedelta(seconds=1)
-    transitions = [
-        {"Status": "Training", "StartTime": STARTED, "EndTime": STARTED + 3 * second},
-        {"Status": "Training", "StartTime": STARTED, "EndTime": STARTED + 4 * second},
-        {"Status": "Uploading", "StartTime": STARTED},
-    ]
-    assert phase_seconds(transitions) == {"Training": 7.0}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from nodesweep.scaling.outcome.projection import (
     project,
     step_trend,
 )
-from tests.nodesweep.scaling.outcome.test_outcome import description, read, read_logged_run
+from tests.nodesweep.scaling.outcome.test_outcome import description, job, read, read_logged_run
 
 # 50 of 300 steps in 27 s, of which the steady ones took 0.5 s each, ± 0.01 s.
 PROBE = {
@@ -179,7 +179,7 @@ def test_the_lines_of_a_log_show_a_trend():
 def test_the_lines_of_a_log_are_read():
     lines = [LogLine(1000 * n, "algo-1", f"step={n}; step_seconds=0.5;") for n in range(1, 41)]
     lines.append(LogLine(50_000, "algo-1", "steps=40; planned_steps=400; train_seconds=20.5;"))
-    outcome = read_logged_run(read_logged(description(), lines), world_size=1, nodes=1)
+    outcome = read_logged_run(read_logged(job(), lines), world_size=1, nodes=1)
     assert outcome.train_seconds_by == {"projected": pytest.approx(20.5 + 360 * 0.5)}
     assert outcome.projection.error_seconds == 0.0
 

@@ -10,9 +10,9 @@ import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.budget import (
     Allowance,
-    billed_node_seconds,
     budget_problem,
     cost_bound,
 )
@@ -26,54 +26,48 @@ def job(nodes, attempt=1, repeat=1):
     return names.job_name(SWEEP, nodes, repeat, attempt, "abcd")
 
 
-def description(status="Completed", nodes=2, name=None, keep_alive=None, **members):
-    resources = {"InstanceCount": nodes, "InstanceType": "ml.m5.xlarge"}
-    if keep_alive is not None:
-        resources["KeepAlivePeriodInSeconds"] = keep_alive
-    return {
-        "TrainingJobName": name,
-        "TrainingJobStatus": status,
-        "ResourceConfig": resources,
-        **members,
-    }
+def status(state="completed", nodes=2, name="", **members):
+    return JobStatus(name, state, nodes=nodes, **members)
 
 
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        ({"BillableTimeInSeconds": 100}, 200),
+        ({"billable_seconds": 100}, 200),
         # spot
-        (
-            {"BillableTimeInSeconds": 30, "TrainingStartTime": STARTED, "TrainingEndTime": STARTED},
-            60,
-        ),
-        ({"TrainingStartTime": STARTED, "TrainingEndTime": STARTED + timedelta(seconds=70)}, 140),
-        ({"TrainingStartTime": STARTED}, None),
-        ({"status": "Failed"}, 0),  # lack of capacity: it never started
-        ({"status": "InProgress", "BillableTimeInSeconds": 100}, None),
-        ({"status": "Stopping"}, None),
+        ({"billable_seconds": 30, "billing_began_at": STARTED, "billing_ended_at": STARTED}, 60),
+        ({"billing_began_at": STARTED, "billing_ended_at": STARTED + timedelta(seconds=70)}, 140),
+        ({"billing_began_at": STARTED}, None),
+        ({"state": "failed"}, 0),  # lack of capacity: it never started
+        ({"state": "running", "billable_seconds": 100}, None),
+        ({"state": "stopping"}, None),
     ],
 )
 def test_an_ended_job_counts_what_it_was_billed_on_every_node(members, expected):
-    assert billed_node_seconds(description(**members)) == expected
+    assert status(**members).billed_node_seconds == expected
 
 
 @pytest.mark.parametrize(
-    ("keep_alive", "pool", "retained"),
+    ("keep_alive", "retention", "retained", "counted"),
     [
-        (600, {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}, 600),
-        (600, {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 30}, 30),
-        (600, {"Status": "Terminated"}, 0),
-        # released just now
-        (0, {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 30}, 30),
-        (600, None, 600),
+        (600, "available", 30, 600),
+        (600, "over", 30, 30),
+        (600, "over", None, 0),
+        (0, "available", 30, 30),  # released just now
+        (600, None, None, 600),
     ],
 )
-def test_a_warm_pool_counts_in_full_until_its_time_is_final(keep_alive, pool, retained):
-    ended = description(
-        nodes=4, keep_alive=keep_alive, BillableTimeInSeconds=100, WarmPoolStatus=pool
+def test_kept_nodes_count_in_full_until_their_time_is_final(
+    keep_alive, retention, retained, counted
+):
+    ended = status(
+        nodes=4,
+        keep_alive_seconds=keep_alive,
+        billable_seconds=100,
+        retention=retention,
+        retained_seconds=retained,
     )
-    assert billed_node_seconds(ended) == 4 * (100 + retained)
+    assert ended.billed_node_seconds == 4 * (100 + counted)
 
 
 def allowance(make_config, usd_per_hour=DOLLAR_A_SECOND, **sweep):
@@ -89,10 +83,10 @@ def test_the_budget_holds_all_attempts_running_ones_in_full(make_config, snapsho
     sweep.count(job(2))  # 400
     assert sweep.budget_problem(job(4, attempt=2)) is None  # 1200 + 800: exactly the budget
     assert sweep.budget_problem(job(8)) == snapshot
-    sweep.settle(description(nodes=4, name=job(4), BillableTimeInSeconds=10))
-    sweep.settle(description("InProgress", name=job(2)))
+    sweep.settle(status(nodes=4, name=job(4), billable_seconds=10))
+    sweep.settle(status("running", name=job(2)))
     assert sweep.node_seconds == {job(4): 40, job(2): 400}
-    sweep.settle(description("Failed", name=job(2)))
+    sweep.settle(status("failed", name=job(2)))
     assert sweep.budget_problem(job(8)) is None  # 40 + 1600
     sweep.count(job(8))
     assert sweep.budget_problem(job(8, attempt=2)) is not None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
@@ -52,17 +53,13 @@ def play(queue, shares, earlier=()):
         assert len(made) < 100
         own = left.get(order.attempt.point.nodes)
         share = own.pop(0) if own else 1.0
-        ended = described(order, BillableTimeInSeconds=150)  # of the 200 that it may take
+        ended = described(order, billable_seconds=150)  # of the 200 that it may take
         queue.settle(ended, contended(order, share))
     return made, refused
 
 
 def _description(each):
-    return {
-        "TrainingJobName": each.job_name,
-        "TrainingJobStatus": each.status,
-        "ResourceConfig": {"InstanceCount": each.nodes},
-    }
+    return JobStatus(each.job_name, each.status.lower(), nodes=each.nodes)
 
 
 VARYING = [0.70, 0.75, 0.80, 0.85, 0.90]
@@ -218,7 +215,7 @@ def test_a_repeat_that_fails_is_tried_again_only_where_that_may_pass(make_config
             reason=reason,
         )
         queue.settle(
-            described(order, "Failed" if reason else "Completed"),
+            described(order, "failed" if reason else "completed"),
             failed if reason else contended(order, 0.8),
         )
     assert made == [1, 2, 3, 4]

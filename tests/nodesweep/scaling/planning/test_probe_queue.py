@@ -31,11 +31,11 @@ def probing(make_config, **sweep):
 
 
 def is_probe(order):
-    return ASKED_BY in order.request.get("Environment", {})
+    return ASKED_BY in order.spec.request.get("Environment", {})
 
 
 def finish(queue, order):
-    queue.settle(described(order, BillableTimeInSeconds=100), completed(order))
+    queue.settle(described(order, billable_seconds=100), completed(order))
 
 
 def completed(order):
@@ -177,7 +177,7 @@ def resumed(make_config, orders, failed=(), **sweep):
             finish(queue, order)
             new.append(order)
         elif order.job_name in failed:
-            description = described(order, "Failed", BillableTimeInSeconds=100)
+            description = described(order, "failed", billable_seconds=100)
             queue.settle_earlier(description, ended(order, THE_PROGRAMS))
         else:
             finish_earlier(queue, order)
@@ -187,7 +187,7 @@ def resumed(make_config, orders, failed=(), **sweep):
 
 def finish_earlier(queue, order):
     """As finish(), of a job that an earlier run ended."""
-    queue.settle_earlier(described(order, BillableTimeInSeconds=100), completed(order))
+    queue.settle_earlier(described(order, billable_seconds=100), completed(order))
 
 
 def moved(make_config):
@@ -255,6 +255,6 @@ def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_c
 
 
 def test_what_the_platform_has_is_asked_where_a_budget_or_a_design_needs_it(make_config):
-    assert probing(make_config).needs_earlier_descriptions
-    assert not queue_of(make_config).needs_earlier_descriptions
-    assert queue_of(make_config, budget_usd=5.0).needs_earlier_descriptions
+    assert probing(make_config).needs_earlier_statuses
+    assert not queue_of(make_config).needs_earlier_statuses
+    assert queue_of(make_config, budget_usd=5.0).needs_earlier_statuses

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs
@@ -43,14 +44,8 @@ def submit(queue, claimed=frozenset()):
     return order
 
 
-def described(order, status="Completed", **members):
-    resources = {"InstanceCount": order.attempt.point.nodes}
-    return {
-        "TrainingJobName": order.job_name,
-        "TrainingJobStatus": status,
-        "ResourceConfig": resources,
-        **members,
-    }
+def described(order, state="completed", **members):
+    return JobStatus(order.job_name, state, nodes=order.attempt.point.nodes, **members)
 
 
 def ended(order, reason=None):
@@ -68,7 +63,7 @@ def ended(order, reason=None):
 
 def settle(queue, order, reason=None, **members):
     queue.settle(
-        described(order, "Failed" if reason else "Completed", **members), ended(order, reason)
+        described(order, "failed" if reason else "completed", **members), ended(order, reason)
     )
 
 
@@ -109,9 +104,9 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
     one, two = submit(queue), submit(queue)
     four = queue.next_order()
     assert queue.confirm(four, frozenset()) == Wait()
-    settle(queue, one, BillableTimeInSeconds=30)
+    settle(queue, one, billable_seconds=30)
     assert queue.confirm(queue.next_order(), frozenset()) == Wait()  # 30 + 400 + 800
-    settle(queue, two, BillableTimeInSeconds=40)  # 30 + 80 + 800: more than 900
+    settle(queue, two, billable_seconds=40)  # 30 + 80 + 800: more than 900
     four = queue.next_order()
     refused = queue.confirm(four, frozenset())
     assert (
@@ -127,13 +122,13 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
 def test_jobs_that_another_run_has_claimed_count(make_config):
     queue = queue_of(make_config, usd_per_hour=3600.0, budget_usd=1400.0, max_parallel_jobs=1)
     first = submit(queue)
-    settle(queue, first, BillableTimeInSeconds=10)
+    settle(queue, first, billable_seconds=10)
     anothers = f"{SWEEP}-n4-r1-a1-abcd"
     order = queue.next_order()
     assert order.counts_others
     assert isinstance(queue.confirm(order, frozenset({anothers, order.job_name})), Submit)
     assert anothers in queue.known_jobs
-    settle(queue, order, BillableTimeInSeconds=10)
+    settle(queue, order, billable_seconds=10)
     # 10 + 20 + 800 + 800
     assert isinstance(queue.confirm(queue.next_order(), frozenset({anothers})), Refuse)
 
@@ -181,16 +176,15 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     assert queue.handle_refusal(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
     two = submit(queue)
     assert two.attempt.identity == (2, 1, 1) and not two.counts_others
-    assert queue.ended_in_earlier_run(two, "Failed") and not queue.ended_in_earlier_run(
-        two, "InProgress"
-    )
-    queue.settle_earlier(described(two, "Failed"), ended(two, THE_PROGRAMS))
+    assert queue.ended_in_earlier_run(two, described(two, "failed"))
+    assert not queue.ended_in_earlier_run(two, described(two, "running"))
+    queue.settle_earlier(described(two, "failed"), ended(two, THE_PROGRAMS))
     four = submit(queue)
     assert four.attempt.identity == (4, 1, 1)
     queue.settle_earlier(described(four), ended(four))
     one, again = submit(queue), submit(queue)  # its further attempt is new: after all that waited
     assert places([one, again]) == [(1, 1, 1), (2, 1, 2)]
-    assert not queue.ended_in_earlier_run(one, "Completed")
+    assert not queue.ended_in_earlier_run(one, described(one))
 
 
 def test_a_further_attempt_that_is_there_already_comes_at_once(make_config):
@@ -201,7 +195,7 @@ def test_a_further_attempt_that_is_there_already_comes_at_once(make_config):
     queue = queue_of(make_config, max_attempts=2)
     queue.count_earlier({first.job_name, second.job_name}, [])
     order = submit(queue)
-    queue.settle_earlier(described(order, "Failed"), ended(order, NO_CAPACITY))
+    queue.settle_earlier(described(order, "failed"), ended(order, NO_CAPACITY))
     assert submit(queue).job_name == second.job_name
 
 
@@ -209,7 +203,7 @@ def test_under_a_budget_an_earlier_job_is_one_that_the_platform_knows(make_confi
     names = [submit(queue_of(make_config)).job_name, f"{SWEEP}-n2-r1-a1-abcd"]
     queue = queue_of(make_config, usd_per_hour=3600.0, budget_usd=1400.0)
     order = queue.next_order()
-    known = described(order, BillableTimeInSeconds=50)
+    known = described(order, billable_seconds=50)
     queue = queue_of(make_config, usd_per_hour=3600.0, budget_usd=1400.0)
     queue.count_earlier(names, [known])
     assert queue.known_jobs == [names[0]]

@@ -92,11 +92,11 @@ def test_a_resumed_sweep_adopts_its_jobs_and_asks_for_the_same_next(make_config)
     resumed.count_earlier([order.job_name for order in crashed], [])
     for _ in crashed:
         order = submit(resumed)
-        assert resumed.ended_in_earlier_run(order, "Completed")
+        assert resumed.ended_in_earlier_run(order, described(order))
         resumed.settle_earlier(described(order), completed(order, 0.01))
     fifth = submit(resumed)
     assert fifth.job_name == before[4].job_name
-    assert not resumed.ended_in_earlier_run(fifth, "Completed")
+    assert not resumed.ended_in_earlier_run(fifth, described(fifth))
 
 
 def test_jobs_of_one_decision_that_are_there_come_first(make_config):
@@ -150,7 +150,7 @@ def test_the_budget_ends_it(make_config):
     for order in (submit(queue) for _ in range(5)):
         point = order.attempt.point
         seconds = round(SECONDS[point.nodes])
-        queue.settle(described(order, BillableTimeInSeconds=seconds), completed(order, 0.5))
+        queue.settle(described(order, billable_seconds=seconds), completed(order, 0.5))
     last = queue.next_order()
     refused = queue.confirm(last, frozenset({last.job_name}))
     assert isinstance(refused, Refuse) and refused.is_over_budget
@@ -193,7 +193,7 @@ def test_runs_that_the_design_asks_for_no_more_stay_outcomes(make_config):
             finish(resumed, order)
             new.append(order)
         elif order.attempt.point.nodes == 4:
-            resumed.settle_earlier(described(order, "Failed"), ended(order, THE_PROGRAMS))
+            resumed.settle_earlier(described(order, "failed"), ended(order, THE_PROGRAMS))
         else:
             resumed.settle_earlier(described(order), completed(order, 0.01))
     assert places(new) == [(4, 1, 2), (4, 2, 1)]

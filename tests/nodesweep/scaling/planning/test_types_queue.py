@@ -180,7 +180,7 @@ def test_a_resume_knows_the_jobs_of_each_type(types_config):
     again.count_earlier([first.job_name], [])
     order = submit(again)
     assert order.job_name == first.job_name
-    assert again.ended_in_earlier_run(order, "Completed")
+    assert again.ended_in_earlier_run(order, described(order))
     again.settle_earlier(described(order), ended(order))
     assert arm_of(submit(again)) == (FAST, 1, 1)
 
@@ -191,7 +191,7 @@ def test_a_resume_does_not_try_again_what_does_not_fit(types_config):
     again = queue_of(config)
     again.count_earlier([first.job_name], [])
     order = submit(again)
-    again.settle_earlier(described(order, "Failed"), ended(order, OUT_OF_MEMORY))
+    again.settle_earlier(described(order, "failed"), ended(order, OUT_OF_MEMORY))
     assert arm_of(submit(again)) == (FAST, 1, 1)
 
 
@@ -205,7 +205,7 @@ def test_the_budget_counts_each_type_at_its_price(types_config, snapshot):
     }
     queue = SweepQueue(config, replace(plan, by_type=by_type), INPUTS)
     first = submit(queue)
-    settle(queue, first, BillableTimeInSeconds=200)
+    settle(queue, first, billable_seconds=200)
     second = queue.next_order()
     assert isinstance(second, Submit)
     refused = queue.confirm(second, frozenset({first.job_name, second.job_name}))
@@ -237,7 +237,7 @@ def probed(order):
     seconds = BEATEN[arm_of(order)[:2]] * (1 + 0.001 * order.attempt.point.repeat)
     clocks = Clocks(train_seconds=seconds, billable_seconds=seconds)
     outcome = replace(ended(order), clocks=clocks, instance_type=arm_of(order)[0])
-    if ASKED_BY not in order.request.get("Environment", {}):
+    if ASKED_BY not in order.spec.request.get("Environment", {}):
         return replace(outcome, train_seconds_by={"program": seconds})
     clocks = clocks.model_copy(update={"billable_seconds": seconds * 0.1})
     clock = {"train_clock": "projected", "train_seconds_by": {"projected": seconds}}
@@ -295,5 +295,5 @@ def test_a_budget_that_is_spent_ends_the_passes(types_config):
             refused.append(arm_of(answer))
             queue.outcomes.append(ended(order, answer.reason))
         else:
-            queue.settle(described(order, BillableTimeInSeconds=40), probed(order))
+            queue.settle(described(order, billable_seconds=40), probed(order))
     assert refused and len(queue.outcomes) < 4 * 3 + 1

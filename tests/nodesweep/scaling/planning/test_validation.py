@@ -13,12 +13,12 @@ from nodesweep.configs.load import ConfigError
 from nodesweep.configs.validation import SPARK_FROM_BYTES
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, unknown_price
+from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning import validation
 from nodesweep.scaling.planning.budget import Allowance, cost_bound
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.validation import (
     attempt_budget_problem,
-    billed_seconds,
     build_validation_request,
     choose_engine,
     describe_engine,
@@ -262,23 +262,23 @@ def test_what_the_validation_cost_is_no_longer_there_for_jobs(config):
 
 
 @pytest.mark.parametrize(
-    ("status", "members", "seconds"),
+    ("state", "members", "seconds"),
     [
-        ("InProgress", {"ProcessingStartTime": STARTED}, None),
-        ("Failed", {}, 0.0),
-        ("Completed", {"ProcessingStartTime": STARTED}, None),
+        ("running", {"billing_began_at": STARTED}, None),
+        ("failed", {}, 0.0),
+        ("completed", {"billing_began_at": STARTED}, None),
         (
-            "Stopped",
+            "stopped",
             {
-                "ProcessingStartTime": STARTED,
-                "ProcessingEndTime": STARTED + timedelta(seconds=90),
+                "billing_began_at": STARTED,
+                "billing_ended_at": STARTED + timedelta(seconds=90),
             },
             90.0,
         ),
     ],
 )
-def test_billed_is_from_the_start_to_the_end(status, members, seconds):
-    assert billed_seconds({"ProcessingJobStatus": status, **members}) == seconds
+def test_billed_is_from_the_start_to_the_end(state, members, seconds):
+    assert JobStatus("v", state, **members).billed_seconds == seconds
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,12 @@ def ended(order, reason=None, **metrics):
 
 
 def settle(queue, order, reason=None, **metrics):
-    status = "Failed" if reason else "Completed"
-    queue.settle(described(order, status), ended(order, reason, **metrics))
+    state = "failed" if reason else "completed"
+    queue.settle(described(order, state), ended(order, reason, **metrics))
 
 
 def amount(order):
-    told = order.request.get("Environment", {})
+    told = order.spec.request.get("Environment", {})
     return {name: value for name, value in told.items() if name in (RUN_SECONDS, RUN_STEPS)}
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from botocore.validate import ParamValidator
 
-import nodesweep.tasks.jobs.shape
-from nodesweep.tasks.jobs.shape import shape_problems
+import nodesweep.launch.sagemaker.shape
+from nodesweep.launch.sagemaker.shape import shape_problems
 
 REQUEST: dict[str, Any] = {
     "TrainingJobName": "a",
@@ -47,6 +47,6 @@ def test_what_breaks_it_has_botocores_words(change: dict[str, Any], said: str) -
 
 
 def test_without_the_file_botocore_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodesweep.tasks.jobs.shape, "_shapes", lambda: None)
+    monkeypatch.setattr(nodesweep.launch.sagemaker.shape, "_shapes", lambda: None)
     assert shape_problems(REQUEST) == ()
     assert shape_problems(REQUEST | {"Colour": "red"})

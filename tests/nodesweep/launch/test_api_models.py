@@ -8,7 +8,7 @@ from typing import Any
 import botocore.session
 import pytest
 
-import nodesweep.tasks.api_models
+import nodesweep.launch.api_models
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.tasks.platform import aws_client
 
@@ -18,7 +18,7 @@ def test_a_model_is_read_once_for_all_clients_of_a_process(
 ) -> None:
     """Of two regions here; a session of its own for each would read it twice."""
     reader, read = botocore.session.Session().get_component("data_loader"), list[str]()
-    monkeypatch.setattr(nodesweep.tasks.api_models, "_reader", lambda: reader)
+    monkeypatch.setattr(nodesweep.launch.api_models, "_reader", lambda: reader)
     load = reader.load_data_with_path
 
     def counted(name: str) -> Any:

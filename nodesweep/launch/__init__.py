@@ -1,0 +1,1 @@
+"""Backends that run jobs, behind one protocol; each backend is one folder."""

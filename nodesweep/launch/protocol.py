@@ -1,0 +1,36 @@
+"""What a backend that runs jobs has to do; one contract suite tests every launcher.
+
+tests/nodesweep/launch/test_contract.py runs it against SageMaker on the local platform, and against
+a launcher in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from nodesweep.scaling.job import JobSpec, JobStatus
+
+
+class Launcher(Protocol):
+    """Starts jobs, reports on them and stops them. A job is known by its name alone.
+
+    Calls raise the backend's own errors when it can't be reached.
+    """
+
+    def submit(self, spec: JobSpec) -> JobStatus:
+        """Start the job, or adopt the existing one of that name, whoever started it.
+
+        Raises:
+            JobRefused: the backend refuses the job, or one of that name has a different spec.
+            QuotaReached: there are no nodes left for it now.
+        """
+
+    def status(self, job_name: str) -> JobStatus | None:
+        """Return the job's status; None if the backend does not know it."""
+
+    def stop(self, job_name: str) -> bool:
+        """Ask the job to stop, and return True if it was still running; it ends some time later."""
+
+    def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
+        """Return the sweep's jobs, oldest first; their status may lack all but name and state."""

@@ -1,0 +1,1 @@
+"""Amazon SageMaker: the only code that knows its requests and responses."""

@@ -1,0 +1,176 @@
+"""One job to run, and what happened to it, in the words of no particular backend.
+
+A launcher (nodesweep/launch) takes a JobSpec and reports a JobStatus; the queue, the budget and the
+outcomes read nothing else of a backend's requests and responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
+"""The kind of platform; `measured`: a user's table of times, from unknown machines."""
+Retention = Literal["available", "in_use", "over"]
+"""Kept nodes wait for a job, work for another one, or are no longer kept."""
+JobState = Literal["running", "stopping", "completed", "failed", "stopped"]
+"""`running` includes the wait for nodes; the last three are final."""
+FINAL_STATES: frozenset[JobState] = frozenset({"completed", "failed", "stopped"})
+OVER_TIME = "MaxRuntimeExceeded"
+"""Beginning of the reason of a job that was stopped at its runtime limit."""
+TRAINING_PHASE = "Training"
+"""The phase in which the program runs, whatever the backend calls its other phases."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job to run: its name is computed from the rest, so the same spec is the same job.
+
+    Attributes:
+        name: the job's name.
+        nodes: number of nodes.
+        instance_type: type of the nodes.
+        request: the request that the backend gets for it; only the backend reads it.
+    """
+
+    name: str
+    nodes: int
+    instance_type: str
+    request: Mapping[str, Any] = field(repr=False)
+
+
+class PhaseVisit(NamedTuple):
+    """A stay in a phase; `end` is None while it lasts."""
+
+    phase: str
+    start: datetime | None
+    end: datetime | None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """A job as its backend last reported it. Anything but the name and the state may be unknown.
+
+    Attributes:
+        name: the job's name.
+        state: the job's state.
+        phase: the backend's word for what the job is doing, shown to users.
+        message: the backend's comment on the phase; None if this backend gives none.
+        reason: why the job failed, was stopped or was given up on.
+        exit_message: what the program left as its last words.
+        created_at: when the backend accepted the job; None for one that was sent just now.
+        started_at: when the job began its work, from which its runtime counts.
+        changed_at: when the backend last changed the job.
+        ended_at: when the job reached its final state.
+        billing_began_at: start of the billed time.
+        billing_ended_at: end of the billed time.
+        billable_seconds: billed seconds of each node, if the backend reports them.
+        training_seconds: seconds of training that the backend reports, without interruptions.
+        nodes: number of nodes.
+        instance_type: type of the nodes.
+        keep_alive_seconds: how long the nodes are kept, and billed, after the end.
+        retained_seconds: how long they were kept, growing until `retention` is `over`.
+        retention: what happens to the kept nodes; None if none are known.
+        reused_by: the job that took over the kept nodes.
+        spot: whether the nodes are spot capacity.
+        visits: the phases that the job went through, in order; not the final state.
+        isolation: how an emulated platform isolated the nodes.
+        launch_path_only: why an emulated platform could only launch the job.
+        platform_kind: the kind of platform.
+        region: the region.
+        image_uri: the container image.
+        output_uri: where the job's output is, or will be.
+        environment: the program's environment variables.
+        metric_definitions: expressions that the backend searches in the log, by name.
+        final_metrics: the last value of each that it found.
+    """
+
+    name: str
+    state: JobState
+    phase: str = ""
+    message: str | None = None
+    reason: str | None = None
+    exit_message: str | None = None
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    changed_at: datetime | None = None
+    ended_at: datetime | None = None
+    billing_began_at: datetime | None = None
+    billing_ended_at: datetime | None = None
+    billable_seconds: float | None = None
+    training_seconds: float | None = None
+    nodes: int = 1
+    instance_type: str | None = None
+    keep_alive_seconds: float = 0.0
+    retained_seconds: float | None = None
+    retention: Retention | None = None
+    reused_by: str | None = None
+    spot: bool = False
+    visits: tuple[PhaseVisit, ...] = ()
+    isolation: str | None = None
+    launch_path_only: str | None = None
+    platform_kind: PlatformKind = "aws"
+    region: str | None = None
+    image_uri: str | None = None
+    output_uri: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    metric_definitions: Mapping[str, str] = field(default_factory=dict)
+    final_metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the state is final."""
+        return self.state in FINAL_STATES
+
+    @property
+    def completed(self) -> bool:
+        """True if the job completed."""
+        return self.state == "completed"
+
+    @property
+    def phase_seconds(self) -> dict[str, float]:
+        """Seconds in each phase, summed over its visits; visits that still last are left out."""
+        seconds: dict[str, float] = {}
+        for visit in self.visits:
+            if visit.start is not None and visit.end is not None:
+                stay = (visit.end - visit.start).total_seconds()
+                seconds[visit.phase] = seconds.get(visit.phase, 0.0) + stay
+        return seconds
+
+    @property
+    def seconds_to_end(self) -> float | None:
+        """Seconds from the acceptance to the end, on the backend's clock; None before the end."""
+        end = self.ended_at or self.changed_at
+        if end is None or self.created_at is None:
+            return None
+        return (end - self.created_at).total_seconds()
+
+    @property
+    def billed_seconds(self) -> float | None:
+        """Billed seconds of each node of an ended job; None if its end is unknown.
+
+        Without reported billable seconds, it is billed from `billing_began_at` to
+        `billing_ended_at`; a job that ended before its nodes started costs nothing.
+        """
+        if not self.has_ended:
+            return None
+        if self.billable_seconds is not None:
+            return float(self.billable_seconds)
+        if self.billing_began_at is None:
+            return 0.0
+        if self.billing_ended_at is None:
+            return None
+        return (self.billing_ended_at - self.billing_began_at).total_seconds()
+
+    @property
+    def billed_node_seconds(self) -> float | None:
+        """Nodes x (billed + kept seconds) of an ended job; None if its end is unknown.
+
+        Kept nodes count for their whole period until the retained time is final.
+        """
+        if (billed := self.billed_seconds) is None:
+            return None
+        period = 0.0 if self.retention == "over" else self.keep_alive_seconds
+        return float(self.nodes * (billed + max(self.retained_seconds or 0.0, period)))

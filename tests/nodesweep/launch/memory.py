@@ -1,0 +1,82 @@
+"""A launcher whose jobs exist in memory only, for tests and simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobState, JobStatus, PhaseVisit
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.jobs.launcher import QuotaReached
+
+START = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@dataclass
+class MemoryLauncher:
+    """Jobs that run until end() or stop(), on a clock that moves by a second with every change."""
+
+    nodes: int = 8
+    """Number of nodes that all running jobs can have together."""
+    now: datetime = START
+    _specs: dict[str, JobSpec] = field(default_factory=dict)
+    _jobs: dict[str, JobStatus] = field(default_factory=dict)
+
+    def _tick(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+    def submit(self, spec: JobSpec) -> JobStatus:
+        """Start or adopt a job."""
+        if spec.name in self._specs:
+            if self._specs[spec.name] != spec:
+                raise JobRefused(f"{spec.name} exists with a different spec")
+            return self._jobs[spec.name]
+        running = sum(job.nodes for job in self._jobs.values() if not job.has_ended)
+        if running + spec.nodes > self.nodes:
+            raise QuotaReached(f"{spec.name}: {self.nodes - running} nodes are left")
+        self._specs[spec.name] = spec
+        self._jobs[spec.name] = JobStatus(
+            spec.name,
+            "running",
+            phase="Training",
+            created_at=self._tick(),
+            started_at=self._tick(),
+            billing_began_at=self.now,
+            nodes=spec.nodes,
+            instance_type=spec.instance_type,
+        )
+        return self._jobs[spec.name]
+
+    def status(self, job_name: str) -> JobStatus | None:
+        """Return a job's status."""
+        return self._jobs.get(job_name)
+
+    def stop(self, job_name: str) -> bool:
+        """Stop a job at once."""
+        job = self._jobs.get(job_name)
+        if job is None or job.has_ended:
+            return False
+        self.end(job_name, "stopped", "stopped on request")
+        return True
+
+    def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
+        """Return the sweep's jobs."""
+        return [job for name, job in self._jobs.items() if names.sweep_of_job(name) == sweep]
+
+    def end(self, job_name: str, state: JobState, reason: str | None = None) -> None:
+        """End a running job."""
+        job, at = self._jobs[job_name], self._tick()
+        assert job.started_at is not None
+        self._jobs[job_name] = replace(
+            job,
+            state=state,
+            phase=state.capitalize(),
+            reason=reason,
+            ended_at=at,
+            changed_at=at,
+            billing_ended_at=at,
+            visits=(PhaseVisit("Training", job.started_at, at),),
+        )

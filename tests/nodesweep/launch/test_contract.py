@@ -1,0 +1,215 @@
+"""What every launcher does alike: each test runs against SageMaker, on a served local platform,
+and against the launcher in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from nodesweep.launch.protocol import Launcher
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobState, JobStatus
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.jobs.launcher import QuotaReached, SageMakerJobs
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
+from nodesweep.tasks.polling import CallBudget, Clock
+from tests.infra.local.platform_client import job_request, serve_platform, wait_until
+from tests.nodesweep.launch.memory import MemoryLauncher
+
+NODES = 4
+"""Nodes that all running jobs can have together."""
+INSTANCE_TYPE = "ml.local.small"
+
+
+@dataclass
+class Backend:
+    """A launcher, and how a test ends the program of its jobs: end("completed" or "failed")."""
+
+    launcher: Launcher
+    end: Callable[[str, JobState], None]
+    sweep: str
+
+    def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
+        name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
+        resources = {"InstanceType": INSTANCE_TYPE, "InstanceCount": nodes, "VolumeSizeInGB": 1}
+        tags = {
+            names.TAG_SWEEP_ID: self.sweep,
+            names.TAG_REQUEST_DIGEST: f"digest-{max_runtime_seconds}",
+        }
+        request = job_request(
+            name,
+            "until-told",
+            ResourceConfig=resources,
+            StoppingCondition={"MaxRuntimeInSeconds": max_runtime_seconds},
+            Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+        )
+        return JobSpec(name, nodes, INSTANCE_TYPE, request)
+
+    def ended(self, name: str) -> JobStatus:
+        """The job's status once it has ended."""
+
+        def over() -> JobStatus | None:
+            job = self.launcher.status(name)
+            return job if job is not None and job.has_ended else None
+
+        found: JobStatus = wait_until(over)
+        return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    quotas = {INSTANCE_TYPE: NODES}
+    for platform in serve_platform(tmp_path_factory.mktemp("platform"), **quotas):
+        platform.s3.create_bucket(Bucket="results")
+        platform.ends = {}
+        platform.engine.programs["until-told"] = until_told(platform.ends)
+        yield platform
+
+
+def until_told(ends: dict[str, JobState]) -> Callable[..., None]:
+    """A program that runs until `ends` names the end of its job."""
+
+    def program(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:
+        while not stop.wait(0.01) and job.job_name not in ends:
+            pass
+        if ends.get(job.job_name) == "failed":
+            raise ValueError("boom")
+
+    return program
+
+
+@pytest.fixture(params=["memory", "sagemaker"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    number = zlib.crc32(request.node.name.encode())
+    sweep = f"bench-20260102030405-{number:08x}"
+    if request.param == "memory":
+        memory = MemoryLauncher(NODES)
+
+        def end(name: str, state: JobState) -> None:
+            memory.end(name, state, "AlgorithmError: boom" if state == "failed" else None)
+
+        yield Backend(memory, end, sweep)
+        return
+    served = request.getfixturevalue("served")
+    launcher = SageMakerJobs(served.sagemaker)
+    backend = Backend(launcher, served.ends.__setitem__, sweep)
+    yield backend
+    for job in launcher.jobs_of(sweep):
+        launcher.stop(job.name)
+        backend.ended(job.name)
+
+
+def test_a_job_is_started_once_and_known_by_its_name(backend: Backend) -> None:
+    launcher, spec = backend.launcher, backend.spec(nodes=2)
+    assert launcher.status(spec.name) is None
+    assert launcher.submit(spec).state == "running"
+    again = launcher.submit(spec)
+    assert (again.name, again.state) == (spec.name, "running")
+    assert [job.name for job in launcher.jobs_of(backend.sweep)] == [spec.name]
+    job = launcher.status(spec.name)
+    assert job is not None and not job.has_ended and job.created_at is not None
+    assert (job.nodes, job.instance_type, job.billed_node_seconds) == (2, INSTANCE_TYPE, None)
+
+
+def test_a_job_of_another_spec_is_not_adopted(backend: Backend) -> None:
+    backend.launcher.submit(backend.spec())
+    other = backend.spec(max_runtime_seconds=3601)
+    if isinstance(backend.launcher, SageMakerJobs):
+        backend.launcher = replace(backend.launcher, clock=hurried())
+    with pytest.raises(JobRefused):
+        backend.launcher.submit(other)
+    assert len(backend.launcher.jobs_of(backend.sweep)) == 1
+
+
+def hurried() -> Clock:
+    """A clock on which a wait takes no time."""
+    passed = [0.0]
+
+    def wait(seconds: float) -> bool:
+        passed[0] += seconds
+        return False
+
+    return Clock(monotonic=lambda: passed[0], wait=wait)
+
+
+def test_an_ended_job_is_adopted_too_and_not_run_again(backend: Backend) -> None:
+    spec = backend.spec()
+    backend.launcher.submit(spec)
+    backend.end(spec.name, "completed")
+    backend.ended(spec.name)
+    assert backend.launcher.submit(spec).completed
+
+
+def test_without_free_nodes_a_job_has_to_wait_and_leaves_nothing_behind(backend: Backend) -> None:
+    backend.launcher.submit(backend.spec(nodes=NODES))
+    late = backend.spec(nodes=1, repeat=2)
+    with pytest.raises(QuotaReached):
+        backend.launcher.submit(late)
+    assert backend.launcher.status(late.name) is None
+    first = backend.spec(nodes=NODES).name
+    backend.end(first, "completed")
+    backend.ended(first)
+    assert backend.launcher.submit(late).state == "running"
+
+
+@pytest.mark.parametrize("state", ["completed", "failed"])
+def test_an_ended_job_says_how_and_when_and_what_was_billed(
+    backend: Backend, state: JobState
+) -> None:
+    spec = backend.spec(nodes=2)
+    backend.launcher.submit(spec)
+    backend.end(spec.name, state)
+    job = backend.ended(spec.name)
+    assert (job.state, job.completed) == (state, state == "completed")
+    assert (job.reason is None) == job.completed
+    assert job.created_at is not None and job.started_at is not None and job.ended_at is not None
+    assert job.created_at <= job.started_at <= job.ended_at
+    assert job.seconds_to_end is not None and job.seconds_to_end >= 0
+    assert job.billed_seconds is not None and job.billed_node_seconds == 2 * job.billed_seconds
+    assert "Training" in job.phase_seconds
+    assert not backend.launcher.stop(spec.name)
+
+
+def test_a_stopped_job_ends_as_stopped(backend: Backend) -> None:
+    spec = backend.spec()
+    backend.launcher.submit(spec)
+    assert backend.launcher.stop(spec.name)
+    job = backend.ended(spec.name)
+    assert (job.state, job.completed) == ("stopped", False) and job.reason
+    assert not backend.launcher.stop(spec.name)
+
+
+def test_a_job_that_does_not_exist_is_unknown_and_can_not_be_stopped(backend: Backend) -> None:
+    assert backend.launcher.status(backend.spec().name) is None
+    assert not backend.launcher.stop(backend.spec().name)
+    assert list(backend.launcher.jobs_of(backend.sweep)) == []
+
+
+def test_jobs_are_listed_oldest_first_with_their_state(backend: Backend) -> None:
+    first, second = backend.spec(repeat=2), backend.spec(repeat=1)
+    for spec in (first, second):
+        backend.launcher.submit(spec)
+    backend.end(first.name, "completed")
+    backend.ended(first.name)
+    assert [(job.name, job.has_ended) for job in backend.launcher.jobs_of(backend.sweep)] == [
+        (first.name, True),
+        (second.name, False),
+    ]
+
+
+def test_a_watch_ends_with_the_first_job_that_does(backend: Backend) -> None:
+    clock = Clock()
+    budget = CallBudget(None, BURST_CALLS, clock)
+    specs = [backend.spec(repeat=repeat) for repeat in (1, 2)]
+    for spec in specs:
+        backend.launcher.submit(spec)
+    backend.end(specs[0].name, "completed")
+    limits = JobLimits(queue_seconds=1e9, run_seconds=1e9)
+    [ended] = watch(backend.launcher, [spec.name for spec in specs], 0.01, limits, clock, budget)
+    assert (ended.name, ended.state) == (specs[0].name, "completed")

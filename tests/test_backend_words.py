@@ -1,0 +1,98 @@
+"""Which code still speaks of one backend's requests and responses."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LAYERS = ("configs", "flows", "nodesweep", "tasks")
+WORDS = re.compile(r"TrainingJob|SecondaryStatus|ResourceConfig|HyperParameters|role_arn|\bml\.")
+BACKEND = ("nodesweep/launch/sagemaker/", "configs/models.py")
+"""SageMaker's own folder, and the file of its config section (platform)."""
+EXCEPTIONS = {
+    "configs/catalogue.py",
+    "configs/make_instance_types.py",
+    "configs/training.py",
+    "configs/validation.py",
+    "configs/written/from_stack.py",
+    "nodesweep/cli/main.py",
+    "nodesweep/scaling/names.py",
+    "nodesweep/scaling/planning/request.py",
+    "nodesweep/scaling/planning/validation.py",
+    "nodesweep/scaling/report/share/__init__.py",
+    "nodesweep/scaling/rules/distribution/efa.py",
+    "nodesweep/scaling/rules/distribution/options.py",
+    "nodesweep/scaling/rules/distribution/rules.py",
+    "nodesweep/scaling/rules/distribution/table.py",
+    "nodesweep/scaling/rules/offline.py",
+    "nodesweep/scaling/rules/plan.py",
+    "tasks/image/bases.py",
+    "tasks/jobs/calls.py",
+    "tasks/jobs/kind.py",
+    "tasks/jobs/launcher.py",
+    "tasks/jobs/logs.py",
+    "tasks/jobs/request.py",
+    "tasks/jobs/utilisation.py",
+    "tasks/preflight/document.py",
+    "tasks/preflight/identity.py",
+    "tasks/preflight/online.py",
+    "tasks/sweeps/orphans.py",
+}
+"""Files outside it that still use its words. None may be added; take out what is gone."""
+
+
+def code_of(text: str) -> str:
+    """Return the code of a file without comments and docstrings, those of fields included."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        for field in ("body", "orelse", "finalbody"):
+            lines = getattr(node, field, None)
+            if isinstance(lines, list):
+                kept = [line for line in lines if not _is_docstring(line)]
+                setattr(node, field, kept or ([ast.Pass()] if lines else []))
+    return ast.unparse(tree)
+
+
+def _is_docstring(line: ast.AST) -> bool:
+    return (
+        isinstance(line, ast.Expr)
+        and isinstance(line.value, ast.Constant)
+        and isinstance(line.value.value, str)
+    )
+
+
+def words_of(text: str) -> list[str]:
+    return WORDS.findall(code_of(text))
+
+
+def test_words_are_found_in_code_and_not_in_docstrings_and_comments() -> None:
+    text = '''
+"""A TrainingJob."""
+class A:
+    """ResourceConfig"""
+    role: str  # role_arn
+    """HyperParameters"""
+def f(job):
+    """ml.m5.large"""
+'''
+    assert words_of(text) == []
+    text += '    return job["TrainingJobName"], platform.role_arn, f"{job}.ml.g5", opt_ml.x\n'
+    assert words_of(text) == ["TrainingJob", "role_arn", "ml."]
+
+
+def test_no_further_code_speaks_of_the_backend() -> None:
+    files = {
+        path.relative_to(REPOSITORY).as_posix(): path
+        for layer in LAYERS
+        for path in (REPOSITORY / layer).rglob("*.py")
+        if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
+    }
+    found = {
+        name
+        for name, path in files.items()
+        if not name.startswith(BACKEND) and words_of(path.read_text(encoding="utf-8"))
+    }
+    assert sorted(found - EXCEPTIONS) == [], "use nodesweep/scaling/job.py, or the launcher"
+    assert sorted(EXCEPTIONS - found) == [], "take these out of EXCEPTIONS"
