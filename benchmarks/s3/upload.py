@@ -236,7 +236,7 @@ def compare(
 def summarise(
     runs: Mapping[str, list[dict[str, Any]]], starts: Mapping[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
-    """Return medians of each way, and the median ratio to ours over the repeats.
+    """Return medians of each way, and the median ratio to `ours` over the repeats.
 
     Start-up is subtracted from the others; `with_start` includes it.
     """

@@ -199,7 +199,7 @@ class Probe(Design):
 def _counts_to_validate(
     config: BenchmarkConfig, rows: Sequence[SummaryRow]
 ) -> tuple[int | None, int | None, str]:
-    """Return (recommended count, deciding count, reason) of what whole runs are to validate.
+    """Return (recommended count, deciding count, reason) for the whole runs that validate.
 
     A count is None if there is none, or if its time is already measured.
     """

@@ -196,8 +196,8 @@ def _call(network: int, program: str, lines: Sequence[str]) -> None:
     except (OSError, subprocess.SubprocessError) as error:
         raise SwitchError(f"{program}: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.strip().partition("\n")[0].removeprefix("Error: ").rstrip(".")
-        raise SwitchError(f"{program}: {said or f'exit code {done.returncode}'}")
+        output = done.stderr.strip().partition("\n")[0].removeprefix("Error: ").rstrip(".")
+        raise SwitchError(f"{program}: {output or f'exit code {done.returncode}'}")
 
 
 def _end_with_parent() -> None:
