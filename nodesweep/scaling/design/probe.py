@@ -239,9 +239,8 @@ def _deciding_count(
 ) -> int | None:
     """Return the count that would be recommended if its projected time were too long.
 
-    By efficiency it is the next larger one that only its time rules out. A deadline is missed by
-    the next smaller one, which is cheaper; if there is none, and by the value of an hour, it is the
-    runner-up.
+    By efficiency, it is the next larger count that only its time rules out; with a deadline, the
+    next smaller one, which is cheaper but too slow; otherwise, the runner-up.
     """
     rejected = [nodes for nodes in projected if _failed_by_time(recommendation, nodes)]
     if recommendation.rule == "efficiency":
