@@ -1,4 +1,4 @@
-"""Measure how often shuffled sweeps are judged right, wrong or not at all, under nine noises.
+"""Measure how often shuffled sweeps are judged right, wrong or undecided, for nine kinds of noise.
 
     nice -n 19 .venv/bin/python -m benchmarks.decisions [--sweeps 4000] [--repeats 1 2 3 5 10]
         [--noise 0.02 0.05] [--kinds independent grows] [--output FILE.json]
@@ -100,7 +100,7 @@ def draw(rng: np.random.Generator, kind: str, noise: float, sweeps: int, repeats
     return normal * (GROWTH if kind == "grows" else 1.0)
 
 
-def reaches(errors: Floats, one: int, other: int) -> Floats:
+def bound_distances(errors: Floats, one: int, other: int) -> Floats:
     """Return the distance of the one-sided bounds from a log-ratio of two counts, by sweep."""
     sweeps, repeats, counts = errors.shape
     if repeats < MIN_REPEATS:
@@ -130,7 +130,7 @@ def judge(curve: str, errors: Floats) -> tuple[Flags, Flags, list[bool]]:
         limits = (efficient, (at - 1, np.log(LIMITS.min_doubling_ratio)))
         passes, fails, is_true = np.ones(len(errors), bool), np.zeros(len(errors), bool), True
         for than, least in limits:
-            value, reach = means[:, than] - means[:, at], reaches(errors, than, at)
+            value, reach = means[:, than] - means[:, at], bound_distances(errors, than, at)
             passes &= value - reach >= least
             fails |= value + reach < least
             is_true &= bool(round(logs[than] - logs[at] - least, 9) >= 0)

@@ -415,7 +415,7 @@ def speedups(runs: Sequence[Measured]) -> dict[int, float]:
 @contextmanager
 def kept_same(way: str) -> Iterator[None]:
     """Modify the engine for this way of keeping the machine the same."""
-    fill, weigh, deal = Ballast.start, CpuQuotas._weigh, capacity.assign_cpus
+    fill, weigh, deal = Ballast.start, CpuQuotas._set_weight, capacity.assign_cpus
     allowed = sorted(os.sched_getaffinity(0))
 
     def without_first(instance_count: int) -> list[int]:
@@ -425,13 +425,13 @@ def kept_same(way: str) -> Iterator[None]:
     if way != "filled":
         Ballast.start = lambda self: None  # type: ignore[method-assign]
     if way == "plain":
-        CpuQuotas._weigh = lambda self, times: None  # type: ignore[method-assign]
+        CpuQuotas._set_weight = lambda self, times: None  # type: ignore[method-assign]
     elif way == "apart":
         capacity.assign_cpus = without_first
     try:
         yield
     finally:
-        Ballast.start, CpuQuotas._weigh = fill, weigh  # type: ignore[method-assign]
+        Ballast.start, CpuQuotas._set_weight = fill, weigh  # type: ignore[method-assign]
         capacity.assign_cpus = deal
 
 
@@ -532,7 +532,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         choices=WAYS,
         nargs="*",
         default=list(WAYS),
-        help="how the load of the machine is kept constant; empty: skip this part",
+        help="ways to keep the load of the machine constant; none: skip this part",
     )
     parser.add_argument(
         "--told-neighbours",

@@ -180,7 +180,7 @@ def main(argv: Sequence[str]) -> int:
     started = time.perf_counter()
     print(
         "curve         link noise   n  covered, before, high/low   supported: share, covered,"
-        " off by > 10 %, median error; the same with the former rule"
+        " off by > 10%, median error; the same with the former rule"
     )
     cells: list[Cell] = []
     for name, noise, runs in product(options.curves, options.noise, options.runs):
@@ -190,8 +190,8 @@ def main(argv: Sequence[str]) -> int:
     for factor in LINK_FACTORS:
         of_link = [cell for cell in cells if cell.link_factor == factor]
         sweeps = sum(cell.sweeps for cell in of_link)
-        now = _together([cell.supported for cell in of_link], sweeps)
-        before = _together([cell.supported_before for cell in of_link], sweeps)
+        now = _summary_of([cell.supported for cell in of_link], sweeps)
+        before = _summary_of([cell.supported_before for cell in of_link], sweeps)
         print(f"link {factor:g}x slower, {sweeps} sweeps: {now}; former rule: {before}")
     store_result(
         options.output,
@@ -322,7 +322,7 @@ def _supported(predictions: Sequence[Prediction | None], truth: float) -> Suppor
     )
 
 
-def _together(cells: Sequence[Supported], sweeps: int) -> str:
+def _summary_of(cells: Sequence[Supported], sweeps: int) -> str:
     """Summarize the supported predictions of several cells together."""
     total = sum(cell.count for cell in cells)
     if not total:
@@ -331,7 +331,7 @@ def _together(cells: Sequence[Supported], sweeps: int) -> str:
     off = sum((cell.off_by_more or 0) * cell.count for cell in cells) / total
     return (
         f"{total / sweeps:.1%} supported, of those {covered:.1%} covered,"
-        f" {off:.1%} off by more than 10 %"
+        f" {off:.1%} off by more than 10%"
     )
 
 

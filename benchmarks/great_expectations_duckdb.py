@@ -13,8 +13,8 @@ through a view. Checks that the former cannot evaluate are left out of the compa
 Cost: the data and the 36 checks of benchmarks/validation.py. `scan` counts every column's values
 and finds their extremes in DuckDB, `arrow_scan` the same in pyarrow; `boolean_only` and `summary`
 are Great Expectations on DuckDB, without and with the counts and examples that a report shows;
-`ours` is what a run does. Each runs in a process of its own after its imports; CPU seconds are
-those of all its threads.
+`ours` is nodesweep's validation. Each runs in a process of its own after its imports; CPU seconds
+are those of all its threads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measure build time and transfer size of the training image with CodeBuild's local twin.
+"""Measure build time and transfer size of the training image with the emulated CodeBuild.
 
     .venv/bin/python benchmarks/image_build.py [--repeats 3] [--base-image NAME]
         [--output FILE.json]

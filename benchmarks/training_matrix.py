@@ -172,7 +172,7 @@ class Trainer:
         )
 
     def refusal(self, *arguments: str, ranks: int = 1) -> str:
-        """Start an unsupported training; return the sentence with which every rank ends."""
+        """Start an unsupported training; return the error message that every rank exits with."""
         codes = [_wait(process) for process in self._start_ranks(ranks, arguments)]
         refusals = {
             re.sub(r"(?s).*^ValueError: ", "", self._stderr(rank), flags=re.M).strip()
@@ -181,11 +181,11 @@ class Trainer:
         if (
             codes != [1] * ranks
             or len(refusals) != 1
-            or "\n" in (said := refusals.pop())
-            or "Traceback" in said
+            or "\n" in (message := refusals.pop())
+            or "Traceback" in message
         ):
-            raise CheckError(f"exit codes {codes}, expected 1 with one sentence: {self._said()}")
-        return said
+            raise CheckError(f"exit codes {codes}, expected 1 with one message: {self._said()}")
+        return message
 
     def interrupt(self, checkpoint: Path, *arguments: str, ranks: int) -> None:
         """Kill a training as soon as it has written a checkpoint."""

@@ -4,7 +4,7 @@
         [--output FILE.json]
 
 Three ways run in turn in every repeat, each in its own process after its imports: `scan` reads all
-columns with pyarrow and finds their nulls and extremes; `ours` is what a run does
+columns with pyarrow and finds their nulls and extremes; `ours` is nodesweep's validation
 (tasks/dataset/validation.py); `great_expectations` reads all files into one frame and has Great
 Expectations alone judge it, once. Medians of wall and CPU seconds are compared, since other load
 lengthens the former. The peak is the process's highest resident memory minus that after its

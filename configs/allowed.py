@@ -76,8 +76,8 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
             yield _problem(field, shown, [*always_allowed, *named], PATHS)
     if config.dataset is not None and config.dataset.follow_links_outside:
         yield (
-            f"  dataset.follow_links_outside: got true, but with {PATHS} set no link may lead"
-            " out of the dataset's folder; replace the links with copies"
+            f"  dataset.follow_links_outside: got true, but with {PATHS} set no link may point"
+            " outside the dataset's folder; replace the links with copies"
         )
 
 
@@ -133,6 +133,6 @@ def _split_list(listed: str) -> list[str]:
 
 def _problem(field: str, got: str, allowed: list[str], variable: str) -> str:
     return (
-        f"  {field}: got {got}; allowed: {', '.join(allowed) or 'none'}. Name one of these, or have"
+        f"  {field}: got {got}; allowed: {', '.join(allowed) or 'none'}. Use one of these, or have"
         f" it added to {variable} in the worker's environment"
     )

@@ -1,4 +1,4 @@
-"""Files that readers see whole: the old one or the new one."""
+"""Atomic file writes: a reader sees the old file or the new one, never a part."""
 
 from __future__ import annotations
 

@@ -289,8 +289,8 @@ def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> d
     corrected = [fact for fact in SPECS if fact in by_hand]
     if generated and corrected and "specs_source" not in by_hand:
         raise ValueError(
-            f"{path}: {by_hand['instance_type']}: {', '.join(corrected)} without specs_source; name"
-            " where it was read"
+            f"{path}: {by_hand['instance_type']}: {', '.join(corrected)} without specs_source; set"
+            " it to where they were read"
         )
     merged = generated | by_hand
     if any(generated.get(fact) is not None and fact not in by_hand for fact in SPECS):

@@ -286,7 +286,7 @@ class SmpV1(_ModelParallel):
     activation_loading_horizon: Degree | None = Field(
         default=None,
         description=(
-            "Pipeline tasks ahead of use at which activations are loaded back, at least 1. Null: 4."
+            "How many pipeline tasks ahead to load offloaded activations back, at least 1. Null: 4."
         ),
     )
     deterministic_server: bool | None = Field(
@@ -375,7 +375,7 @@ class SmpV1(_ModelParallel):
                 raise ValueError(f"{name} is set, but has no effect without ddp; set ddp: true")
         if self.load_partition and self.partition_file is None:
             raise ValueError(
-                "load_partition is true and partition_file is missing; name the file to load"
+                "load_partition is true and partition_file is missing; set it to the file to load"
             )
         sharding = [
             name
@@ -427,7 +427,8 @@ class SmpV2(_ModelParallel):
     activation_loading_horizon: Degree | None = Field(
         default=None,
         description=(
-            "Layers ahead of use at which activations are loaded back; more costs memory. Null: 2."
+            "How many layers ahead to load offloaded activations back; more takes more memory. "
+            "Null: 2."
         ),
     )
     fsdp_cache_flush_warnings: bool | None = Field(

@@ -1,4 +1,4 @@
-"""The base class of every config section, and the marks that fields carry."""
+"""The base class of every config section, and the markers of fields."""
 
 from __future__ import annotations
 
@@ -154,20 +154,18 @@ Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_
 """Closed[dict[str, str]]: a mapping whose values are left out of JSON."""
 
 NOT_MEASURED = Mark(
-    "bounds, paces or only names the work: with another value the same points are measured"
+    "limits, paces or names the work, so another value still measures the same points"
 )
-NOT_COMPARED = Mark(
-    "two sweeps compare where it differs, or another condition of theirs says the same"
-)
+NOT_COMPARED = Mark("may differ between compared sweeps, or is covered by another condition")
 
 
 def _has_mark(field: FieldInfo, mark: Mark) -> bool:
-    """Return True if the field, or one of the types it may hold, has the mark."""
+    """Return True if the field, or one of the types it may hold, has the marker."""
     return mark in field.metadata or mark in _kinds(field.annotation)
 
 
 def marked_values(section: Section, mark: Mark, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) of fields that carry the mark, unless the value is None."""
+    """Yield (dotted name, value) of fields with the marker, unless the value is None."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         if _has_mark(field, mark):
@@ -189,7 +187,7 @@ def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def marked_fields(section: type[Section], mark: Mark, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of fields that carry the mark, e.g. sweep.budget_usd.
+    """Yield the dotted names of fields with the marker, e.g. sweep.budget_usd.
 
     A marked section yields only its own name.
     """

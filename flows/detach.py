@@ -170,6 +170,6 @@ def _check_all_start_at_once(config: BenchmarkConfig, plan: SweepPlan) -> None:
     if jobs <= at_once:
         return
     raise PreflightRefused(
-        f"sweep.max_parallel_jobs: is {at_once}, but --detach starts all {jobs} jobs at once; set"
+        f"sweep.max_parallel_jobs: {at_once}, but --detach starts all {jobs} jobs at once; set"
         f" it to {jobs} if the quota covers all of their nodes, or run without --detach"
     )

@@ -76,7 +76,7 @@ def walk(
         root: the folder.
         is_left_out: returns True to exclude an entry: a folder with its contents, a link even if
             broken.
-        follow_outside: follow links that lead out of the root.
+        follow_outside: follow links that point outside the root.
     """
     real_root = root.resolve()
     files: list[Path] = []

@@ -33,7 +33,7 @@ class StopSignal:
         """Prefect's state of a suspended run, from which a resume continues; None if not suspended.
         """
         self.cause: BaseException | None = None
-        """The exception that ended the first task of a cancelled run; later, the run itself."""
+        """The exception that ended the first task of a cancelled run, later the run's flow."""
 
     def set(self) -> None:
         """End every current and future wait."""

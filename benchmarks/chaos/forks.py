@@ -135,7 +135,7 @@ def main() -> None:
     answers = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _say(answers, ready=os.getpid())
+    _send(answers, ready=os.getpid())
     request = _serve(answers)
     if request is not None:
         _become(request)
@@ -154,7 +154,7 @@ def _serve(answers: int) -> dict[str, Any] | None:
                 waits.unregister(key.fd)
                 os.close(key.fd)
                 _, status = os.waitpid(key.data, 0)
-                _say(answers, ended=key.data, exit_code=os.waitstatus_to_exitcode(status))
+                _send(answers, ended=key.data, exit_code=os.waitstatus_to_exitcode(status))
                 continue
             received = os.read(0, 65_536)
             if not received:
@@ -169,7 +169,7 @@ def _serve(answers: int) -> dict[str, Any] | None:
                     waits.close()
                     os.close(answers)
                     return dict(json.loads(line))
-                _say(answers, began=pid)
+                _send(answers, began=pid)
                 waits.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
 
 
@@ -186,7 +186,7 @@ def _become(request: Mapping[str, Any]) -> None:
     sys.argv = ["nodesweep", *request["arguments"]]
 
 
-def _say(answers: int, **said: int) -> None:
+def _send(answers: int, **said: int) -> None:
     os.write(answers, json.dumps(said).encode() + b"\n")
 
 

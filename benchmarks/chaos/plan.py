@@ -77,7 +77,7 @@ _VALIDATION_CALLS: Sequence[tuple[int, str, int]] = (
     (2, "GET verdict", 1),
     (1, "PUT record", 1),
 )
-"""As _CALLS, for the first try of a run whose dataset a Processing job validates."""
+"""Like _CALLS, but for the first try of a run whose dataset a Processing job validates."""
 _VALIDATION_FAULTS: Sequence[Mapping[str, Any] | None] = (
     None,
     {"fault": "pending", "seconds": 600},

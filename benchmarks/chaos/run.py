@@ -235,15 +235,15 @@ def _run_tries(
                 plan.on_spark,
             )
             command = ["run", str(parallel), "--detach"]
-        beside = _Beside(config, platform, forks)
+        second = _SecondCommand(config, platform, forks)
         process: Process
         if is_worker:
             process = _start_worker(config, forks.environment, log)
         else:
             process = forks.start(command, config.parent, log)
         try:
-            done = _watch(process, disturbance, proxy, log, beside)
-            beside.wait()
+            done = _watch(process, disturbance, proxy, log, second)
+            second.wait()
             running = [job["TrainingJobName"] for job in platform.jobs(StatusEquals="InProgress")]
             running += [
                 job["ProcessingJobName"]
@@ -251,7 +251,7 @@ def _run_tries(
             ]
             tries.append(replace(done, left_running=running))
         finally:
-            beside.end()
+            second.end()
             if is_worker or process.poll() is None:
                 # as a service manager kills leftover processes of a worker
                 _end_session(process)
@@ -264,7 +264,7 @@ def _run_tries(
     return tries
 
 
-class _Beside:
+class _SecondCommand:
     """A second command during a try: another run of the sweep, or a stop."""
 
     def __init__(self, config: Path, platform: Platform, forks: Forks) -> None:
@@ -334,11 +334,15 @@ def _start_worker(
 
 
 def _watch(
-    process: Process, disturbance: Disturbance | None, proxy: Proxy, log: Path, beside: _Beside
+    process: Process,
+    disturbance: Disturbance | None,
+    proxy: Proxy,
+    log: Path,
+    second: _SecondCommand,
 ) -> Try:
     """Wait for the end of a try while its saboteur works; kill it at the deadline."""
     started = time.monotonic()
-    saboteur = None if disturbance is None else Saboteur(disturbance, proxy, beside.start)
+    saboteur = None if disturbance is None else Saboteur(disturbance, proxy, second.start)
     if saboteur is not None:
         saboteur.process = process
     proxy.begin_try(saboteur)

@@ -3,11 +3,12 @@
     .venv/bin/python -m benchmarks.s3.listing [--objects 100000] [--delay-seconds 0.1]
         [--repeats 3] [--output FILE.json]
 
-`ours` is what a run does (describe_remote: list in parallel, name by keys, sizes and ETags),
+`ours` is nodesweep's listing (describe_remote: list in parallel, name by keys, sizes and ETags),
 `versions` the same on a versioned bucket, `in_order` boto3's paginator, page after page. The
 platform is another process; objects are put directly into its memory, since 100,000 calls would
 take ten minutes. On loopback a page only costs the server's CPU; --delay-seconds delays each
-response, as a network would. Exit code 1 if ours takes more than GOAL_SECONDS or misses an object.
+response, as a network would. Exit code 1 if `ours` takes more than GOAL_SECONDS or misses an
+object.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _ABSENT = "<Error><Code>NoSuchKey</Code><Message>This server stores nothing.</Me
 
 
 def answer(method: str, target: str) -> tuple[int, str]:
-    """Return status and body of a request; `target` is its path with the query."""
+    """Return the response's status and body; `target` is the request's path with its query."""
     parts = urlsplit(target)
     key = parts.path.strip("/").partition("/")[2]
     if method == "PUT":

@@ -9,12 +9,12 @@ Amazon S3 User Guide). The platform checks and stores objects on the same cores 
 its CPU seconds are reported too; it takes most of the time, which no client can save.
 
 Two datasets of random bytes: 10 files of 49 MB, 2,000 of 6 kB. In each repeat the ways alternate,
-each into a separate bucket, with a rotating start. `ours` is what a run does, scan_directory()
+each into a separate bucket, with a rotating start. `ours` is nodesweep's upload, scan_directory()
 and upload() with all hashing, without imports; for `aws` the time for an empty folder is
 subtracted. `again` is a second upload. `crt` is the AWS CLI 2 named by --crt with its CRT client;
 version 2.9 omits the port of an endpoint and cannot reach the platform.
 
-Exit code 1 if ours is not GOAL_RATIO times as fast by the median of the repeats on a server that
+Exit code 1 if `ours` is not GOAL_RATIO times as fast by the median of the repeats on a server that
 discards objects, or a second run on the platform sends a byte or opens a file of the dataset.
 """
 
@@ -236,7 +236,7 @@ def compare(
 def summarise(
     runs: Mapping[str, list[dict[str, Any]]], starts: Mapping[str, list[dict[str, Any]]]
 ) -> dict[str, Any]:
-    """Return medians of each way, and the median ratio to ours over the repeats.
+    """Return medians of each way, and the median ratio to `ours` over the repeats.
 
     Start-up is subtracted from the others; `with_start` includes it.
     """

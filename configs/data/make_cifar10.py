@@ -161,12 +161,12 @@ class _PickledArray:
 
 
 def _reconstruct(*_: object) -> _PickledArray:
-    """Create an array whose state is set later, in place of NumPy's function of this name."""
+    """Create an array whose state is set later, instead of NumPy's function of this name."""
     return _PickledArray()
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Encode text in place of _codecs.encode, which Python 3 uses to pickle bytes for Python 2."""
+    """Encode text instead of _codecs.encode, which Python 3 uses to pickle bytes for Python 2."""
     if encoding != "latin1":
         raise BadArchive(f"encodes text as {encoding!r}; pickled bytes are encoded as latin1")
     return text.encode("latin1")

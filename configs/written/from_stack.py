@@ -47,7 +47,7 @@ class Stack:
         if missing := [key for key in REQUIRED_OUTPUTS if key not in outputs]:
             raise ConfigError(
                 f"the stack {name} in {region} has no output {', '.join(missing)}; "
-                "name one that was deployed from infra/aws/nodesweep.yaml"
+                "choose one that was deployed from infra/aws/nodesweep.yaml"
             )
         return cls(region, outputs)
 

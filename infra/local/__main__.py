@@ -360,7 +360,7 @@ def _scale(text: str) -> float:
     scale = float(text)
     if not 0 <= scale <= 1:
         raise argparse.ArgumentTypeError(
-            f"{text} is not a time scale: 0 (at once) to 1 (real time)"
+            f"{text} is not a time scale; expected 0 (no waiting) to 1 (real time)"
         )
     return scale
 
@@ -368,21 +368,21 @@ def _scale(text: str) -> float:
 def _port(text: str) -> int:
     port = int(text)
     if not 0 <= port <= 65_535:
-        raise argparse.ArgumentTypeError(f"{port} is not a port: 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{port} is not a port; expected 0 to 65535")
     return port
 
 
 def _process_id(text: str) -> int:
     pid = int(text)
     if pid < 1:
-        raise argparse.ArgumentTypeError(f"{pid} is not a process id: 1 or more")
+        raise argparse.ArgumentTypeError(f"{pid} is not a process ID; expected 1 or more")
     return pid
 
 
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds: 0 or more")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; expected 0 or more")
     return seconds
 
 

@@ -76,7 +76,7 @@ def _open(root: Path, name: str, last_flags: int) -> int:
             part = waiting.popleft()
             if part == "..":
                 if len(path) == 1:
-                    raise _absent(name, "leads out of the node's tree")
+                    raise _absent(name, "points outside the node's tree")
                 os.close(path.pop())
                 continue
             try:
@@ -110,7 +110,7 @@ def _steps(root: Path, target: str, name: str) -> tuple[str, ...]:
     for prefix in (_NODE_ROOT, str(root)):  # as a container sees its tree, and as a process does
         if target.startswith(f"{prefix}/"):
             return PurePosixPath(target.removeprefix(prefix).lstrip("/")).parts
-    raise _absent(name, "leads out of the node's tree")
+    raise _absent(name, "points outside the node's tree")
 
 
 def _absent(name: str, reason: str) -> FileNotFoundError:

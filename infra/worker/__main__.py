@@ -132,7 +132,7 @@ def _by_environment(verb: str, host: str, port: int) -> int:
         api_url = os.environ.get("PREFECT_API_URL")
         if not api_url:
             raise DeployError(
-                "PREFECT_API_URL is not set: name the server, e.g. http://127.0.0.1:4200/api"
+                "PREFECT_API_URL is not set: set it, e.g. to http://127.0.0.1:4200/api"
             )
         wait_for_server(api_url)
         deploy({"NODESWEEP_HOME": str(REPOSITORY), **with_secrets(os.environ)})

@@ -124,8 +124,8 @@ def serve(host: str, port: int) -> None:
     environment = with_secrets(os.environ)
     if not environment.get(SERVER_AUTH):
         raise SecretError(
-            f"{SERVER_AUTH} is not set: set it to user:password, or name a file in"
-            f" {SERVER_AUTH}_FILE"
+            f"{SERVER_AUTH} is not set: set it to user:password, or set"
+            f" {SERVER_AUTH}_FILE to a file that contains it"
         )
     check_password(SERVER_AUTH, environment[SERVER_AUTH])
     environment.setdefault(

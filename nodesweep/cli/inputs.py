@@ -66,14 +66,13 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
     if not record.is_file():
         raise ConfigError(
             f"{record}: this machine has no record of sweep {sweep_id};"
-            " say where it runs with --config FILE"
+            " pass its config with --config FILE"
         )
     try:
         config = json.loads(record.read_bytes())["config"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(
-            f"{record}: damaged, not the record of a sweep;"
-            " say where the sweep runs with --config FILE"
+            f"{record}: damaged, not the record of a sweep; pass its config with --config FILE"
         ) from None
     benchmark = parse_config(config, origin=str(record))
     return _with_output(benchmark, output or Path("reports"))

@@ -206,8 +206,8 @@ def run_detached(benchmark: BenchmarkConfig, view_options: ViewOptions) -> None:
         sweep = call_flow(start_detached_sweep, config=benchmark)
     print_text("\n".join(sweep.job_names))
     collect = f"nodesweep collect {sweep.sweep_id}"
-    said = f"sweep {sweep.sweep_id} runs in the background; for its report: {collect}"
-    print_text(as_typed(said))
+    message = f"sweep {sweep.sweep_id} runs in the background; for its report: {collect}"
+    print_text(as_typed(message))
     if sweep.refused:
         fail(
             f"{len(sweep.refused)} jobs were not accepted:\n"
@@ -299,8 +299,10 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
             f"that its first one completes in about {benchmark.training.baseline_seconds:g} s"
         )
     for name, variable in found.variables.items():
-        said = f"Environment.{name}: a run sends the value of its environment variable {variable}"
-        print_notice(said)
+        message = (
+            f"Environment.{name}: a run sends the value of its environment variable {variable}"
+        )
+        print_notice(message)
 
 
 @main.command(short_help="Rebuild a report, or create one from a table of times.")

@@ -81,7 +81,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     Raises:
         DatasetMissing: there are none.
         DatasetRefused: a name is not valid in a key, a file is too large for an object, or a link
-            is broken or leads out of the source.
+            is broken or points outside the source.
     """
     source = Path(config.source)
     if not source.is_dir():

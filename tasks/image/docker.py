@@ -60,7 +60,7 @@ class DockerBuilder:
         self._platform, self._config = platform, config
 
     def start(self, context: BuildContext, repository: str, token: str) -> str:
-        """Return the path of an engine that responds, as the build's ID.
+        """Return the path of a responding container engine, which serves as the build's ID.
 
         Raises:
             PreflightRefused: no engine responds, or a secret build argument would be on its command

@@ -145,13 +145,13 @@ class ContextFiles:
 def list_context(root: Path) -> ContextFiles:
     """Return the context's files, except ignored ones.
 
-    The Dockerfile and its ignore file always stay.
+    The Dockerfile and its ignore file are always included.
 
     Follows Docker's rules: patterns start at the context's root, and the last match decides.
     Dockerfile.dockerignore replaces .dockerignore.
 
     Raises:
-        PreflightRefused: a link is broken or leads out of the context.
+        PreflightRefused: a link is broken or points outside the context.
     """
     own = root / "Dockerfile.dockerignore"
     ignore_file = own if own.is_file() else root / ".dockerignore"

@@ -40,8 +40,8 @@ _INSTALLER_SETTING = "PIP_"
 def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     """Return the code's requirements; None if it has none.
 
-    No layer can hold what only the job knows: a package inside the code, a variable of the job's
-    environment, pip's settings in training.environment.
+    A layer is built without the job, so it cannot hold a package inside the code, or depend on
+    the job's environment or on pip's settings in training.environment.
     """
     if config.training.source_dir is None:
         return None
@@ -73,9 +73,9 @@ def unread_requirements(config: BenchmarkConfig, highest: Path) -> Path | None:
     folder = Path(config.training.source_dir).absolute()
     if (folder / REQUIREMENTS_FILE).exists():
         return None
-    beside = (folder / config.training.entry_point).parent
+    program_folder = (folder / config.training.entry_point).parent
     above = [each for each in folder.parents if highest in (each, *each.parents)]
-    places = (each / REQUIREMENTS_FILE for each in (beside, *above))
+    places = (each / REQUIREMENTS_FILE for each in (program_folder, *above))
     found = next((place for place in places if place.is_file()), None)
     is_images = found is not None and found.is_relative_to(config.image.build_context.absolute())
     return None if is_images else found

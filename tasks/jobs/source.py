@@ -67,13 +67,13 @@ def code_of(config: BenchmarkConfig) -> Code:
     """Return the files of a config's code.
 
     Raises:
-        PreflightRefused: a link is broken or leads out of the folder.
+        PreflightRefused: a link is broken or points outside the folder.
     """
     return _list_code(Path(str(config.training.source_dir)), _left_out(config, True))
 
 
 def _list_code(source_dir: Path, left_out: Sequence[Path]) -> Code:
-    """Return the code's files; raise PreflightRefused for links that are broken or lead out."""
+    """Return the code's files; raise PreflightRefused if a link is broken or points outside."""
     root = source_dir.resolve()
     others = {
         *(Path(os.path.abspath(path)) for path in left_out),
@@ -111,7 +111,7 @@ def pack(source_dir: Path, entry_point: str, left_out: Sequence[Path] = ()) -> b
 
     Raises:
         PreflightRefused: there is no entry point, the archive exceeds MAX_SOURCE_BYTES, or a link
-            is broken or leads out of the folder.
+            is broken or points outside the folder.
     """
     if not (source_dir / entry_point).is_file():
         raise PreflightRefused(

@@ -145,7 +145,7 @@ def _unread_requirements(config: BenchmarkConfig, folder: Path) -> list[str]:
         inside = found.relative_to(folder.absolute()).as_posix()
         remedy = f"write the line `-r {inside}` into {folder / REQUIREMENTS_FILE}"
     else:
-        remedy = f"copy it into {folder}, or name its folder as training.source_dir"
+        remedy = f"copy it into {folder}, or set training.source_dir to its folder"
     return [
         f"training.source_dir: {found} is not installed, since only the {REQUIREMENTS_FILE} at the"
         f" top of {folder} is; {remedy}"

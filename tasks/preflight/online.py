@@ -278,8 +278,8 @@ def run_account_rules(
         found = list(pool.map(lambda rule: evaluate(rule, context), applicable))
     if facts.instance.emulated:
         name = facts.instance.instance_type
-        said = f"quota, network, role and price were not checked: {name} is an emulated node"
-        found.insert(0, Findings(notices=(said,)))
+        message = f"quota, network, role and price were not checked: {name} is an emulated node"
+        found.insert(0, Findings(notices=(message,)))
     return combine(found)
 
 

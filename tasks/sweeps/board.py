@@ -133,7 +133,7 @@ class SweepBoard:
             return None
         self._drawn_at, self._drawn_rows = now, rows
         smallest = min(point.nodes for point in self._plan.points)
-        words = f"Runs of {self._sweep} so far ({_kind(self._outcomes)})"
+        words = f"Runs of {self._sweep} so far ({_platform_text(self._outcomes)})"
         return Table(words, _rows(self._outcomes, smallest, self._config))
 
     def _words(self, now: float, progress_by_job: Mapping[str, JobProgress], last: bool) -> str:
@@ -240,7 +240,7 @@ def _letter(outcome: JobOutcome) -> str:
     return names.letter_of_job(outcome.job_name)
 
 
-def _kind(outcomes: Sequence[JobOutcome]) -> str:
+def _platform_text(outcomes: Sequence[JobOutcome]) -> str:
     """Return the platform's kind, which must accompany every emulated number."""
     return f"platform: {outcomes[0].platform_kind}"
 

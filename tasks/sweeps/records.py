@@ -32,7 +32,7 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
     if not mine:
         raise SweepNotFound(
             f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without"
-            " --resume, or name the sweep"
+            " --resume, or give a sweep ID"
         )
     latest = mine[-1]
     if not _has_begun(s3, platform, latest):
@@ -40,16 +40,16 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
             (sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None
         )
         raise SweepNotNamed(
-            f"--resume: which sweep? The latest run of this config, {latest}, ended before its"
+            f"--resume: the latest run of this config, {latest}, ended before its"
             " sweep was recorded (or is still preparing it) and has no job to resume. Start a new"
             " sweep without --resume"
-            + (f", or name the sweep: --resume {earlier}" if earlier else "")
+            + (f", or resume an earlier one: --resume {earlier}" if earlier else "")
         )
     if _is_done(s3, config, latest):
         raise SweepNotNamed(
-            f"--resume: which sweep? The latest one of this config, {latest}, is finished: all its"
-            " points have a completed run. A run that ended before its sweep began left nothing"
-            f" to resume: start a new sweep without --resume, or name the sweep: --resume {latest}"
+            f"--resume: the latest sweep of this config, {latest}, is finished: all its points have"
+            " a completed run. A run that ended before its sweep began left nothing to resume:"
+            f" start a new sweep without --resume, or give the ID: --resume {latest}"
         )
     return latest
 

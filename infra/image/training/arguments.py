@@ -87,7 +87,10 @@ def _model_parallel_parameters(text: str) -> dict[str, str]:
 
 
 def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
-    """Reject parameters that this program doesn't support; the library reads them itself."""
+    """Reject values of `--mp_parameters` that this program doesn't support.
+
+    The library itself reads them from the environment.
+    """
     if "hybrid_shard_degree" not in parameters:
         raise UserError(
             "--mp_parameters: hybrid_shard_degree is missing, so these are not parameters of"
@@ -97,7 +100,7 @@ def _check_model_parallel(parameters: Mapping[str, str], strategy: str) -> None:
     if strategy != "smp":
         raise UserError(
             f"--strategy {strategy} does not use SageMaker's model parallelism, which"
-            " --mp_parameters asks for: use --strategy smp, or another kind than smp_v2"
+            " --mp_parameters requires: use --strategy smp, or a kind other than smp_v2"
         )
     for name in SPLITTING_DEGREES:
         if (value := parameters.get(name, "1")) != "1":
@@ -394,7 +397,7 @@ def parse_arguments(
     values = vars(build_parser(environment).parse_args(argv))
     if values["data"] is None:
         raise UserError(
-            "--data is missing and SM_CHANNEL_TRAINING is not set: name the folder with the tables"
+            "--data is missing and SM_CHANNEL_TRAINING is not set: set --data to the tables' folder"
         )
     if values["mp_parameters"] is not None:
         _check_model_parallel(values["mp_parameters"], values["strategy"])

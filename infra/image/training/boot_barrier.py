@@ -43,6 +43,6 @@ def wait_at_boot_barrier(
         sleep(POLL_SECONDS)
 
 
-def tell_end_of_measurement(folder: Path) -> None:
+def report_end_of_measurement(folder: Path) -> None:
     """Create `folder`/done, since the process exit takes seconds at a fifth of a core."""
     write_text_atomically(folder / "done", "")

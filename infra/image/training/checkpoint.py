@@ -116,7 +116,7 @@ class ResumeCheckpoints(pl.Callback):
             if saved.get(name) != value:
                 raise UserError(
                     f"{self._folder / LAST} is from a run with {name} {saved.get(name)}, but this"
-                    f" run has {value}: remove it or name another --checkpoint-dir"
+                    f" run has {value}: remove it or choose another --checkpoint-dir"
                 )
 
 

@@ -21,7 +21,7 @@ from pytorch_lightning.loggers import TensorBoardLogger
 from pytorch_lightning.strategies import Strategy
 
 from training.arguments import TrainingArguments
-from training.boot_barrier import tell_end_of_measurement, wait_at_boot_barrier
+from training.boot_barrier import report_end_of_measurement, wait_at_boot_barrier
 from training.checkpoint import (
     BEST,
     LAST,
@@ -133,7 +133,7 @@ def run(arguments: TrainingArguments) -> None:
         if arguments.checkpoint_dir is not None:
             remove_checkpoints(arguments.checkpoint_dir)
     if barrier_folder:
-        tell_end_of_measurement(Path(barrier_folder))
+        report_end_of_measurement(Path(barrier_folder))
     leave_process_group()
 
 

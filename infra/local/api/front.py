@@ -175,7 +175,7 @@ class Front:
         is_unknowable = self._is_simulated and _is_unknowable(environ)
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
-        def hold_back(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        def keep_start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             answers.append((status, headers, exc_info))
             return lambda chunk: None  # moto returns its body and never writes it
 
@@ -194,7 +194,7 @@ class Front:
             # moto checks and writes in two steps: of two conditional writes of a missing key, one
             # must fail.
             with self._conditional_writes if is_conditional else nullcontext():
-                chunks = self._moto(environ, hold_back)
+                chunks = self._moto(environ, keep_start)
         except (NotImplementedError, OperationNotFoundError):
             return unknown_operation(environ)(environ, start_response)
         except ExpatError as error:

@@ -37,7 +37,7 @@ def upload_model(s3: Any, nodes: Sequence[Node], model_uri: str, scratch: Path) 
 def upload_folder(s3: Any, nodes: Sequence[Node], folder: str, prefix_uri: str) -> None:
     """Upload every file in the nodes' folders (a path below /opt/ml) to the prefix."""
     for name, node in _merged(nodes, folder).items():
-        with _opened(node, folder, name) as file:
+        with _open(node, folder, name) as file:
             _upload(s3, file, S3Location.parse(f"{prefix_uri.rstrip('/')}/{name}"))
 
 
@@ -59,7 +59,7 @@ def _merged(nodes: Sequence[Node], folder: str) -> dict[str, Node]:
     return files
 
 
-def _opened(node: Node, folder: str, name: str) -> IO[bytes]:
+def _open(node: Node, folder: str, name: str) -> IO[bytes]:
     try:
         return open_file(node.opt_ml, f"{folder}/{name}")
     except OSError as error:
@@ -74,7 +74,7 @@ def _upload_archive(
             fileobj=temporary, mode="w:gz", compresslevel=_GZIP_LEVEL, dereference=True
         ) as archive:
             for name, node in files.items():
-                with _opened(node, folder, name) as file:
+                with _open(node, folder, name) as file:
                     archive.addfile(archive.gettarinfo(arcname=name, fileobj=file), file)
         temporary.flush()
         temporary.seek(0)

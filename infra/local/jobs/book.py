@@ -249,7 +249,7 @@ class JobManager(ABC, Generic[J]):
             job = waiting.job
             stop = self._stops[job_key(job.region, job.name)]
             try:
-                self._runner.run(job, self._changer(job), waiting.faults, stop)
+                self._runner.run(job, self._change_under_lock(job), waiting.faults, stop)
             except Exception as error:
                 # The record cannot be written, but the next job may still be able to run.
                 logger.exception("Job %s: lost", job.name)
@@ -283,7 +283,7 @@ class JobManager(ABC, Generic[J]):
     def _pause_seconds(self, until: float) -> float:
         return min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, until - self._clock()))
 
-    def _changer(self, job: J) -> Change[J]:
+    def _change_under_lock(self, job: J) -> Change[J]:
         def change(apply: Callable[[J], None]) -> None:
             with self._changed:
                 apply(job)

@@ -21,7 +21,9 @@ def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region:
         ValidationException: If it does not, or if the URI is invalid.
     """
     if not _S3_URI.fullmatch(uri):
-        raise validation_error(f'The {member} "{uri}" is not an S3 URI: s3://bucket/prefix')
+        raise validation_error(
+            f'The {member} "{uri}" is not an S3 URI; expected s3://bucket/prefix'
+        )
     bucket = S3Location.parse(uri).bucket
     try:
         s3.head_bucket(Bucket=bucket)

@@ -58,7 +58,7 @@ class MetricSeries:
 
 
 def metrics_service(series: MetricSeries, clients: ClientFactory) -> JsonService:
-    """Return the service, which the front end dispatches to by path: its protocol is rest-json."""
+    """Return the rest-json service, whose operations the front end selects by path."""
     api = MetricsApi(series, clients)
     validator = RequestValidator("sagemaker-metrics")
     operations = [

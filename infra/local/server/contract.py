@@ -69,9 +69,8 @@ def engine_of(state_dir: Path) -> str | None:
         return record["engine"]
 
     remedy = (
-        'it names the engine of this folder. Write {"engine": "process"} into it, or container'
-        " or simulated, whichever engine the folder was used with; or choose another with"
-        " --state-dir"
+        'it records the engine of this folder. Write {"engine": "process"} (or "container" or'
+        ' "simulated", as used before) into it, or choose another folder with --state-dir'
     )
     try:
         return read_json(state_dir / ENGINE_FILE, parse, remedy)
@@ -137,7 +136,7 @@ class ServerConfig:
     time_scale: float = 0.0
     """For the simulated engine: real seconds per virtual second."""
     processing_leaves: Path | None = None
-    """For the simulated engine: a folder with what Processing jobs leave below /opt/ml."""
+    """For the simulated engine: the folder of files that Processing jobs leave below /opt/ml."""
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """Id of an FSx or EFS file system -> the folder that stands for it."""
     or_free_port: bool = False

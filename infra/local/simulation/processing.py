@@ -39,7 +39,7 @@ class SimulatedProcessingRunner:
     time_scale: float = 0.0
     """Real seconds per virtual second, 0 to 1."""
     leaves: Path | None = None
-    """Folder with what a job's program leaves below /opt/ml; None: there is none."""
+    """Folder with the files that a job's program leaves below /opt/ml; None: there is none."""
 
     account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
     has_virtual_clock: ClassVar[bool] = True

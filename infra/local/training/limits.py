@@ -133,7 +133,7 @@ def _check_prefixes(request: dict[str, Any]) -> None:
         config = request.get(name)
         if config and not config[member].startswith("s3://"):
             raise validation_error(
-                f"{name}.{member} {config[member]!r} is not an S3 URI: s3://bucket/prefix"
+                f"{name}.{member} {config[member]!r} is not an S3 URI; expected s3://bucket/prefix"
             )
 
 

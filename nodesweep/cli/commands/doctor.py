@@ -142,7 +142,7 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
             command, capture_output=True, text=True, timeout=_PREFECT_SECONDS, check=True
         )
     except subprocess.TimeoutExpired:
-        remedy = "try again; a run needs Prefect's server, or time to start one"
+        remedy = "try again, or set PREFECT_API_URL to a running server"
         return Finding("warning", f"no response within {_PREFECT_SECONDS:g} s", remedy)
     return Finding(*json.loads(looked.stdout))
 
@@ -165,14 +165,13 @@ def check_control_groups(config: BenchmarkConfig) -> Finding:
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
-    said = looked.stdout.strip() or "could not be checked"
+    output = looked.stdout.strip() or "could not be checked"
     if looked.returncode == 0:
-        return Finding("ok", said)
+        return Finding("ok", output)
     remedy = (
-        "nothing; nodes are held to their CPU share by a duty cycle instead; running as root "
-        "may enable quotas"
+        "none needed: a duty cycle limits the nodes' CPU instead; running as root may enable quotas"
     )
-    return Finding("warning", said, remedy)
+    return Finding("warning", output, remedy)
 
 
 def check_containers(config: BenchmarkConfig) -> Finding:
@@ -183,10 +182,10 @@ def check_containers(config: BenchmarkConfig) -> Finding:
                 return Finding(
                     "warning",
                     f"{program} is installed, but nodes in containers need root",
-                    "nothing; nodes run as processes",
+                    "none needed: nodes run as processes",
                 )
             return Finding("ok", f"{program}; tested when the platform starts")
-    return Finding("warning", "neither podman nor docker", "nothing; nodes run as processes")
+    return Finding("warning", "neither podman nor docker", "none needed: nodes run as processes")
 
 
 def check_java(config: BenchmarkConfig) -> Finding:
@@ -208,8 +207,8 @@ def _java() -> Finding:
     asked = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
-    said = asked.stderr or asked.stdout
-    version = re.search(r'version "(\d+)[^"]*"', said)
+    output = asked.stderr or asked.stdout
+    version = re.search(r'version "(\d+)[^"]*"', output)
     if asked.returncode != 0 or version is None:
         return Finding("warning", f"{program} does not report its version", _INSTALL_JAVA)
     if int(version[1]) < _LEAST_JAVA:

@@ -63,7 +63,7 @@ def show_history(
     paths = write_plots(Path(config.report.directory), benchmark, trends)
     print_text(
         "\n".join(f"plot: {path}" for path in paths)
-        or "no plot: it takes two sweeps under the same conditions"
+        or "no plot: a trend needs two sweeps under the same conditions"
     )
     return bool(verdict.alarms)
 

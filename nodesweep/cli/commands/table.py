@@ -147,5 +147,5 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
 
 
 def _printable(text: str) -> str:
-    """Return a file name with a question mark in place of each unprintable character."""
+    """Return a file name with a question mark instead of each unprintable character."""
     return "".join(character if character.isprintable() else "?" for character in text)

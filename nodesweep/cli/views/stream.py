@@ -66,14 +66,14 @@ def choose_view(
     """Return the view for a stream."""
     if options.log_format == "json":
         return JsonLines(stream, options.verbose)
-    if options.log_format == "auto" and is_drawn_on(stream, environment):
+    if options.log_format == "auto" and can_redraw(stream, environment):
         from nodesweep.cli.views.live import LiveView
 
         return LiveView(stream, state, options.verbose)
     return PlainLines(stream, options.verbose)
 
 
-def is_drawn_on(stream: TextIO, environment: Mapping[str, str]) -> bool:
+def can_redraw(stream: TextIO, environment: Mapping[str, str]) -> bool:
     """Return True if the stream is a terminal that can be redrawn, with a Unicode encoding."""
     return (
         stream.isatty()

@@ -183,7 +183,7 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
     """Prefix "at best" to the reason for each missed limit whose value is the best possible one.
 
-    A verdict that both ends share is the worst one's, whose reason has the cost as measured.
+    Verdicts that both bounds share come from `worst`, whose reasons have the measured cost.
     """
     measured = {each.criterion: each for each in worst.verdicts}
 

@@ -28,7 +28,7 @@ from nodesweep.scaling.t_distribution import t_quantile
 StartedRun = tuple[int, str | None, float]
 """N, the ISO time at which a run started, and its seconds."""
 _LARGEST = 2.0
-"""Largest correction on the log scale; beyond it a straight line says nothing."""
+"""Largest correction on the log scale; beyond it a straight line is meaningless."""
 
 
 @dataclass(frozen=True)

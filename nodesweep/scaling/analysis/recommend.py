@@ -68,14 +68,14 @@ def recommend(
 ) -> Recommendation | None:
     """Recommend one of the measured counts; return None for fewer than two.
 
-    None is chosen if only counts whose convergence is unknown could be. A deadline needs the times
-    of whole runs, not rates.
+    No count is chosen if convergence is unknown at every count that could be. A deadline needs the
+    times of whole runs, not rates.
 
     Args:
         rows: The summary rows.
         goals: Limits, deadline and budget.
-        own: The recommendation function of a design whose own answers decide unless there is a
-            deadline or a budget per run, or attempts failed, which it ignores.
+        own: The recommendation function of the design, if it has one. It decides unless there is a
+            deadline, a value of an hour, a budget per run or a failed attempt, which it ignores.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:

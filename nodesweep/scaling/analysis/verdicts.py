@@ -78,8 +78,8 @@ class Verdict(Part):
     answer: Answer = Field(
         description=(
             "undecided: the limit lies inside the interval, so the runs can't decide, or the time "
-            "is not a measurement. on_the_limit, in sequential sweeps only: known to be within 2 "
-            "% of the limit."
+            "is not a measurement. on_the_limit, in sequential sweeps only: known to be within "
+            "2% of the limit."
         )
     )
     value: float | None = Field(description="The value that was judged; null: unknown.")

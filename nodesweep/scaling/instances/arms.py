@@ -49,7 +49,7 @@ def outcomes_by_type(
 
 
 def lacks_memory(outcome: JobOutcome) -> bool:
-    """Return True if the job failed for lack of memory, going by its reason and its log."""
+    """Return True if the job failed for lack of memory, according to its reason and log."""
     if outcome.status != "Failed":
         return False
     return (

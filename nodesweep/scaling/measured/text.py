@@ -69,7 +69,7 @@ def refuse_other_files(head: bytes) -> None:
     first_line = _first_line(head.decode("utf-8-sig", errors="replace"))
     if first_line is None and len(head) < HEAD_BYTES:
         raise MeasuredTableError(
-            f"the table is empty; its first line names the columns: {', '.join(COLUMNS)}"
+            f"the table is empty; its first line must name the columns: {', '.join(COLUMNS)}"
         )
     if len(head) >= HEAD_BYTES and (first_line is None or not first_line.endswith(("\r", "\n"))):
         raise MeasuredTableError(

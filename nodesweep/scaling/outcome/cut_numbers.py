@@ -49,16 +49,16 @@ def cut_by(pattern: Any, text: str, match: Any) -> str | None:
         return None
     if _goes_on(text, start, end):
         others = [text[:end], *(text[:end] + other + text[end + 1 :] for other in _OTHER_ENDS)]
-        if any(_finds(pattern, other, match) for other in others):
+        if any(_matches_alike(pattern, other, match) for other in others):
             return word
     if _began(text, start, end):
         others = [text[: start - 1] + other + text[start:] for other in _OTHER_ENDS]
-        if any(_finds(pattern, other, match) for other in others):
+        if any(_matches_alike(pattern, other, match) for other in others):
             return word
     return None
 
 
-def _finds(pattern: Any, text: str, match: Any) -> bool:
+def _matches_alike(pattern: Any, text: str, match: Any) -> bool:
     again = pattern.search(text, match.start())
     if again is None and match.start() < match.start(1):  # the match may start there
         again = pattern.search(text, match.start(1))

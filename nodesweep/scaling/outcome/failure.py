@@ -139,8 +139,8 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
         own.append(_Line(node, text, text if node is None else f"{node}: {text}"))
     return FailureLog(
         host,
-        _last(own or [line for line in lines if host in (None, line.host)]),
-        _last(_of_others(written, host) or _of_others(lines, host)),
+        _last_lines(own or [line for line in lines if host in (None, line.host)]),
+        _last_lines(_of_others(written, host) or _of_others(lines, host)),
         found.failed_rank,
         error if failed else None,
     )
@@ -166,7 +166,7 @@ def _parsed(line: str) -> _Line:
     return _Line(match["host"], match["text"], line) if match else _Line(None, line, line)
 
 
-def _last(lines: Sequence[_Line]) -> tuple[str, ...]:
+def _last_lines(lines: Sequence[_Line]) -> tuple[str, ...]:
     return tuple(line.line for line in lines[-MAX_LINES:])
 
 
@@ -197,7 +197,7 @@ def _blamed(reason: str | None) -> str | None:
 
 
 def memory_that_ran_out(reason: str | None, log: Sequence[str]) -> MemoryShortage | None:
-    """Return the memory that a failed job ran out of, going by its reason and log, or None."""
+    """Return the memory that a failed job ran out of, according to its reason and log, or None."""
     spoken = map(without_colours, [*(reason or "").splitlines(), *log])
     lines = [line for line in spoken if not _PLATFORM.match(line)]
     for memory, words in _SHORTAGES:

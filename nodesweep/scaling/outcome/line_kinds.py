@@ -112,14 +112,14 @@ class LineKinds:
         parts = plain_lines(line)
         speaker = f"{host} {parts[-1].speaker}"
         text = "\r".join(part.unmarked for part in parts).strip()
-        is_repeat = self._was_said(speaker, text)
+        is_repeat = self._was_logged(speaker, text)
         if node.traceback_lines > 0:
             node.traceback_lines -= 1
             return "program"
         return "repeat" if is_repeat and text else "program"
 
-    def _was_said(self, speaker: str, text: str) -> bool:
-        """Return True if another speaker has written the text as often as this one now has."""
+    def _was_logged(self, speaker: str, text: str) -> bool:
+        """Return True if another speaker has already written the text as often as this one."""
         times = self._said.setdefault(text, Counter())
         times[speaker] += 1
         if len(self._said) > MAX_TEXTS_REMEMBERED:

@@ -49,7 +49,7 @@ _COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 _COLLECTIVE_ADVICE = (
-    "a rank waited in a collective (all_reduce, barrier, …) for one that never came: every rank "
+    "a rank waited in a collective (all_reduce, barrier, …) for one that never joined: every rank "
     "must make the same calls in the same order; look for calls in a branch that only one rank "
     "takes, ranks with fewer batches, and a rank that exited early"
 )
@@ -108,7 +108,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"not enough slots available"),
         (
             "mpirun counts one slot for each host given by --host without :N, otherwise the "
-            "node's cores: request fewer processes, name the hosts as algo-1:N, or pass "
+            "node's cores: request fewer processes, list the hosts as algo-1:N, or pass "
             "--oversubscribe"
         ),
     ),
@@ -130,9 +130,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE),
         (
-            "another process on the node already listens on this port: give the launcher, or "
-            "init_process_group, a different one (--master-port); a launcher that a rank starts "
-            "for itself picks a free one with --standalone"
+            "another process on the node already listens on this port: give the launcher "
+            "(--master-port) or init_process_group a different one; torchrun on a single node "
+            "picks a free one with --standalone"
         ),
     ),
     (
@@ -262,8 +262,8 @@ def find_program_error(
 
 def launcher_error(line: str) -> ProgramError:
     """Return the error of a launcher itself, with the remedy."""
-    said = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
-    return ProgramError(said=said, advice=_advice(said))
+    message = plain_lines(line)[-1].text.strip()[:_SAID_CHARACTERS]
+    return ProgramError(said=message, advice=_advice(message))
 
 
 def failure_cause(reason: str | None, error: ProgramError | None) -> str:

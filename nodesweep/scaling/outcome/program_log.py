@@ -148,7 +148,10 @@ def _torchrun_error(lines: Sequence[str], frame: range) -> tuple[int, str] | Non
 
 
 def _race(lines: Sequence[str]) -> set[int]:
-    """Return the indices of lines of the torchrun agents' race; `lines` are raw, with marks."""
+    """Return the indices of lines about the race in which torchrun's agents shut down.
+
+    `lines` are raw, with their launcher's prefixes.
+    """
     indices: set[int] = set()
     for index, line in enumerate(lines):
         if is_of_race(line, index - 1 in indices):

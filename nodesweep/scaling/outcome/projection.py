@@ -201,7 +201,7 @@ def project(
     trained = [part for part in parts if part.name != "validations"]
     return Projection(
         train_seconds=measured + math.fsum(part.seconds for part in trained),
-        error_seconds=_together([part.error_seconds for part in trained]),
+        error_seconds=_combined_error([part.error_seconds for part in trained]),
         extra_seconds=math.fsum(part.seconds for part in parts),
         ended=ended if (ended := nested_value(metrics, ("probe", "ended"))) in _ENDS else None,
         steps=made,
@@ -317,7 +317,7 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 
 
 def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
-    """Return the seconds of each that the probe timed; an epoch's end may add less than nothing."""
+    """Return the seconds of each timed occurrence; those of an epoch's end may be negative."""
     read = finite_or_none if name == "epochs" else positive_or_none
     given = nested_value(metrics, ("probe", name, "seconds"))
     values = given if isinstance(given, list) else []
@@ -325,7 +325,7 @@ def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
 
 
 def _seen(metrics: Mapping[str, Any] | None, name: PartName) -> int | None:
-    """Return the number that the probe timed; None if the program reports nothing about them."""
+    """Return the number of timed occurrences; None if the program does not report them."""
     planned = whole_number_or_none(nested_value(metrics, ("probe", name, "planned")))
     return None if planned is None else len(_timed(metrics, name))
 
@@ -375,6 +375,6 @@ def step_trend(steady_seconds: Sequence[float]) -> float | None:
     return (_BATCHES - 1) * median(slopes) / fmean(means)
 
 
-def _together(errors: Sequence[float | None]) -> float | None:
+def _combined_error(errors: Sequence[float | None]) -> float | None:
     known = [error for error in errors if error is not None]
     return math.hypot(*known) if len(known) == len(errors) else None

@@ -138,8 +138,8 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
         return None
     if failed[-1].unprojected is not None:
         return f"two jobs in a row gave no time to train: {failed[-1].unprojected}"
-    said = error.text if error else failed[-1].reason
-    return f"the program failed twice in a row with the same cause: {said}"
+    message = error.text if error else failed[-1].reason
+    return f"the program failed twice in a row with the same cause: {message}"
 
 
 def given_up_caveat(

@@ -145,7 +145,7 @@ def type_letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
 def type_of_job(config: BenchmarkConfig, job_name: str) -> str | None:
     """Return the instance type in a job's name.
 
-    None in a sweep of one type, and for a name without a type of the config.
+    None in a sweep of one type, and for a name without one of the config's types.
     """
     return type_of_letter(config, names.letter_of_job(job_name))
 

@@ -465,6 +465,6 @@ class SweepQueue:
             self._allowance.count(name)
 
     def _is_new(self, attempt: Attempt) -> bool:
-        """Return True if no earlier run has a job for the attempt, going by the job names."""
+        """Return True if no earlier run has a job for the attempt, according to the job names."""
         letter = type_letter_of(self._config, attempt.point.instance_type)
         return (letter, attempt.identity) not in self._earlier_identities

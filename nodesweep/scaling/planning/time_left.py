@@ -185,7 +185,9 @@ def _makespan(
     running. `takes` returns a full job's seconds; `factor` multiplies the remaining seconds that a
     job's own steps predict.
     """
-    ends = [_left(job, takes, factor) for job in to_come if job.elapsed_seconds is not None]
+    ends = [
+        _remaining_seconds(job, takes, factor) for job in to_come if job.elapsed_seconds is not None
+    ]
     ends += [0.0] * max(0, at_once - len(ends))
     heapq.heapify(ends)
     waiting = [job for job in to_come if job.elapsed_seconds is None]
@@ -197,7 +199,9 @@ def _makespan(
     )
 
 
-def _left(job: PendingJob, takes: Callable[[PendingJob], float], factor: float) -> float:
+def _remaining_seconds(
+    job: PendingJob, takes: Callable[[PendingJob], float], factor: float
+) -> float:
     if job.left_seconds is not None:
         return job.left_seconds * factor
     return max(0.0, takes(job) - (job.elapsed_seconds or 0.0))

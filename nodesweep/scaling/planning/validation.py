@@ -45,7 +45,7 @@ def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
     if not section.is_table:
         return EngineChoice("pandas", f"format {section.format} is not checked")
     if not section.is_remote:
-        return EngineChoice("pandas", "the data are on this machine; Spark reads from S3")
+        return EngineChoice("pandas", "the data is on this machine; Spark reads from S3")
     size, least = _gigabytes(size_bytes), _gigabytes(asked.spark_from_bytes)
     if size_bytes < asked.spark_from_bytes:
         return EngineChoice("pandas", f"{size} is less than the {least} that make Spark worthwhile")

@@ -13,7 +13,7 @@ from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, with_note
 
 Links = Mapping[str, Sequence[str | None]]
 FIRST_COLUMNS = 4
-"""Number of columns beside its keys that a split table shows without a click."""
+"""Number of columns besides its keys that a split table shows without a click."""
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 # Number columns that fit the width of a page, and how many of them one text column takes up.
 _WIDTH = 8

@@ -31,7 +31,7 @@ ResNet-50 on ImageNet with SGD and warm-up (Goyal et al. 2017, arXiv 1706.02677)
 
 
 def growth_text(base: int, largest: int, optimiser: str = "") -> str:
-    """Return what is known of training with a global batch grown from `base` to `largest`."""
+    """Return what is known about training with a global batch grown from `base` to `largest`."""
     growth = largest / base
     times = f"{growth:,.0f}" if growth >= 10 else f"{growth:.3g}"
     text = (
@@ -50,7 +50,7 @@ def growth_text(base: int, largest: int, optimiser: str = "") -> str:
 
 @advises
 def batch_growth_is_known(facts: Facts) -> list[str]:
-    """Warn about a growing batch that nothing scales the rate for, or beyond what is known."""
+    """Warn if the batch grows without a learning rate rule, or beyond the studied sizes."""
     sizes = {point.nodes: point.global_batch_size or 0 for point in facts.plan.points}
     base, largest = sizes[min(sizes)], sizes[max(sizes)]
     optimiser, has_rate = _optimiser(facts), facts.training.learning_rate is not None

@@ -42,10 +42,10 @@ def environment_fits(facts: Facts) -> Iterator[str]:
                 f"training.environment: the name {_shown(key)}", key, MAX_ENVIRONMENT_CHARS
             )
         if len(value) > MAX_ENVIRONMENT_CHARS:
-            said = _too_long(
+            message = _too_long(
                 f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS
             )
-            yield f"{said}; put it in a file next to the program"
+            yield f"{message}; put it in a file next to the program"
 
 
 @refuses
@@ -127,8 +127,8 @@ def entry_point_fits(facts: Facts) -> Iterator[str]:
     path = PurePosixPath(entry_point)
     if path.is_absolute() or ".." in path.parts:
         yield (
-            f"training.entry_point: {_shown(entry_point)} leads out of training.source_dir; "
-            "name a file inside it"
+            f"training.entry_point: {_shown(entry_point)} is outside training.source_dir; "
+            "choose a file inside it"
         )
     if len(entry_point) > MAX_ENVIRONMENT_CHARS:
         yield _too_long("training.entry_point: the name", entry_point, MAX_ENVIRONMENT_CHARS)

@@ -190,12 +190,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             program.entry_point_is_sent,
         ),
         refuses=(
-            "`training.entry_point` leads out of `training.source_dir`, is not a file in it, or "
+            "`training.entry_point` is outside `training.source_dir`, is not a file, or "
             "is in a hidden folder, a cache, the reports or the dataset, which are not "
             "uploaded; its name has more than 512 characters, or characters other than ASCII "
             "letters, digits and `. _ + -`, which the toolkit cannot start"
         ),
-        remedy="name a file in it; rename the file",
+        remedy="choose a file in it; rename the file",
     ),
     Rule(
         "setup.py",
@@ -204,7 +204,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "`setup.py` at the top level of `training.source_dir` under torchrun, with which "
             "the toolkit cannot start a package, or with an entry point in a subfolder"
         ),
-        remedy="move it out, or name a folder without one; list packages in `requirements.txt`",
+        remedy="move it out, or choose a folder without one; list packages in `requirements.txt`",
         says="the same under other launchers: each job then begins with `pip install .`",
     ),
     Rule(
@@ -303,14 +303,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
             "`training.source_dir`; AWS has no container for `image.framework`; in "
             "`training.source_dir`, `image.context` or a local `dataset.source`, a link that is "
-            "broken or leads out of the folder, or an unreadable folder; next to tables, files "
+            "broken or points outside the folder, or an unreadable folder; next to tables, files "
             "that look like tables but are neither validated nor read; `report.directory` is a "
             "file, a broken link or not writable (`plan` does not check that, since a run may "
             "be started elsewhere)"
         ),
         remedy=(
-            "correct the path; use another version, or name the container with "
-            "`image.base_image`; replace the link with a copy; rename or move the file; create "
+            "correct the path; use another version, or set `image.base_image` to the "
+            "container; replace the link with a copy; rename or move the file; create "
             "the folder, or choose another with `--output`"
         ),
         says=(

@@ -34,7 +34,7 @@ def entry_point_name_is_valid(facts: Facts) -> Iterator[str]:
             "not start with + or -; rename the file"
         )
     elif PurePosixPath(entry_point) == PurePosixPath("."):
-        yield f"training.entry_point: {entry_point!r} is a folder; name the program's file"
+        yield f"training.entry_point: {entry_point!r} is a folder; set it to the program's file"
 
 
 @refuses
@@ -69,7 +69,7 @@ def package_is_started(facts: Facts) -> Iterator[str]:
     kind, entry_point = facts.distribution.kind, facts.training.entry_point
     where = f"training.source_dir: {facts.training.source_dir} has a {_PACKAGE} at its top level"
     remedy = (
-        f"move {_PACKAGE} out of it, or name a folder without one; list what the program needs "
+        f"move {_PACKAGE} out of it, or choose a folder without one; list what the program needs "
         "in requirements.txt"
     )
     if distribution.option_of(facts.distribution).launcher == "torchrun":

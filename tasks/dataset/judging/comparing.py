@@ -221,7 +221,7 @@ def _moment(value: Any, zone: Any) -> pd.Timestamp | None:
 
 
 def _day(value: Any, round_up: bool | None) -> Any:
-    """Return the date of a string or time; round a time within a day, or keep it (None)."""
+    """Return a string or time as a date; with `round_up` None, keep a time within a day."""
     moment = _moment(value, None)
     if moment is None:
         return value

@@ -135,7 +135,7 @@ class SmallCsvTable:
 
         if self._whole is None:
             options = {"compression": self._file.compression, **CSV_OPTIONS}
-            self._whole = with_nulls(_reading(pd.read_csv, self._file.open(), **options))
+            self._whole = with_nulls(_call_reader(pd.read_csv, self._file.open(), **options))
         return self._whole
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
@@ -176,13 +176,13 @@ class LargeCsvTable:
         import pandas as pd
 
         source, compression = self._file.open(), self._file.compression
-        header = _reading(pd.read_csv, source, nrows=0, compression=compression)
+        header = _call_reader(pd.read_csv, source, nrows=0, compression=compression)
         if not isinstance(source, Path):
             source.seek(0)
         rows = rows_per_block(len(header.columns))
         blocks = {"chunksize": rows, "compression": compression, **CSV_OPTIONS}
-        with _reading(pd.read_csv, source, **blocks) as reader:
-            while (block := _reading(next, reader, None)) is not None:
+        with _call_reader(pd.read_csv, source, **blocks) as reader:
+            while (block := _call_reader(next, reader, None)) is not None:
                 yield block
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
@@ -252,7 +252,7 @@ class ParquetTable:
         import pandas as pd
 
         own = [name for name in columns if name in self.columns or name in self._index]
-        frame = with_index(_reading(pd.read_parquet, self._file.open(), columns=own))
+        frame = with_index(_call_reader(pd.read_parquet, self._file.open(), columns=own))
         return add_partition(frame, self._file.partition, columns)
 
     def frame_bytes(self, columns: Sequence[str]) -> int:
@@ -286,7 +286,7 @@ def read_tables(
 
     def read(file: TableFile) -> Table | Unreadable:
         try:
-            return ParquetTable(file, _reading(inspect_file, file.open(), suite))
+            return ParquetTable(file, _call_reader(inspect_file, file.open(), suite))
         except Unreadable as error:
             return error
 
@@ -296,7 +296,7 @@ def read_tables(
         yield from pool.map(read, files)
 
 
-def _reading(read: Any, *arguments: Any, **named: Any) -> Any:
+def _call_reader(read: Any, *arguments: Any, **named: Any) -> Any:
     """Call a reader, and convert its errors about a malformed file to Unreadable."""
     import pyarrow as pa
 

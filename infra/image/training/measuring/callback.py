@@ -154,7 +154,7 @@ class Measurement(pl.Callback):
             return
         self.timer.step_ended(table_data(trainer).training_loader.waited_seconds)
         self.steps += 1
-        if self.steps == self.planned_steps or self._is_told_to_end(trainer):
+        if self.steps == self.planned_steps or self._must_end_early(trainer):
             trainer.should_stop = (
                 True  # Lightning evaluates after the last step, whatever val_check_interval is
             )
@@ -162,7 +162,7 @@ class Measurement(pl.Callback):
             self._next_progress = time.perf_counter() + PROGRESS_EVERY_SECONDS
             self._report_progress(trainer, module)
 
-    def _is_told_to_end(self, trainer: pl.Trainer) -> bool:
+    def _must_end_early(self, trainer: pl.Trainer) -> bool:
         """Return True, on every rank, if a probe is precise enough or the amount is reached.
 
         The evaluation itself is excluded from the training time.

@@ -97,9 +97,9 @@ class ContainerCli:
         except (OSError, subprocess.SubprocessError) as error:
             raise ContainerCommandError(f"{shown}: {error}") from error
         if done.returncode != 0:
-            said = done.stderr.strip() or done.stdout.strip() or "no output"
+            output = done.stderr.strip() or done.stdout.strip() or "no output"
             raise ContainerCommandError(
-                f"{shown} failed with exit code {done.returncode}: {said[-2000:]}"
+                f"{shown} failed with exit code {done.returncode}: {output[-2000:]}"
             )
         return done.stdout
 

@@ -217,9 +217,9 @@ class ContainerNodes:
             for host, client in self._clients.items():
                 if client.poll() is not None:
                     self._threads[list(self._clients).index(host)].join(_DRAIN_SECONDS)
-                    said = self._last_lines.get(host, "no output")
+                    output = self._last_lines.get(host, "no output")
                     raise SupervisorError(
-                        f"{host}'s container did not start ({self._cli.name}: {said})"
+                        f"{host}'s container did not start ({self._cli.name}: {output})"
                     )
             if time.monotonic() >= deadline:
                 raise SupervisorError(

@@ -30,5 +30,5 @@ class YieldingQuotas(CpuQuotas):
         (group / WEIGHT_FILES[self.version]).write_text(str(_LEAST[self.version]))
         super().lift(group)
 
-    def _weigh(self, times: int) -> None:
+    def _set_weight(self, times: int) -> None:
         """Do nothing: the parent cgroup also contains other containers."""

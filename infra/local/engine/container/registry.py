@@ -132,7 +132,7 @@ class Registry:
         program = shutil.which("docker-registry")
         if program is None:
             raise EngineError(
-                "docker-registry is not installed; install it, or name a registry with --registry"
+                "docker-registry is not installed; install it, or give a registry with --registry"
             )
         config = {
             "version": 0.1,

@@ -47,7 +47,7 @@ class Reading:
     ballast: Mapping[int, Ran] = field(default_factory=dict)
     """By CPU, the ballast that ran there."""
     held_back_seconds: float = 0.0
-    """Total time that quotas of the cgroups around this platform throttled it."""
+    """Total time that quotas of the enclosing cgroups throttled this platform."""
 
 
 def attainments(
@@ -144,8 +144,8 @@ def _share_of_others(
 ) -> float | None:
     """Return the share of the time, 0 to 1, that a node's CPU was unavailable to the job.
 
-    Others used the CPU, or a quota around the platform throttled everyone; None if it is not
-    counted.
+    Other processes used the CPU, or the quota of an enclosing cgroup throttled everyone; None
+    if that is not counted.
     """
     cpu = cpu_by_host.get(host)
     if cpu is None or cpu not in begin.idle_seconds or cpu not in end.idle_seconds:

@@ -58,7 +58,7 @@ class _Process(NamedTuple):
     record: int  # file descriptor
 
     def ran(self) -> Ran:
-        """Return its CPU time and work so far; zero before it begins."""
+        """Return the process's CPU time and work so far; zero before it begins."""
         content = os.pread(self.record, _RECORD.size, 0)
         return Ran(*_RECORD.unpack(content)) if len(content) == _RECORD.size else Ran()
 

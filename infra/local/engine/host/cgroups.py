@@ -77,7 +77,7 @@ class CpuQuotas:
             (group / "cpu.cfs_quota_us").write_text(str(quota))
         else:
             (group / "cpu.max").write_text(f"{quota} {PERIOD_MICROSECONDS}")
-        self._weigh(FIRST)
+        self._set_weight(FIRST)
 
     def lift(self, group: Path) -> None:
         """Remove the quota."""
@@ -85,7 +85,7 @@ class CpuQuotas:
             (group / "cpu.cfs_quota_us").write_text("-1")
         else:
             (group / "cpu.max").write_text("max")
-        self._weigh(1)
+        self._set_weight(1)
 
     def groups(self) -> list[Path]:
         """Return the existing groups, including an earlier engine's leftovers."""
@@ -102,7 +102,7 @@ class CpuQuotas:
             self.folder.rmdir()
         return removed
 
-    def _weigh(self, times: int) -> None:
+    def _set_weight(self, times: int) -> None:
         """Set the nodes' joint weight to a multiple of the default.
 
         If that is refused, their attainment shows it.

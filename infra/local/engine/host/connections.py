@@ -91,11 +91,11 @@ def _connections(pid: int, namespace: str) -> dict[str, Ends]:
         for line in path.read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == _ESTABLISHED:
-                own, peer = (_end(text, namespace) for text in fields[1:3])
+                own, peer = (_endpoint(text, namespace) for text in fields[1:3])
                 found[fields[9]] = own, peer
     return found
 
 
-def _end(text: str, namespace: str) -> str:
+def _endpoint(text: str, namespace: str) -> str:
     end = text.removeprefix(_MAPPED)
     return f"{end} in {namespace}" if _LOOPBACK.match(end) else end

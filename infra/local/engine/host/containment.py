@@ -96,7 +96,7 @@ class Containment:
         return [*self.unshare, "--", "sh", "-c", script, "sh", *arguments, *argv]
 
     def _problem(self, scratch: Path) -> str | None:
-        """Return why a process cannot be contained this way, in the command's words, or None."""
+        """Return why a process cannot be contained this way, as the command reports it, or None."""
         probe = scratch / "probe"
         hosts_file, opt_ml = probe / "hosts", probe / "ml"
         opt_ml.mkdir(parents=True, exist_ok=True)
@@ -122,8 +122,8 @@ class Containment:
             shutil.rmtree(probe, ignore_errors=True)
         if done.returncode == 0:
             return None
-        said = done.stderr.strip().replace(f"{probe}/", "")
-        return said[-300:] or f"exit code {done.returncode}"
+        output = done.stderr.strip().replace(f"{probe}/", "")
+        return output[-300:] or f"exit code {done.returncode}"
 
 
 def hosts_text(address_by_host: dict[str, str]) -> str:

@@ -110,7 +110,9 @@ class ProcessImageStore:
         """
         found = read_json(self._images / "index.json", _entries, _INDEX_REMEDY) or []
         return [
-            entry for entry in found if _is_whole(self._images / entry[2].removeprefix("sha256:"))
+            entry
+            for entry in found
+            if _is_complete(self._images / entry[2].removeprefix("sha256:"))
         ]
 
     def _recipe_of(self, image_uri: str) -> Recipe | None:
@@ -132,7 +134,7 @@ class ProcessImageStore:
         # Another process may have been killed since, and its leftovers may hold the lock.
         end_leftovers(self._venvs)
         with build_lock(self._venvs / f"{content.venv_digest}.lock", run) as lock_fd:
-            if _is_whole_venv(venv):
+            if _is_complete_venv(venv):
                 run.on_line(f"[REUSE virtual environment] {content.venv_digest[:12]}")
                 return venv
             started_at = time.monotonic()
@@ -191,9 +193,9 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
     return [(str(row["repository"]), str(row["tag"]), str(row["digest"])) for row in value]
 
 
-def _is_whole(image: Path) -> bool:
+def _is_complete(image: Path) -> bool:
     """Return True if an image can be run and extended; others count as missing and are rebuilt."""
-    return _has_record(image) and _is_whole_venv(image / "venv")
+    return _has_record(image) and _is_complete_venv(image / "venv")
 
 
 def _has_record(image: Path) -> bool:
@@ -204,7 +206,7 @@ def _has_record(image: Path) -> bool:
         return False
 
 
-def _is_whole_venv(venv: Path) -> bool:
+def _is_complete_venv(venv: Path) -> bool:
     """Return True if an environment is complete, has not moved, and its Python still exists."""
     try:
         record = json.loads((venv / "complete.json").read_text())

@@ -100,9 +100,11 @@ def _install(install: PlacedInstall, target: Target) -> None:
     if install.pins is not None:
         # pip's configuration says where to find packages that fit the installed torch
         pins = _write_pins(target.venv, install.pins)
-        beside = ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
+        extra_index = (
+            ["--extra-index-url", torch_wheel.CPU_INDEX] if asks_for_torch(install) else []
+        )
         target.command(
-            "INSTALL requirements", [*target.pip("install"), *beside, f"-c{pins}", *wanted]
+            "INSTALL requirements", [*target.pip("install"), *extra_index, f"-c{pins}", *wanted]
         )
         return
     install_torch(install, target)
@@ -147,8 +149,8 @@ def _write_pins(venv: Path, pattern: str) -> Path:
 
 
 def _uv() -> list[str]:
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.is_file() else shutil.which("uv")
+    next_to_python = Path(sys.executable).with_name("uv")
+    found = str(next_to_python) if next_to_python.is_file() else shutil.which("uv")
     return [found] if found else []
 
 

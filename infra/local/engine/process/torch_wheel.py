@@ -129,19 +129,19 @@ def _is_installed(line: str, venv: Path) -> bool:
 def _fetch(target: Target, lines: Sequence[str], folder: Path) -> DownloadSummary:
     """Download the wheels without CUDA if there are any, else the default ones."""
     download = [*target.pip("download"), "--no-deps", "--dest", str(folder)]
-    beside = ["--extra-index-url", CPU_INDEX]
+    extra_index = ["--extra-index-url", CPU_INDEX]
     without_cuda = [_without_cuda(line) for line in lines]
     if without_cuda == lines:  # no exact version, or the build is the user's choice (+cu126)
-        return _download(target, "DOWNLOAD torch", [*download, *beside, *lines])[0]
+        return _download(target, "DOWNLOAD torch", [*download, *extra_index, *lines])[0]
     phase = "DOWNLOAD torch without CUDA"
     fetched, failed = _download(
-        target, phase, [*download, *beside, *IMPATIENT, *without_cuda], may_fail=True
+        target, phase, [*download, *extra_index, *IMPATIENT, *without_cuda], may_fail=True
     )
     if failed is None:
         return fetched
     if fetched.bytes_by_file:  # found, but interrupted: retry with pip's default patience
         shutil.rmtree(folder, ignore_errors=True)
-        return _download(target, phase, [*download, *beside, *without_cuda])[0]
+        return _download(target, phase, [*download, *extra_index, *without_cuda])[0]
     path = urlsplit(CPU_INDEX).path
     is_silent = any(path in line for line in fetched.retries)
     answered = "does not respond" if is_silent else "has none that matches"

@@ -40,7 +40,7 @@ _MP_ARGUMENT = (
 _MPI_TAIL = (
     "An mpirun job ends with a fixed wait of 30 s, which is billed but not part of the train clock."
 )
-_MPI_HOST = "SM_CURRENT_HOST is the first node's on every rank (sagemaker-training-toolkit#158)."
+_MPI_HOST = "SM_CURRENT_HOST is the first node on every rank (sagemaker-training-toolkit#158)."
 _MPI_MASTER = (
     "MASTER_ADDR and MASTER_PORT reach other nodes only where sshd reads /etc/environment through"
     " PAM; without it add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options."
@@ -217,8 +217,8 @@ OPTIONS = (
         ),
         known_wrong=(
             (
-                "The SDK v2 sends smddp's keys for it: the launch is SMDDP's, with smddprun where"
-                " that is installed. The toolkit's own path for it"
+                "SDK v2 sends smddp's keys for it, so it is launched like smddp, with smddprun"
+                " where that is installed. The toolkit's own path for it"
                 " (sagemaker_pytorch_ddp_enabled) is never sent."
             ),
             "FI_PROVIDER=efa is exported on every instance type, even those without EFA.",
@@ -392,7 +392,7 @@ OPTIONS = (
         known_wrong=(
             _MPI_HOST,
             _MPI_MASTER,
-            "SDK v3's MPI driver starts ranks on the first node only; this request is v2's.",
+            "SDK v3's MPI driver starts ranks on the first node only; this request follows v2.",
             "custom_mpi_options are split at whitespace, without quoting.",
             _MPI_TAIL,
             _MPI4PY,
@@ -479,7 +479,8 @@ OPTIONS = (
             ),
         ),
         known_wrong=(
-            "Neither toolkit knows Horovod: the request is mpi's, and the image must contain it.",
+            "Neither toolkit knows Horovod: the request is the same as for mpi, and the image must"
+            " contain it.",
             _MPI_HOST,
             _MPI_TAIL,
             _MPI4PY,

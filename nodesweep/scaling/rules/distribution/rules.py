@@ -206,7 +206,7 @@ def python_program(facts: Facts) -> Iterator[str]:
     if not facts.training.entry_point.endswith(".py"):
         yield (
             f"training.entry_point: {facts.training.entry_point} is not a .py file, and "
-            "torchrun starts nothing else; name a Python file, or have it started unmodified, "
+            "torchrun starts nothing else; choose a Python file, or have it started unmodified, "
             "once per node, with training.distribution: {kind: none} "
             "(docs/shell-and-binaries.md)"
         )

@@ -38,7 +38,7 @@ it off. Demanding device RDMA is refused on p3dn, g4dn and g5, where libfabric w
 other kinds the toolkit sets them for the instance types it knows; for others the plan says what to
 put into `training.environment`.
 
-## What the image's name tells
+## What the image's name shows
 
 The version rules read PyTorch's and usually CUDA's version from the tag of AWS's own containers.
 They refuse an `image.uri` that cannot support the kind, and an `image.base_image` or

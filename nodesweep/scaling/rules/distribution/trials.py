@@ -55,7 +55,7 @@ class Trials:
     gloo: tuple[Run, ...] = ()
     full: tuple[Run, ...] = ()
     never: str = ""
-    """Parts that have never run, if the columns do not show it."""
+    """Untested parts that the columns do not show."""
 
 
 _MPIRUN = Run(
@@ -88,15 +88,9 @@ TRIALS = {
         never="SMDDP itself and smddprun",
     ),
     "smp_v1": Trials(never="the library and smddpmprun; no program of this project uses it"),
-    "smp_v2": Trials(
-        never="torch.sagemaker: what the program does with it is written from AWS's documents"
-    ),
+    "smp_v2": Trials(never="torch.sagemaker; its use follows AWS's documentation"),
     "mpi": Trials(gloo=(_MPIRUN,)),
     "parameter_server": Trials(never="a server; the launch is the same as for kind none"),
-    "trainium": Trials(
-        never=(
-            "torch_xla and Neuron: what the program does with them is written from their documents"
-        )
-    ),
+    "trainium": Trials(never="torch_xla and Neuron; their use follows their documentation"),
     "horovod": Trials(never="Horovod; the launch is the same as for kind mpi"),
 }

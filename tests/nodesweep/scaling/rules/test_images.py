@@ -1,4 +1,4 @@
-"""Facts that an image's name tells about a distribution option, and the hints of a plan."""
+"""Facts that an image's name shows about a distribution option, and the hints of a plan."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_nodes_beside_busy_neighbours_are_starved(
     busy_bench: Bench, neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # as where the kernel refuses it
-    monkeypatch.setattr(CpuQuotas, "_weigh", lambda self, times: None)
+    monkeypatch.setattr(CpuQuotas, "_set_weight", lambda self, times: None)
     if busy_bench.engine._quotas is None:
         assert busy_bench.run(nodes=2, seconds=120).attainment == {}
         return
