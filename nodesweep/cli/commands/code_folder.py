@@ -27,10 +27,10 @@ def code_folder(script: Path, highest: Path) -> Path:
     top, pending, seen = own, [script], {script}
     while pending:
         for name in _imported(pending.pop()):
-            found = _module(own, name)
-            if found is not None:
-                pending += [path for path in found if path not in seen]
-                seen.update(found)
+            modules = _module(own, name)
+            if modules is not None:
+                pending += [path for path in modules if path not in seen]
+                seen.update(modules)
                 continue
             found = next((folder for folder in above if _module(folder, name) is not None), None)
             if found is not None and found in top.parents:
