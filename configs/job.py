@@ -8,13 +8,22 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from nodesweep.configs.locations import S3Uri
-from nodesweep.configs.section import NOT_MEASURED, Section
+from nodesweep.configs.section import NOT_COMPARED, NOT_MEASURED, Section
 
 # Patterns and lengths follow the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
 ChannelName = Annotated[str, StringConstraints(pattern=CHANNEL_NAME)]
 KmsKeyId = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9:/_-]+$", max_length=2048)]
+TrainingPlanArn = Annotated[
+    str,
+    StringConstraints(
+        pattern=(
+            r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}"
+            r":training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}$"
+        )
+    ),
+]
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 _VpcId = Annotated[str, StringConstraints(pattern=r"^[-0-9a-zA-Z]{1,32}$")]
@@ -142,6 +151,24 @@ class JobFeatures(Section):
         description=(
             "Warm pool: keep nodes, billed, for this many seconds (up to 21,600) for the next"
             " job of the same node count. Set it to save start-up time."
+        ),
+    )
+    training_plan_arn: Annotated[TrainingPlanArn | None, NOT_COMPARED] = Field(
+        default=None,
+        # Omitted when null, so that sweeps without it keep their ids and reports.
+        exclude_if=lambda arn: arn is None,
+        description=(
+            "ARN of an active SageMaker training plan (arn:…:training-plan/NAME) whose reserved"
+            " instances run the jobs. Set it for types that are only sold this way. Null: on"
+            " demand or spot."
+        ),
+    )
+    training_plan_arns: Annotated[dict[str, TrainingPlanArn], NOT_COMPARED] = Field(
+        default_factory=dict,
+        exclude_if=lambda arns: not arns,
+        description=(
+            "Training plan ARN of each instance type, if sweep.instance_types has several. Types"
+            " that are left out run on demand."
         ),
     )
     vpc: VpcConfig | None = Field(

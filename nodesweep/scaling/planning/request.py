@@ -83,6 +83,7 @@ def build_request(
             **given(
                 VolumeKmsKeyId=training.volume_kms_key_id,
                 KeepAlivePeriodInSeconds=training.keep_alive_seconds,
+                TrainingPlanArn=training.training_plan_arn,
             ),
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},

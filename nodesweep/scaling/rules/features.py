@@ -41,6 +41,36 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
 
 
 @refuses
+def training_plan_is_of_the_run(facts: Facts) -> Iterator[str]:
+    """Refuse a plan of another region or account: its instances are out of the jobs' reach."""
+    arn, platform = facts.training.training_plan_arn, facts.config.platform
+    if arn is None:
+        return
+    _, _, _, region, account, _ = arn.split(":")
+    if region != platform.region:
+        yield (
+            f"training.training_plan_arn: the plan is in {region}, but platform.region is "
+            f"{platform.region}; use a plan of that region, or run the sweep in {region}"
+        )
+    own = platform.role_arn.split(":")[4]
+    if account != own:
+        yield (
+            f"training.training_plan_arn: the plan is of account {account}, but "
+            f"platform.role_arn is of {own}; use a plan of the account that runs the jobs"
+        )
+
+
+@refuses
+def training_plan_is_not_spot(facts: Facts) -> Iterator[str]:
+    """Refuse spot with a plan, whose instances are reserved and paid for."""
+    if facts.training.training_plan_arn is not None and facts.training.spot is not None:
+        yield (
+            "training.training_plan_arn: a plan's instances are reserved, and spot instances are "
+            "not; leave out spot or the plan"
+        )
+
+
+@refuses
 def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
     """Refuse a file system without a VPC: it is reachable only through one."""
     if facts.training.vpc is None:
@@ -147,6 +177,16 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
 
 
 # -- hints -----------------------------------------------------------------------------------------
+
+
+@advises
+def training_plan_is_paid_upfront(facts: Facts) -> Iterator[str]:
+    """Explain the prices under a plan, which is billed by an upfront fee."""
+    if facts.training.training_plan_arn is not None:
+        yield (
+            "training.training_plan_arn: the plan's upfront fee pays for its instances; every "
+            "cost here and in the report is what the same node-hours cost on demand"
+        )
 
 
 @advises

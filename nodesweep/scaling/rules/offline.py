@@ -110,6 +110,17 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         says="spot without `training.checkpoints`",
     ),
     Rule(
+        "training plan",
+        (
+            features.training_plan_is_of_the_run,
+            features.training_plan_is_not_spot,
+            features.training_plan_is_paid_upfront,
+        ),
+        refuses="a plan of another region or account than the jobs'; a plan together with spot",
+        remedy="a plan of `platform.region` and the role's account; leave out one of the two",
+        says="that costs are those of the same node-hours on demand, not the plan's upfront fee",
+    ),
+    Rule(
         "file systems",
         (features.file_systems_are_in_a_vpc,),
         refuses="a channel of type EFS or FSxLustre without `training.vpc`",

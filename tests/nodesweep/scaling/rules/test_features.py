@@ -11,6 +11,7 @@ from nodesweep.scaling.rules.rule import Files
 from tests.nodesweep.scaling.rules.facts import facts_of
 
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
 EFS = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
 S3 = {"type": "S3", "uri": "s3://other/labels/"}
 SHIPPED = {"context": "../infra/image"}
@@ -69,6 +70,23 @@ def test_spot_with_a_warm_pool(check_config, snapshot):
     (problem,) = check_config(training={**spot, "keep_alive_seconds": 600}).problems
     assert problem == snapshot
     assert check_config(training={**spot, "keep_alive_seconds": 0}).problems == ()
+
+
+def test_a_training_plan_of_another_region_and_account(check_config, snapshot):
+    arn = "arn:aws:sagemaker:eu-west-1:999999999999:training-plan/p5-march"
+    assert check_config(training={"training_plan_arn": arn}).problems == snapshot
+
+
+def test_a_training_plan_with_spot(check_config, snapshot):
+    spot = {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}
+    (problem,) = check_config(training={**spot, "training_plan_arn": PLAN}).problems
+    assert problem == snapshot
+
+
+def test_a_training_plan_is_paid_otherwise(check_config, snapshot):
+    found = check_config(training={"training_plan_arn": PLAN})
+    assert found.problems == ()
+    assert found.hints == snapshot
 
 
 def test_a_file_system_without_a_vpc(check_config, snapshot):
