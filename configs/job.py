@@ -84,6 +84,42 @@ class VpcConfig(Section):
     )
 
 
+class PlacementConfig(Section):
+    """Placement of the nodes on UltraServers (ml.p6e-gb200), whose nodes share an NVLink domain."""
+
+    ultra_server_id: str | None = Field(
+        default=None,
+        pattern=r"^\S{1,256}$",
+        description=(
+            "Put all nodes of a job on this UltraServer of your training plan. Null: SageMaker"
+            " chooses."
+        ),
+    )
+    share_ultra_servers: bool = Field(
+        default=False,
+        description=(
+            "Let several jobs use one UltraServer at once. It uses its nodes better, but the jobs"
+            " may slow each other down."
+        ),
+    )
+
+
+class MlflowConfig(Section):
+    """A SageMaker-managed MLflow resource, which the jobs' programs find in their environment."""
+
+    resource_arn: str = Field(
+        pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-[a-zA-Z-]+/\S+$",
+        max_length=2048,
+        description="ARN of the tracking server or app, arn:…:mlflow-tracking-server/NAME.",
+    )
+    experiment_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Experiment of the jobs' runs, at most 256 characters. Null: MLflow's default.",
+    )
+
+
 class FileSystemConfig(Section):
     """An input channel mounted from a file system in your VPC."""
 
@@ -219,6 +255,24 @@ class JobFeatures(Section):
             "SageMaker's own retries of a job that ends in an internal error, 1–30. Null:"
             " only sweep.max_attempts applies."
         ),
+    )
+    infra_check: bool = Field(
+        default=False,
+        exclude_if=lambda checked: not checked,
+        description=(
+            "Let SageMaker check the health of a job's instances before it trains. Turn it on for"
+            " large GPU nodes; it lengthens the start."
+        ),
+    )
+    placement: PlacementConfig | None = Field(
+        default=None,
+        exclude_if=lambda placement: placement is None,
+        description="Placement on UltraServers (ml.p6e-gb200). Null: SageMaker chooses.",
+    )
+    mlflow: MlflowConfig | None = Field(
+        default=None,
+        exclude_if=lambda mlflow: mlflow is None,
+        description="SageMaker-managed MLflow that your program logs to. Null: none.",
     )
     tags: Annotated[dict[TagKey, TagValue], NOT_MEASURED] = Field(
         default_factory=dict,

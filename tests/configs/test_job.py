@@ -8,6 +8,7 @@ from nodesweep.configs.load import ConfigError
 
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
+MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/bench"
 FILE_SYSTEM = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
 
 
@@ -39,6 +40,11 @@ FILE_SYSTEM = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
         {"training_plan_arn": PLAN.replace("training-plan", "training-job")},
         {"training_plan_arn": f"{PLAN}/x"},
         {"training_plan_arns": {"ml.m5.xlarge": PLAN}},
+        {"placement": {"ultra_server_id": "a b"}},
+        {"mlflow": {}},
+        {"mlflow": {"resource_arn": PLAN}},
+        {"mlflow": {"resource_arn": MLFLOW, "experiment_name": ""}},
+        {"mlflow": {"resource_arn": MLFLOW, "experiment_name": "x" * 257}},
         {"retry_attempts": 31},
         {"retry_attempts": 0},
         {"tags": {"": "x"}},
@@ -78,9 +84,11 @@ def test_each_type_has_its_own_plan_or_none(make_config):
     assert [training.training_plan_arns for training in plans] == [{}, {}]
 
 
-def test_a_config_without_a_plan_keeps_its_sweep_id(benchmark_config):
+def test_a_config_without_the_newest_fields_keeps_its_sweep_id(benchmark_config):
     dumped = benchmark_config.model_dump(mode="json")["training"]
-    assert not [name for name in dumped if name.startswith("training_plan")]
+    newest = {"training_plan_arn", "training_plan_arns", "infra_check", "placement", "mlflow"}
+    assert newest & set(dumped) == set()
+    assert newest <= set(type(benchmark_config.training).model_fields)
 
 
 def test_an_unknown_input_mode_is_refused(make_config, snapshot):

@@ -110,15 +110,32 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         says="spot without `training.checkpoints`",
     ),
     Rule(
-        "training plan",
+        "training plan and MLflow",
         (
-            features.training_plan_is_of_the_run,
+            features.resources_are_of_the_run,
             features.training_plan_is_not_spot,
             features.training_plan_is_paid_upfront,
+            features.role_may_use_mlflow,
         ),
-        refuses="a plan of another region or account than the jobs'; a plan together with spot",
-        remedy="a plan of `platform.region` and the role's account; leave out one of the two",
-        says="that costs are those of the same node-hours on demand, not the plan's upfront fee",
+        refuses=(
+            "a plan, or an MLflow resource, of another region or account than the jobs'; a plan"
+            " together with spot"
+        ),
+        remedy="one of `platform.region` and the role's account; leave out spot or the plan",
+        says=(
+            "that costs are those of the same node-hours on demand, not the plan's upfront fee;"
+            " that the role's access to MLflow is not checked"
+        ),
+    ),
+    Rule(
+        "placement",
+        (features.placement_is_on_an_ultra_server, features.jobs_may_share_an_ultra_server),
+        refuses=(
+            "`training.placement` on a type other than `ml.p6e-gb200.*`; more nodes than the 18 of"
+            " an UltraServer with `ultra_server_id`"
+        ),
+        remedy="leave it out; fewer nodes",
+        says="jobs that share an UltraServer",
     ),
     Rule(
         "file systems",

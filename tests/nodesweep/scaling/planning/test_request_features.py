@@ -45,6 +45,13 @@ EVERYTHING: dict[str, Any] = {
     "metric_definitions": {"loss": "loss=([0-9.]+)"},
 }
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
+MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/bench"
+CAPACITY: dict[str, Any] = {
+    "training_plan_arn": PLAN,
+    "infra_check": True,
+    "placement": {"ultra_server_id": "us-0123"},
+    "mlflow": {"resource_arn": MLFLOW, "experiment_name": "scaling"},
+}
 SPOT = {"spot": {"max_wait_seconds": 7200}}
 
 
@@ -124,7 +131,25 @@ def test_a_training_plan_is_of_the_nodes(request_with):
 
 
 def test_the_whole_request_of_a_job_on_a_plan(request_with, snapshot):
-    assert request_with(training_plan_arn=PLAN) == snapshot
+    assert request_with(**CAPACITY) == snapshot
+
+
+def test_placement_is_of_all_nodes_of_a_job(make_config):
+    requests = requests_of(make_config(training={"placement": {"ultra_server_id": "us-0123"}}))
+    for resources in (request["ResourceConfig"] for request in requests):
+        assert resources["InstancePlacementConfig"] == {
+            "EnableMultipleJobs": False,
+            "PlacementSpecifications": [
+                {"UltraServerId": "us-0123", "InstanceCount": resources["InstanceCount"]}
+            ],
+        }
+    shared = requests_of(make_config(training={"placement": {"share_ultra_servers": True}}))
+    assert shared[0]["ResourceConfig"]["InstancePlacementConfig"] == {"EnableMultipleJobs": True}
+
+
+def test_mlflow_has_a_default_experiment(request_with):
+    request = request_with(mlflow={"resource_arn": MLFLOW})
+    assert request["MlflowConfig"] == {"MlflowResourceArn": MLFLOW}
 
 
 def test_each_type_of_a_sweep_has_its_own_plan(make_config):
@@ -228,7 +253,7 @@ def test_the_digest_says_nothing_of_tags(request_with):
     [
         {**EVERYTHING, **SPOT},
         {**EVERYTHING, "keep_alive_seconds": 600},
-        {**EVERYTHING, "training_plan_arn": PLAN},
+        {**EVERYTHING, **CAPACITY},
     ],
 )
 def test_a_request_with_every_feature_is_what_the_service_takes(

@@ -72,9 +72,41 @@ def test_spot_with_a_warm_pool(check_config, snapshot):
     assert check_config(training={**spot, "keep_alive_seconds": 0}).problems == ()
 
 
-def test_a_training_plan_of_another_region_and_account(check_config, snapshot):
-    arn = "arn:aws:sagemaker:eu-west-1:999999999999:training-plan/p5-march"
-    assert check_config(training={"training_plan_arn": arn}).problems == snapshot
+def test_a_training_plan_and_mlflow_of_another_region_and_account(check_config, snapshot):
+    elsewhere = "arn:aws:sagemaker:eu-west-1:999999999999"
+    training = {
+        "training_plan_arn": f"{elsewhere}:training-plan/p5-march",
+        "mlflow": {"resource_arn": f"{elsewhere}:mlflow-app/bench"},
+    }
+    assert check_config(training=training).problems == snapshot
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "nodes", "refused"),
+    [
+        ("ml.m5.xlarge", 2, True),
+        ("ml.p6e-gb200.36xlarge", 19, True),
+        ("ml.p6e-gb200.36xlarge", 18, False),
+    ],
+)
+def test_placement_is_on_one_ultra_server(instance_type, nodes, refused, check_config, snapshot):
+    found = check_config(
+        training={
+            "instance_type": instance_type,
+            "placement": {"ultra_server_id": "us-0123", "share_ultra_servers": True},
+        },
+        sweep={"node_counts": [1, nodes]},
+    )
+    named = [problem for problem in found.problems if problem.startswith("training.placement")]
+    assert len(named) == refused
+    assert (named, [hint for hint in found.hints if "placement" in hint]) == snapshot
+
+
+def test_mlflow_permissions_are_not_checked(check_config, snapshot):
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/bench"
+    found = check_config(training={"mlflow": {"resource_arn": arn}})
+    assert found.problems == ()
+    assert found.hints == snapshot
 
 
 def test_a_training_plan_with_spot(check_config, snapshot):
