@@ -256,11 +256,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             learning.batch_growth_is_known,
             learning.batch_normalization_has_samples,
             learning.larger_instance_first,
+            learning.dataset_is_large_enough,
         ),
         says=(
             "a rate rule that does not suit the optimizer; a global batch that grows without a "
             "rate rule or beyond what is known; few samples per replica for batch "
-            "normalization; a larger instance instead of more of them"
+            "normalization; a larger instance instead of more of them; a local dataset below 20 GB,"
+            " for which data parallelism may not pay"
         ),
     ),
     Rule(
