@@ -89,7 +89,7 @@ class PlacementConfig(Section):
 
     ultra_server_id: str | None = Field(
         default=None,
-        pattern=r"^\S{1,256}$",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,255}$",
         description=(
             "Put all nodes of a job on this UltraServer of your training plan. Null: SageMaker"
             " chooses."

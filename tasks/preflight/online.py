@@ -96,9 +96,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
     ),
     AccountRule(
         "the training plan",
-        (
-            lambda rule_input: training_plan.judge_plan(rule_input.facts, rule_input.response),
-        ),
+        (lambda rule_input: training_plan.judge_plan(rule_input.facts, rule_input.response),),
         per_type=True,
         action="sagemaker:DescribeTrainingPlan",
         queries="`training.training_plan_arn`",

@@ -78,7 +78,8 @@ def judge_quotas(
         most: nodes of the largest job.
         together: most nodes of all instance types at once; None for a single type.
     """
-    problems, notices = [], []
+    problems: list[str] = []
+    notices: list[str] = []
     for name in quota_names(config):
         if name not in quotas:
             notices.append(
