@@ -340,7 +340,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         remedy=(
             "correct the path; use another version, or name the container with "
             "`image.base_image`; replace the link with a copy; rename or move the file; create "
-            "the folder, or name another with `--output`"
+            "the folder, or choose another with `--output`"
         ),
         says=(
             "files that are skipped: in code and context, those that may contain secrets "
