@@ -140,7 +140,7 @@ def run_own_code_on_own_data(
         training={
             "source_dir": str(folder / "code"),
             "keep_alive_seconds": 3600,
-            "training_plan_arn": made_plan(platform, first.training.instance_type, 1),
+            "training_plan_arn": made_plan(platform, "ml.local.micro", 1),
         },
         sweep={"node_counts": (1,)},
     )
