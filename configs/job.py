@@ -8,13 +8,22 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from nodesweep.configs.locations import S3Uri
-from nodesweep.configs.section import NOT_MEASURED, Section
+from nodesweep.configs.section import NOT_COMPARED, NOT_MEASURED, Section
 
 # Patterns and lengths follow the CreateTrainingJob API.
 InputMode = Literal["File", "FastFile", "Pipe"]
 CHANNEL_NAME = r"^[A-Za-z0-9._-]{1,64}$"
 ChannelName = Annotated[str, StringConstraints(pattern=CHANNEL_NAME)]
 KmsKeyId = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9:/_-]+$", max_length=2048)]
+TrainingPlanArn = Annotated[
+    str,
+    StringConstraints(
+        pattern=(
+            r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}"
+            r":training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}$"
+        )
+    ),
+]
 TagKey = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 TagValue = Annotated[str, StringConstraints(max_length=256)]
 _VpcId = Annotated[str, StringConstraints(pattern=r"^[-0-9a-zA-Z]{1,32}$")]
@@ -72,6 +81,42 @@ class VpcConfig(Section):
             "Security group ids, 1–5. They must allow all traffic to and from themselves, or"
             " jobs hang."
         ),
+    )
+
+
+class PlacementConfig(Section):
+    """Placement of the nodes on UltraServers (ml.p6e-gb200), whose nodes share an NVLink domain."""
+
+    ultra_server_id: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,255}$",
+        description=(
+            "Put all nodes of a job on this UltraServer of your training plan. Null: SageMaker"
+            " chooses."
+        ),
+    )
+    share_ultra_servers: bool = Field(
+        default=False,
+        description=(
+            "Let several jobs use one UltraServer at once. It uses its nodes better, but the jobs"
+            " may slow each other down."
+        ),
+    )
+
+
+class MlflowConfig(Section):
+    """A SageMaker-managed MLflow resource, which the jobs' programs find in their environment."""
+
+    resource_arn: str = Field(
+        pattern=r"^arn:aws[a-z-]*:sagemaker:[a-z0-9-]+:[0-9]{12}:mlflow-[a-zA-Z-]+/\S+$",
+        max_length=2048,
+        description="ARN of the tracking server or app, arn:…:mlflow-tracking-server/NAME.",
+    )
+    experiment_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Experiment of the jobs' runs, at most 256 characters. Null: MLflow's default.",
     )
 
 
@@ -144,6 +189,24 @@ class JobFeatures(Section):
             " job of the same node count. Set it to save start-up time."
         ),
     )
+    training_plan_arn: Annotated[TrainingPlanArn | None, NOT_COMPARED] = Field(
+        default=None,
+        # Omitted when null, so that sweeps without it keep their ids and reports.
+        exclude_if=lambda arn: arn is None,
+        description=(
+            "ARN of an active SageMaker training plan (arn:…:training-plan/NAME) whose reserved"
+            " instances run the jobs. Set it for types that are only sold this way. Null: on"
+            " demand or spot."
+        ),
+    )
+    training_plan_arns: Annotated[dict[str, TrainingPlanArn], NOT_COMPARED] = Field(
+        default_factory=dict,
+        exclude_if=lambda arns: not arns,
+        description=(
+            "Training plan ARN of each instance type, if sweep.instance_types has several. Types"
+            " that are left out run on demand."
+        ),
+    )
     vpc: VpcConfig | None = Field(
         default=None,
         description=(
@@ -192,6 +255,24 @@ class JobFeatures(Section):
             "SageMaker's own retries of a job that ends in an internal error, 1–30. Null:"
             " only sweep.max_attempts applies."
         ),
+    )
+    infra_check: bool = Field(
+        default=False,
+        exclude_if=lambda checked: not checked,
+        description=(
+            "Let SageMaker check the health of a job's instances before it trains. Turn it on for"
+            " large GPU nodes; it lengthens the start."
+        ),
+    )
+    placement: PlacementConfig | None = Field(
+        default=None,
+        exclude_if=lambda placement: placement is None,
+        description="Placement on UltraServers (ml.p6e-gb200). Null: SageMaker chooses.",
+    )
+    mlflow: MlflowConfig | None = Field(
+        default=None,
+        exclude_if=lambda mlflow: mlflow is None,
+        description="SageMaker-managed MLflow that your program logs to. Null: none.",
     )
     tags: Annotated[dict[TagKey, TagValue], NOT_MEASURED] = Field(
         default_factory=dict,

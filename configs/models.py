@@ -427,6 +427,27 @@ class BenchmarkConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_training_plans(self) -> Self:
+        """Refuse a plan that is not of exactly one of the sweep's types: a plan reserves one."""
+        types, plans = self.sweep.instance_types, self.training.training_plan_arns
+        if types is not None and self.training.training_plan_arn is not None:
+            raise ValueError(
+                "training.training_plan_arn names the plan of one type, but sweep.instance_types"
+                f" is {list(types)}; give training.training_plan_arns, one ARN per type"
+            )
+        if plans and types is None:
+            raise ValueError(
+                "training.training_plan_arns gives plans by instance type, but sweep.instance_types"
+                " is not set; give training.training_plan_arn"
+            )
+        if unknown := sorted(set(plans) - set(types or ())):
+            raise ValueError(
+                f"training.training_plan_arns: {unknown} not in sweep.instance_types,"
+                f" {list(types or ())}; use those types"
+            )
+        return self
+
     @property
     def instance_types(self) -> tuple[str, ...]:
         """All instance types that the sweep measures, in the config's order."""
@@ -439,9 +460,16 @@ class BenchmarkConfig(Section):
         """
         if self.sweep.instance_types is None or instance_type is None:
             return self
+        training = self.training.model_copy(
+            update={
+                "instance_type": instance_type,
+                "training_plan_arn": self.training.training_plan_arns.get(instance_type),
+                "training_plan_arns": {},
+            }
+        )
         return self.model_copy(
             update={
-                "training": self.training.model_copy(update={"instance_type": instance_type}),
+                "training": training,
                 "sweep": self.sweep.model_copy(update={"instance_types": None}),
             }
         )

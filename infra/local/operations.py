@@ -19,6 +19,7 @@ from nodesweep.infra.local.api.validation import service_model
 from nodesweep.infra.local.builds.service import Builds
 from nodesweep.infra.local.sagemaker.metric_series import metrics_service
 from nodesweep.infra.local.sagemaker.service import sagemaker_service
+from nodesweep.infra.local.training.plans import TrainingPlans
 
 _HEAD = """\
 # Operations of the local platform
@@ -125,8 +126,9 @@ def _own_services() -> list[JsonService]:
     """
     nothing: Any = None
     builds = Builds(nothing, nothing, nothing)
+    plans = TrainingPlans(nothing, nothing, nothing)
     return [
-        sagemaker_service(nothing, nothing, nothing),
+        sagemaker_service(nothing, nothing, plans, nothing),
         metrics_service(nothing, nothing),
         builds.service(),
     ]

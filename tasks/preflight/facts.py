@@ -119,7 +119,14 @@ def read_files(config: BenchmarkConfig, is_sent: bool = True) -> Files:
     if requirements is not None:
         packages[str(requirements.path)] = requirements.files[REQUIREMENTS_FILE]
         problems += requirements.missing
-    return Files(bases, packages, requirements, tuple(problems), notices=tuple(notices))
+    return Files(
+        bases,
+        packages,
+        requirements,
+        tuple(problems),
+        notices=tuple(notices),
+        dataset_bytes=_dataset_bytes(config) if is_sent else None,
+    )
 
 
 def _has_context(config: BenchmarkConfig) -> bool:
@@ -176,6 +183,17 @@ def _dataset_notices(config: BenchmarkConfig) -> list[str]:
         return []
     except DatasetRefused as error:
         raise PreflightRefused(str(error)) from error
+
+
+def _dataset_bytes(config: BenchmarkConfig) -> int | None:
+    """Return the size of a local dataset; None if it is in S3 or cannot be sent."""
+    section = config.dataset
+    if section is None or section.is_remote:
+        return None
+    try:
+        return sum(path.stat().st_size for path in list_directory(section).paths)
+    except (DatasetMissing, DatasetRefused):
+        return None
 
 
 def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:

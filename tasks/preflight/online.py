@@ -14,7 +14,7 @@ from typing import Any
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage
+from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage, training_plan
 from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
 from nodesweep.tasks.task import task
 
@@ -93,6 +93,25 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             " or drop the larger node counts"
         ),
         says="a quota that is not listed",
+    ),
+    AccountRule(
+        "the training plan",
+        (lambda rule_input: training_plan.judge_plan(rule_input.facts, rule_input.response),),
+        per_type=True,
+        action="sagemaker:DescribeTrainingPlan",
+        queries="`training.training_plan_arn`",
+        query=training_plan.query_plan,
+        needed=lambda facts: facts.training.training_plan_arn is not None,
+        refuses=(
+            "it does not exist, is not for training jobs, is not paid for, has expired, or begins"
+            " later (SageMaker would let the jobs wait for up to 2 days); it reserves another type,"
+            " or fewer instances than the largest job's"
+        ),
+        remedy="use a plan that is active; drop the larger node counts",
+        says=(
+            "instances that are in use, or fewer than the jobs at once need; a plan that ends"
+            " before a job of `max_runtime_seconds` would"
+        ),
     ),
     AccountRule(
         "subnets",
@@ -315,6 +334,6 @@ def _clients(platform: PlatformConfig) -> Callable[..., Any]:
 def check_platform(facts: Facts) -> Findings:
     """Run the online preflight rules.
 
-    Queries Service Quotas, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
+    Queries Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
     return check_online(facts)

@@ -68,6 +68,9 @@ def judge_quotas(
 ) -> Findings:
     """Check the quotas against the sweep's nodes.
 
+    With a training plan a type's quota only gives a notice: AWS documents quotas of plans, but not
+    whether the jobs on a plan's instances count towards those of jobs.
+
     Args:
         config: the sweep's config.
         quotas: instances by quota name.
@@ -75,7 +78,8 @@ def judge_quotas(
         most: nodes of the largest job.
         together: most nodes of all instance types at once; None for a single type.
     """
-    problems, notices = [], []
+    problems: list[str] = []
+    notices: list[str] = []
     for name in quota_names(config):
         if name not in quotas:
             notices.append(
@@ -83,7 +87,7 @@ def judge_quotas(
                 " you run"
             )
         elif quotas[name] < peak:
-            problems.append(
+            (problems if config.training.training_plan_arn is None else notices).append(
                 f"training.instance_type: the account's quota {name!r} is {quotas[name]:g}, but the"
                 f" sweep needs {peak} ({pluralize(config.sweep.max_parallel_jobs, 'job')} at once,"
                 f" up to {most} nodes each); {_remedy(config, quotas[name], most)}"

@@ -39,7 +39,7 @@ NO_PATHS = {
     "training.tags", "image.build_args", "dataset.validation.image.build_args",
     "sweep.concurrency_limit", "platform.region", "platform.role_arn", "platform.bucket",
     "platform.endpoint_url", "training.distribution.custom_mpi_options",
-    "training.distribution.partition_file",  # the job's
+    "training.distribution.partition_file", "training.mlflow.experiment_name",  # the job's
 }  # fmt: skip
 """Fields of texts that no file of the worker is opened by. A field that is not here has to be a
 LocalDirectory or refuse paths.
@@ -102,6 +102,7 @@ def test_no_field_but_the_endpoint_takes_a_url_that_is_called() -> None:
         "image.build_args", "dataset.validation.image.build_args", "training.instance_type",
         "sweep.instance_types", "dataset.validation.instance_type",
         "training.distribution.custom_mpi_options", "training.distribution.partition_file",
+        "training.mlflow.experiment_name",
     }  # fmt: skip
     assert urls - free == {"platform.endpoint_url"}
 

@@ -7,6 +7,8 @@ import pytest
 from nodesweep.configs.load import ConfigError
 
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
+MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/bench"
 FILE_SYSTEM = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
 
 
@@ -34,6 +36,15 @@ FILE_SYSTEM = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
         {"extra_channels": {"c": {**FILE_SYSTEM, "directory_path": "x"}}},
         {"extra_channels": {"c": {**FILE_SYSTEM, "access_mode": "r"}}},
         {"extra_channels": {"c": {"type": "S3", "uri": "/local"}}},
+        {"training_plan_arn": "my-plan"},
+        {"training_plan_arn": PLAN.replace("training-plan", "training-job")},
+        {"training_plan_arn": f"{PLAN}/x"},
+        {"training_plan_arns": {"ml.m5.xlarge": PLAN}},
+        {"placement": {"ultra_server_id": "a b"}},
+        {"mlflow": {}},
+        {"mlflow": {"resource_arn": PLAN}},
+        {"mlflow": {"resource_arn": MLFLOW, "experiment_name": ""}},
+        {"mlflow": {"resource_arn": MLFLOW, "experiment_name": "x" * 257}},
         {"retry_attempts": 31},
         {"retry_attempts": 0},
         {"tags": {"": "x"}},
@@ -50,6 +61,34 @@ def test_what_is_out_of_bounds_is_refused_by_field(section, make_config, snapsho
     with pytest.raises(ConfigError) as refused:
         make_config(training=section)
     assert str(refused.value) == snapshot
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{"training_plan_arn": PLAN}, {"training_plan_arns": {"ml.p5.48xlarge": PLAN}}],
+)
+def test_a_plan_is_of_one_of_several_types(training, make_config, snapshot):
+    types = {"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]}
+    with pytest.raises(ConfigError) as refused:
+        make_config(training=training, sweep=types)
+    assert str(refused.value) == snapshot
+
+
+def test_each_type_has_its_own_plan_or_none(make_config):
+    config = make_config(
+        training={"training_plan_arns": {"ml.m5.2xlarge": PLAN}},
+        sweep={"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]},
+    )
+    plans = [config.of_type(name).training for name in config.instance_types]
+    assert [training.training_plan_arn for training in plans] == [None, PLAN]
+    assert [training.training_plan_arns for training in plans] == [{}, {}]
+
+
+def test_a_config_without_the_newest_fields_keeps_its_sweep_id(benchmark_config):
+    dumped = benchmark_config.model_dump(mode="json")["training"]
+    newest = {"training_plan_arn", "training_plan_arns", "infra_check", "placement", "mlflow"}
+    assert newest & set(dumped) == set()
+    assert newest <= set(type(benchmark_config.training).model_fields)
 
 
 def test_an_unknown_input_mode_is_refused(make_config, snapshot):

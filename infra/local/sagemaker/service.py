@@ -1,4 +1,4 @@
-"""The SageMaker service: actions on training jobs and Processing jobs, and tags of both."""
+"""The SageMaker service: training jobs and plans, Processing jobs, and the jobs' tags."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from nodesweep.infra.local.processing.manager import ProcessingJobs
 from nodesweep.infra.local.processing.service import ProcessingApi
 from nodesweep.infra.local.training.limits import LOCAL_INSTANCE_TYPES
 from nodesweep.infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.training.plans import TrainingPlans
 from nodesweep.infra.local.training.service import TrainingApi
 
 _REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
@@ -47,13 +48,17 @@ class Tagged(Protocol):
 
 
 def sagemaker_service(
-    training: TrainingJobs, processing: ProcessingJobs, clients: ClientFactory
+    training: TrainingJobs,
+    processing: ProcessingJobs,
+    plans: TrainingPlans,
+    clients: ClientFactory,
 ) -> JsonService:
     tags = TagsApi(training, processing)
-    of_training = TrainingApi(training, clients).actions()
+    of_training = TrainingApi(training, plans, clients).actions()
     widened = {
         "TrainingInstanceType": LOCAL_INSTANCE_TYPES,
         "ProcessingInstanceType": LOCAL_INSTANCE_TYPES,
+        "ReservedCapacityInstanceType": LOCAL_INSTANCE_TYPES,
     }
     return JsonService(
         target_prefix="SageMaker",
@@ -62,6 +67,7 @@ def sagemaker_service(
             **of_training,
             "Search": searching_training_jobs_only(of_training["Search"]),
             **ProcessingApi(processing, clients).actions(),
+            **plans.actions(),
             "AddTags": tags.add,
             "DeleteTags": tags.delete,
             "ListTags": tags.list,

@@ -39,6 +39,7 @@ from nodesweep.infra.local.state.ecr_snapshot import EcrSnapshot
 from nodesweep.infra.local.state.files import RecordStore
 from nodesweep.infra.local.state.s3_snapshot import S3Snapshot
 from nodesweep.infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.training.plans import TrainingPlans
 
 
 class Platform:
@@ -86,21 +87,22 @@ class Platform:
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
         self._runner = backend.make_runner(clients)
-        jobs, processing, builds = (
+        jobs, processing, builds, plans = (
             RecordStore(state_dir / name, self._ledger)
-            for name in ("training_jobs", "processing_jobs", "builds")
+            for name in ("training_jobs", "processing_jobs", "builds", "training_plans")
         )
         room = backend.room or SingleJobRoom()  # shared by jobs of both kinds
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
         self._processing = ProcessingJobs(
             backend.make_processing_runner(clients), processing, config.quotas, faults, room=room
         )
+        self._plans = TrainingPlans(plans, self._account_id, self._jobs.plan_instances_in_use)
         self._closing = False
         self._builds = Builds(self._images, clients, builds, self._account_id)
         metrics = metrics_service(backend.series, clients)
         self.front.add_services(
             [
-                sagemaker_service(self._jobs, self._processing, clients),
+                sagemaker_service(self._jobs, self._processing, self._plans, clients),
                 metrics,
                 self._builds.service(),
             ]
@@ -122,6 +124,7 @@ class Platform:
         for snapshot in (self._s3, self._ecr):
             self.front.add_observer(snapshot.observe)
         self._builds.load()
+        self._plans.load()
         if self._kept_metrics:
             self._kept_metrics.restore(self._clients, put_values)
         self._jobs.start()

@@ -98,6 +98,11 @@ def _check_modelled(request: dict[str, Any]) -> None:
         (resources.get("InstancePreferences"), "ResourceConfig.InstancePreferences"),
         (request.get("ServerlessJobConfig"), "ServerlessJobConfig"),
     )
+    kind = str(resources.get("InstanceType"))
+    if resources.get("InstancePlacementConfig") and not kind.startswith("ml.p6e-gb200."):
+        raise validation_error(
+            f"InstancePlacementConfig applies to UltraServer capacity only, not to {kind}."
+        )
     if not algorithm.get("TrainingImage"):
         raise validation_error(
             "You must provide either the TrainingImage or the AlgorithmName, but not both."

@@ -83,6 +83,13 @@ class TrainingJobs(JobManager[TrainingJob]):
             self._save(job)
             return job
 
+    def plan_instances_in_use(self, arn: str) -> int:
+        """Return the number of a training plan's instances that jobs in progress have."""
+        with self._changed:
+            return self._instances_in_use(
+                [job for job in self._jobs.values() if job.training_plan_arn == arn]
+            )
+
     def _starting_message(self, job: TrainingJob) -> str:
         warm = f" Reusing the warm pool of {job.reused_pool_of}." if job.reused_pool_of else ""
         return f"Preparing the instances for training.{warm} {self._runner.starting_text(job)}"

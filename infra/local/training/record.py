@@ -159,6 +159,10 @@ class TrainingJob:
         return bool(self.request.get("EnableManagedSpotTraining"))
 
     @property
+    def training_plan_arn(self) -> str | None:
+        return self.request["ResourceConfig"].get("TrainingPlanArn")
+
+    @property
     def keep_alive_seconds(self) -> int:
         return int(self.request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
 
@@ -359,6 +363,8 @@ class TrainingJob:
         }
         if self.training_end_time is not None and self.secondary_status not in _BETWEEN_SEGMENTS:
             answer["TrainingEndTime"] = self.training_end_time
+        if self.training_plan_arn is not None:
+            answer["TrainingPlanArn"] = self.training_plan_arn
         return answer | self._pool_status(now)
 
     def to_record(self) -> dict[str, Any]:

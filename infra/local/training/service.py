@@ -13,6 +13,7 @@ from nodesweep.infra.local.sagemaker.tags import check_new_tags
 from nodesweep.infra.local.training.channels import missing_data_reason
 from nodesweep.infra.local.training.limits import check_request
 from nodesweep.infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.training.plans import TrainingPlans
 
 _LISTING = Listing("TrainingJobSummaries", "TrainingJobName", "TrainingJobStatus")
 
@@ -20,8 +21,9 @@ _LISTING = Listing("TrainingJobSummaries", "TrainingJobName", "TrainingJobStatus
 class TrainingApi:
     """Maps requests to the jobs; methods take (region, request) and return the response."""
 
-    def __init__(self, jobs: TrainingJobs, clients: ClientFactory) -> None:
+    def __init__(self, jobs: TrainingJobs, plans: TrainingPlans, clients: ClientFactory) -> None:
         self._jobs = jobs
+        self._plans = plans
         self._clients = clients
 
     def actions(self) -> dict[str, Action]:
@@ -38,6 +40,7 @@ class TrainingApi:
     def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         check_request(request)
         check_new_tags(request.get("Tags", []))
+        self._plans.check(region, request)
         self._refuse_missing_data(region, request)
         refuse_missing_bucket(
             self._clients("s3", region),
@@ -64,13 +67,12 @@ class TrainingApi:
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return a page of summaries."""
-        if "TrainingPlanArnEquals" in request:
-            return _LISTING.page([], request)  # no job has a training plan
-        wanted = request.get("WarmPoolStatusEquals")
+        wanted, plan = request.get("WarmPoolStatusEquals"), request.get("TrainingPlanArnEquals")
         summaries = [
             summary
             for summary in self._jobs.summaries(region)
             if wanted in (None, summary.get("WarmPoolStatus", {}).get("Status"))
+            and plan in (None, summary.get("TrainingPlanArn"))
         ]
         return _LISTING.page(summaries, request)
 

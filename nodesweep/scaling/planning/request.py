@@ -85,6 +85,8 @@ def build_request(
             **given(
                 VolumeKmsKeyId=training.volume_kms_key_id,
                 KeepAlivePeriodInSeconds=training.keep_alive_seconds,
+                TrainingPlanArn=training.training_plan_arn,
+                InstancePlacementConfig=_placement(training, point.nodes),
             ),
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},
@@ -181,7 +183,27 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
         }
     if training.retry_attempts is not None:
         features["RetryStrategy"] = {"MaximumRetryAttempts": training.retry_attempts}
+    if training.infra_check:
+        features["InfraCheckConfig"] = {"EnableInfraCheck": True}
+    if training.mlflow is not None:
+        features["MlflowConfig"] = {
+            "MlflowResourceArn": training.mlflow.resource_arn,
+            **given(MlflowExperimentName=training.mlflow.experiment_name),
+        }
     return features
+
+
+def _placement(training: TrainingConfig, nodes: int) -> dict[str, Any] | None:
+    """Return InstancePlacementConfig for a job of this many nodes, if it is configured."""
+    placement = training.placement
+    if placement is None:
+        return None
+    ultra_server = placement.ultra_server_id
+    on_one = [{"UltraServerId": ultra_server, "InstanceCount": nodes}]
+    return {
+        "EnableMultipleJobs": placement.share_ultra_servers,
+        **given(PlacementSpecifications=None if ultra_server is None else on_one),
+    }
 
 
 def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any]:

@@ -41,6 +41,63 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
 
 
 @refuses
+def resources_are_of_the_run(facts: Facts) -> Iterator[str]:
+    """Refuse a plan or MLflow resource of another region or account: no job can use it."""
+    training, platform = facts.training, facts.config.platform
+    own, mlflow = platform.role_arn.split(":")[4], training.mlflow
+    for field, arn in (
+        ("training.training_plan_arn", training.training_plan_arn),
+        ("training.mlflow.resource_arn", None if mlflow is None else mlflow.resource_arn),
+    ):
+        if arn is None:
+            continue
+        _, _, _, region, account, _ = arn.split(":", 5)
+        if region != platform.region:
+            yield (
+                f"{field}: it is in {region}, but platform.region is {platform.region}; use one "
+                f"of that region, or run the sweep in {region}"
+            )
+        if account != own:
+            yield (
+                f"{field}: it is of account {account}, but platform.role_arn is of {own}; use one "
+                "of the account that runs the jobs"
+            )
+
+
+ULTRA_SERVER_NODES = 18
+"""Instances of the largest UltraServer, p6e-gb200x72: 72 GPUs, 4 per ml.p6e-gb200.36xlarge."""
+
+
+@refuses
+def placement_is_on_an_ultra_server(facts: Facts) -> Iterator[str]:
+    """Refuse placement of nodes that are not parts of an UltraServer, or do not fit on one."""
+    placement, name = facts.training.placement, facts.instance.instance_type
+    if placement is None:
+        return
+    if not name.startswith("ml.p6e-gb200."):
+        yield (
+            f"training.placement: {name} is not part of an UltraServer, to which placement "
+            "applies; leave it out, or use ml.p6e-gb200.36xlarge"
+        )
+    elif placement.ultra_server_id is not None and facts.most_nodes > ULTRA_SERVER_NODES:
+        yield (
+            f"training.placement.ultra_server_id: the largest job has {facts.most_nodes} nodes, "
+            f"but an UltraServer has at most {ULTRA_SERVER_NODES}; leave out the ID, or the larger "
+            "node counts"
+        )
+
+
+@refuses
+def training_plan_is_not_spot(facts: Facts) -> Iterator[str]:
+    """Refuse spot with a plan, whose instances are reserved and paid for."""
+    if facts.training.training_plan_arn is not None and facts.training.spot is not None:
+        yield (
+            "training.training_plan_arn: a plan's instances are reserved, and spot instances are "
+            "not; leave out spot or the plan"
+        )
+
+
+@refuses
 def file_systems_are_in_a_vpc(facts: Facts) -> Iterator[str]:
     """Refuse a file system without a VPC: it is reachable only through one."""
     if facts.training.vpc is None:
@@ -147,6 +204,37 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
 
 
 # -- hints -----------------------------------------------------------------------------------------
+
+
+@advises
+def training_plan_is_paid_upfront(facts: Facts) -> Iterator[str]:
+    """Explain the prices under a plan, which is billed by an upfront fee."""
+    if facts.training.training_plan_arn is not None:
+        yield (
+            "training.training_plan_arn: the plan's upfront fee pays for its instances; every "
+            "cost here and in the report is what the same node-hours cost on demand"
+        )
+
+
+@advises
+def jobs_may_share_an_ultra_server(facts: Facts) -> Iterator[str]:
+    """Warn that jobs on one UltraServer can slow each other down."""
+    placement = facts.training.placement
+    if placement is not None and placement.share_ultra_servers:
+        yield (
+            "training.placement.share_ultra_servers: jobs on one UltraServer share its network, "
+            "so times also depend on the neighbors; leave it out for a benchmark"
+        )
+
+
+@advises
+def role_may_use_mlflow(facts: Facts) -> Iterator[str]:
+    """Explain that the role's permissions on the MLflow resource are not checked."""
+    if facts.training.mlflow is not None:
+        yield (
+            "training.mlflow: the preflight does not check that platform.role_arn may use "
+            f"{facts.training.mlflow.resource_arn} (the sagemaker-mlflow actions)"
+        )
 
 
 @advises

@@ -9,7 +9,7 @@ their workloads scale. A batch grown from B0 to B therefore needs 1 to B/B0 time
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.scaling.rules.rule import Facts, advises
@@ -145,6 +145,29 @@ def larger_instance_first(facts: Facts) -> list[str]:
         f"({row.devices}) provides without a network between them; prefer the larger instance "
         "to more instances"
     ]
+
+
+DATA_PARALLEL_BYTES = 20 * 10**9
+"""Dataset size below which data parallelism may not pay.
+
+"We can clearly see benefits from data parallel strategies when an overall dataset size is at least
+a few tens of GBs": AWS Machine Learning Blog, "Run PyTorch Lightning and native PyTorch DDP on
+Amazon SageMaker Training, featuring Amazon Search", 2022.
+"""
+
+
+@advises
+def dataset_is_large_enough(facts: Facts) -> Iterator[str]:
+    """Warn about a dataset smaller than those for which AWS sees benefits of data parallelism."""
+    size = facts.files.dataset_bytes
+    if size is None or size >= DATA_PARALLEL_BYTES:
+        return
+    if facts.most_nodes > 1 and not facts.instance.emulated:
+        shown = f"{size / 1e9:.2g} GB" if size >= 1e8 else "less than 0.1 GB"
+        yield (
+            f"dataset.source: {shown}, but AWS sees clear benefits of data parallelism from a few "
+            "tens of GB on; unless a sample takes long to compute, measure 1 and 2 nodes first"
+        )
 
 
 def single_instance_alternative(

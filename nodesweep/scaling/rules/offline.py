@@ -110,6 +110,34 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         says="spot without `training.checkpoints`",
     ),
     Rule(
+        "training plan and MLflow",
+        (
+            features.resources_are_of_the_run,
+            features.training_plan_is_not_spot,
+            features.training_plan_is_paid_upfront,
+            features.role_may_use_mlflow,
+        ),
+        refuses=(
+            "a plan, or an MLflow resource, of another region or account than the jobs'; a plan"
+            " together with spot"
+        ),
+        remedy="one of `platform.region` and the role's account; leave out spot or the plan",
+        says=(
+            "that costs are those of the same node-hours on demand, not the plan's upfront fee;"
+            " that the role's access to MLflow is not checked"
+        ),
+    ),
+    Rule(
+        "placement",
+        (features.placement_is_on_an_ultra_server, features.jobs_may_share_an_ultra_server),
+        refuses=(
+            "`training.placement` on a type other than `ml.p6e-gb200.*`; more nodes than the 18 of"
+            " an UltraServer with `ultra_server_id`"
+        ),
+        remedy="leave it out; fewer nodes",
+        says="jobs that share an UltraServer",
+    ),
+    Rule(
         "file systems",
         (features.file_systems_are_in_a_vpc,),
         refuses="a channel of type EFS or FSxLustre without `training.vpc`",
@@ -229,11 +257,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             learning.batch_growth_is_known,
             learning.batch_normalization_has_samples,
             learning.larger_instance_first,
+            learning.dataset_is_large_enough,
         ),
         says=(
             "a rate rule that does not suit the optimizer; a global batch that grows without a "
             "rate rule or beyond what is known; few samples per replica for batch "
-            "normalization; a larger instance instead of more of them"
+            "normalization; a larger instance instead of more of them; a local dataset below 20 GB,"
+            " for which data parallelism may not pay"
         ),
     ),
     Rule(

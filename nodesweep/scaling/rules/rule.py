@@ -93,7 +93,7 @@ class Files:
     sentences. `mentions_planned_steps`: the code of a probe sweep contains the names with which a
     program reports the steps of a whole run; None if there is no code to check. `has_setup`: the
     code has a top-level setup.py. `entry_point_problem`: the reason why the packed code would lack
-    its entry point.
+    its entry point. `dataset_bytes`: the size of a local dataset; None if unknown.
     """
 
     base_images: tuple[str, ...] = ()
@@ -104,6 +104,7 @@ class Files:
     has_setup: bool = False
     entry_point_problem: str | None = None
     notices: tuple[str, ...] = ()
+    dataset_bytes: int | None = None
 
     @property
     def has_layer(self) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from prefect.cache_policies import NO_CACHE
-
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.tasks.dataset.judging.layout import partitions_of
@@ -15,7 +13,7 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.reading import opener
 from nodesweep.tasks.dataset.validation import validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.platform import aws_client
+from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.task import task
 
 
@@ -35,7 +33,7 @@ def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> lis
     ]
 
 
-@task(name="validate-remote-dataset", cache_policy=NO_CACHE)
+@task(name="validate-remote-dataset", **TASK_OPTIONS)
 def validate_remote(
     platform: PlatformConfig, config: DatasetConfig, dataset: RemoteDataset
 ) -> ValidationReport:

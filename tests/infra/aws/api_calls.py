@@ -239,8 +239,12 @@ def _create_job(request: Mapping[str, Any], place: _Place) -> list[Access]:
         "sagemaker:InstanceTypes": request["ResourceConfig"]["InstanceType"],
         "sagemaker:MaxRuntimeInSeconds": str(request["StoppingCondition"]["MaxRuntimeInSeconds"]),
     }
+    plan = request["ResourceConfig"].get("TrainingPlanArn")
+    # "IAM for SageMaker training plans", developer guide: both resources of the plan.
+    of_plan = [plan, plan.replace(":training-plan/", ":reserved-capacity/")] if plan else []
     return [
         Access("sagemaker:CreateTrainingJob", job, tags | limits),
+        *(Access("sagemaker:CreateTrainingJob", resource) for resource in of_plan),
         Access("sagemaker:AddTags", job, tags),
         Access(
             "iam:PassRole", request["RoleArn"], {"iam:PassedToService": "sagemaker.amazonaws.com"}
@@ -301,6 +305,12 @@ _NEEDED: dict[str, Need] = {
     "sagemaker:StopProcessingJob": _processing_job("sagemaker:StopProcessingJob", tagged=True),
     "sagemaker:ListProcessingJobs": _anything("sagemaker:ListProcessingJobs"),
     "sagemaker:ListTags": lambda request, _: [Access("sagemaker:ListTags", request["ResourceArn"])],
+    "sagemaker:DescribeTrainingPlan": lambda request, place: [
+        Access(
+            "sagemaker:DescribeTrainingPlan",
+            place.arn("sagemaker", f"training-plan/{request['TrainingPlanName']}"),
+        )
+    ],
     "sagemaker:ListTrainingJobs": _anything("sagemaker:ListTrainingJobs"),
     "logs:DescribeLogStreams": _streams("logs:DescribeLogStreams"),
     "logs:FilterLogEvents": _streams("logs:FilterLogEvents"),

@@ -44,6 +44,7 @@ from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
 from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
 from tests.infra.aws.spark_validation import PROCESSING, validate_on_spark
+from tests.infra.local.platform_client import made_plan
 
 ACCOUNT = "000000000001"
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
@@ -121,7 +122,9 @@ def run_local_benchmark(first: BenchmarkConfig) -> None:
 def run_own_code_on_own_data(
     platform: SimpleNamespace, first: BenchmarkConfig, folder: Path
 ) -> None:
-    """A dataset below DataPrefix, a source_dir, a warm pool, and a point whose program fails."""
+    """A dataset below DataPrefix, a source_dir, a warm pool, a training plan, and a point whose
+    program fails.
+    """
     uri = platform.stack.outputs["DataUri"]
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     # The template's VersioningConfiguration, which moto's CloudFormation leaves out.
@@ -134,7 +137,11 @@ def run_own_code_on_own_data(
         first,
         "name=own",
         dataset={"source": f"{uri}digits/"},
-        training={"source_dir": str(folder / "code"), "keep_alive_seconds": 3600},
+        training={
+            "source_dir": str(folder / "code"),
+            "keep_alive_seconds": 3600,
+            "training_plan_arn": made_plan(platform, "ml.local.micro", 1),
+        },
         sweep={"node_counts": (1,)},
     )
     assert scaling_benchmark(config).missing_points == 0

@@ -88,6 +88,25 @@ def resources(count: int, instance_type: str = "ml.local.small") -> dict[str, An
     return {"InstanceType": instance_type, "InstanceCount": count, "VolumeSizeInGB": 1}
 
 
+def made_plan(platform: SimpleNamespace, instance_type: str, count: int, **terms: Any) -> str:
+    """Create a training plan named after its type, and return its ARN.
+
+    Args:
+        platform: The platform.
+        instance_type: The type that it reserves.
+        count: The number of instances.
+        **terms: Further parameters of SearchTrainingPlanOfferings, such as StartTimeAfter.
+    """
+    found = platform.sagemaker.search_training_plan_offerings(
+        InstanceType=instance_type, InstanceCount=count, TargetResources=["training-job"], **terms
+    )
+    created = platform.sagemaker.create_training_plan(
+        TrainingPlanName=f"plan-{instance_type.replace('.', '-')}-{count}-{len(terms)}",
+        TrainingPlanOfferingId=found["TrainingPlanOfferings"][0]["TrainingPlanOfferingId"],
+    )
+    return str(created["TrainingPlanArn"])
+
+
 def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) -> Any:
     """Return the first truthy value of `condition`; fail the test after the deadline.
 

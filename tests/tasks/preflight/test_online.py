@@ -31,6 +31,7 @@ from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, host
 from tests.tasks.preflight.questions import clients, question
 
 Configs = Callable[..., BenchmarkConfig]
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
 IN_A_VPC = {
     "vpc": {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]},
     "extra_channels": {
@@ -204,6 +205,7 @@ def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None
                 "training": {
                     **IN_A_VPC,
                     **dict.fromkeys(("output_kms_key_id", "volume_kms_key_id"), "alias/x"),
+                    "training_plan_arn": PLAN,
                 },
                 "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
             },
@@ -298,7 +300,7 @@ def test_rule_without_permission_is_a_notice_that_names_the_action(
     make_config: Configs, one: AccountRule[Any]
 ) -> None:
     config = make_config(
-        training=IN_A_VPC,
+        training={**IN_A_VPC, "training_plan_arn": PLAN},
         image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
     )
     found = evaluate(one, question(config, lambda service, region="": Refusing()))

@@ -60,6 +60,16 @@ def test_small_quota_is_a_problem_and_says_what_to_do(
     assert none.problems[0] == snapshot
 
 
+def test_small_quota_of_a_type_is_a_notice_under_a_training_plan(
+    make_config: Configs,
+) -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
+    found = judge_quotas(
+        make_config(training={"training_plan_arn": plan}), {ON_DEMAND: 0.0}, peak=3, most=2
+    )
+    assert found.problems == () and ON_DEMAND in found.notices[0]
+
+
 def test_quota_that_is_just_enough_passes(make_config: Configs) -> None:
     found = judge_quotas(
         make_config(), {ON_DEMAND: 3.0, MOST_PER_JOB: 2.0, MOST_TOGETHER: 3.0}, peak=3, most=2

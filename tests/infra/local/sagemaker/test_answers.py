@@ -16,10 +16,12 @@ from nodesweep.infra.local.api.validation import service_model
 from nodesweep.infra.local.builds.service import Builds
 from nodesweep.infra.local.sagemaker.metric_series import MetricSeries, metrics_service
 from nodesweep.infra.local.sagemaker.service import sagemaker_service
+from nodesweep.infra.local.training.plans import Terms, TrainingPlans
 from tests.infra.local.platform_client import (
     ServedPlatform,
     client,
     job_request,
+    made_plan,
     run_job,
     wait_until,
 )
@@ -60,6 +62,16 @@ CALLS: dict[tuple[str, str], Call] = {
         ProcessingJobName=p.processed("over")
     ),
     ("sagemaker", "ListProcessingJobs"): lambda c, p: c.list_processing_jobs(),
+    ("sagemaker", "SearchTrainingPlanOfferings"): lambda c, p: c.search_training_plan_offerings(
+        InstanceType="ml.p5.48xlarge", InstanceCount=4, TargetResources=["training-job"]
+    ),
+    ("sagemaker", "CreateTrainingPlan"): lambda c, p: c.create_training_plan(
+        TrainingPlanName="created",
+        TrainingPlanOfferingId=Terms("ml.p5.48xlarge", 4, 0, 24).offering_id,
+    ),
+    ("sagemaker", "DescribeTrainingPlan"): lambda c, p: c.describe_training_plan(
+        TrainingPlanName=made_plan(p, "ml.p5.48xlarge", 8).rpartition("/")[2]
+    ),
     ("sagemaker", "AddTags"): lambda c, p: c.add_tags(ResourceArn=ARN, Tags=TAGS),
     ("sagemaker", "DeleteTags"): lambda c, p: c.delete_tags(ResourceArn=ARN, TagKeys=["other"]),
     ("sagemaker", "ListTags"): lambda c, p: c.list_tags(ResourceArn=ARN),
@@ -199,7 +211,9 @@ def processed(platform: SimpleNamespace, name: str) -> str:
 def test_there_is_a_call_for_every_operation_that_is_modelled() -> None:
     nothing: Any = None
     services = {
-        "sagemaker": sagemaker_service(nothing, nothing, nothing),
+        "sagemaker": sagemaker_service(
+            nothing, nothing, TrainingPlans(nothing, nothing, nothing), nothing
+        ),
         "sagemaker-metrics": metrics_service(MetricSeries(), nothing),
         "codebuild": Builds(nothing, nothing, nothing).service(),
     }

@@ -32,6 +32,13 @@ RECORDED: list[dict[str, Any]] = [
             "LocalPath": "/opt/ml/output/tensorboard",
         }
     },
+    {"InfraCheckConfig": {"EnableInfraCheck": True}},
+    {
+        "MlflowConfig": {
+            "MlflowResourceArn": "arn:aws:sagemaker:us-east-1:000000000000:mlflow-app/bench",
+            "MlflowExperimentName": "scaling",
+        }
+    },
     {"ProfilerConfig": {"S3OutputPath": "s3://results/profiler", "DisableProfiler": False}},
     {"DebugHookConfig": {"S3OutputPath": "s3://results/debug"}},
     {"CheckpointConfig": {"S3Uri": "s3://results/cp", "LocalPath": "/opt/ml/checkpoints"}},
@@ -196,3 +203,9 @@ def test_own_command_is_checked_as_the_service_does(
         request = job_request("command-refused", AlgorithmSpecification={**IMAGE, **command})
         platform.sagemaker.create_training_job(**request)
     assert message in str(refused.value)
+
+
+def test_placement_is_for_ultra_servers(platform: SimpleNamespace) -> None:
+    placed = {**resources(1), "InstancePlacementConfig": {"EnableMultipleJobs": False}}
+    with pytest.raises(ClientError, match="UltraServer capacity only, not to ml"):
+        platform.sagemaker.create_training_job(**job_request("placed", ResourceConfig=placed))

@@ -16,7 +16,7 @@ from botocore.validate import ParamValidator
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.plan import plan_sweep, plan_types
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
@@ -43,6 +43,14 @@ EVERYTHING: dict[str, Any] = {
     "tags": {"owner": "vision", "cost-centre": "4711"},
     "environment": {"NCCL_DEBUG": "WARN"},
     "metric_definitions": {"loss": "loss=([0-9.]+)"},
+}
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
+MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/bench"
+CAPACITY: dict[str, Any] = {
+    "training_plan_arn": PLAN,
+    "infra_check": True,
+    "placement": {"ultra_server_id": "us-0123"},
+    "mlflow": {"resource_arn": MLFLOW, "experiment_name": "scaling"},
 }
 SPOT = {"spot": {"max_wait_seconds": 7200}}
 
@@ -114,6 +122,48 @@ def test_a_warm_pool_and_the_volumes_key_are_the_nodes(request_with):
     request = request_with(keep_alive_seconds=0, volume_kms_key_id="alias/volumes")
     assert request["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 0
     assert request["ResourceConfig"]["VolumeKmsKeyId"] == "alias/volumes"
+
+
+def test_a_training_plan_is_of_the_nodes(request_with):
+    request = request_with(training_plan_arn=PLAN)
+    assert request["ResourceConfig"]["TrainingPlanArn"] == PLAN
+    assert "TrainingPlanArn" not in request_with()["ResourceConfig"]
+
+
+def test_the_whole_request_of_a_job_on_a_plan(request_with, snapshot):
+    assert request_with(**CAPACITY) == snapshot
+
+
+def test_placement_is_of_all_nodes_of_a_job(make_config):
+    requests = requests_of(make_config(training={"placement": {"ultra_server_id": "us-0123"}}))
+    for resources in (request["ResourceConfig"] for request in requests):
+        assert resources["InstancePlacementConfig"] == {
+            "EnableMultipleJobs": False,
+            "PlacementSpecifications": [
+                {"UltraServerId": "us-0123", "InstanceCount": resources["InstanceCount"]}
+            ],
+        }
+    shared = requests_of(make_config(training={"placement": {"share_ultra_servers": True}}))
+    assert shared[0]["ResourceConfig"]["InstancePlacementConfig"] == {"EnableMultipleJobs": True}
+
+
+def test_mlflow_has_a_default_experiment(request_with):
+    request = request_with(mlflow={"resource_arn": MLFLOW})
+    assert request["MlflowConfig"] == {"MlflowResourceArn": MLFLOW}
+
+
+def test_each_type_of_a_sweep_has_its_own_plan(make_config):
+    plans = {"ml.m5.2xlarge": PLAN}
+    config = make_config(
+        training={"training_plan_arns": plans},
+        sweep={"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]},
+    )
+    types = [load_catalogue().get(name) for name in config.instance_types]
+    requests = [build_request(config, point, INPUTS) for point in plan_types(config, types).points]
+    assert {
+        each["ResourceConfig"]["InstanceType"]: each["ResourceConfig"].get("TrainingPlanArn")
+        for each in requests
+    } == {"ml.m5.xlarge": None, **plans}
 
 
 def test_network_and_output(request_with):
@@ -199,7 +249,12 @@ def test_the_digest_says_nothing_of_tags(request_with):
 
 
 @pytest.mark.parametrize(
-    "training", [{**EVERYTHING, **SPOT}, {**EVERYTHING, "keep_alive_seconds": 600}]
+    "training",
+    [
+        {**EVERYTHING, **SPOT},
+        {**EVERYTHING, "keep_alive_seconds": 600},
+        {**EVERYTHING, **CAPACITY},
+    ],
 )
 def test_a_request_with_every_feature_is_what_the_service_takes(
     training, make_config, service_shape

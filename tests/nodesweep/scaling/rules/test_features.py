@@ -11,6 +11,7 @@ from nodesweep.scaling.rules.rule import Files
 from tests.nodesweep.scaling.rules.facts import facts_of
 
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
 EFS = {"type": "EFS", "id": "fs-01234567", "directory_path": "/data"}
 S3 = {"type": "S3", "uri": "s3://other/labels/"}
 SHIPPED = {"context": "../infra/image"}
@@ -69,6 +70,55 @@ def test_spot_with_a_warm_pool(check_config, snapshot):
     (problem,) = check_config(training={**spot, "keep_alive_seconds": 600}).problems
     assert problem == snapshot
     assert check_config(training={**spot, "keep_alive_seconds": 0}).problems == ()
+
+
+def test_a_training_plan_and_mlflow_of_another_region_and_account(check_config, snapshot):
+    elsewhere = "arn:aws:sagemaker:eu-west-1:999999999999"
+    training = {
+        "training_plan_arn": f"{elsewhere}:training-plan/p5-march",
+        "mlflow": {"resource_arn": f"{elsewhere}:mlflow-app/bench"},
+    }
+    assert check_config(training=training).problems == snapshot
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "nodes", "refused"),
+    [
+        ("ml.m5.xlarge", 2, True),
+        ("ml.p6e-gb200.36xlarge", 19, True),
+        ("ml.p6e-gb200.36xlarge", 18, False),
+    ],
+)
+def test_placement_is_on_one_ultra_server(instance_type, nodes, refused, check_config, snapshot):
+    found = check_config(
+        training={
+            "instance_type": instance_type,
+            "placement": {"ultra_server_id": "us-0123", "share_ultra_servers": True},
+        },
+        sweep={"node_counts": [1, nodes]},
+    )
+    named = [problem for problem in found.problems if problem.startswith("training.placement")]
+    assert len(named) == refused
+    assert (named, [hint for hint in found.hints if "placement" in hint]) == snapshot
+
+
+def test_mlflow_permissions_are_not_checked(check_config, snapshot):
+    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/bench"
+    found = check_config(training={"mlflow": {"resource_arn": arn}})
+    assert found.problems == ()
+    assert found.hints == snapshot
+
+
+def test_a_training_plan_with_spot(check_config, snapshot):
+    spot = {"spot": {"max_wait_seconds": 3600}, "checkpoints": {}}
+    (problem,) = check_config(training={**spot, "training_plan_arn": PLAN}).problems
+    assert problem == snapshot
+
+
+def test_a_training_plan_is_paid_otherwise(check_config, snapshot):
+    found = check_config(training={"training_plan_arn": PLAN})
+    assert found.problems == ()
+    assert found.hints == snapshot
 
 
 def test_a_file_system_without_a_vpc(check_config, snapshot):

@@ -6,6 +6,11 @@ from __future__ import annotations
 
 import pytest
 
+from nodesweep.scaling.rules import offline
+from nodesweep.scaling.rules.learning import DATA_PARALLEL_BYTES
+from nodesweep.scaling.rules.rule import Files
+from tests.nodesweep.scaling.rules.facts import facts_of
+
 GROWING = {"policy": "fixed_per_replica", "size": 32}
 
 
@@ -160,3 +165,25 @@ def test_no_larger_instance_where_nobody_knows_how_many_devices_there_are(check_
     )
     assert plan.problems == ()
     assert "larger instance" not in str(plan.hints)
+
+
+@pytest.mark.parametrize("size", [1, 1_500_000_000])
+def test_a_dataset_that_may_be_too_small_for_several_nodes(size, make_config, snapshot):
+    found = offline.check(facts_of(make_config(), files=Files(dataset_bytes=size)))
+    assert found.problems == ()
+    assert found.hints == snapshot
+
+
+@pytest.mark.parametrize(
+    ("size", "sections"),
+    [
+        (None, {}),
+        (DATA_PARALLEL_BYTES, {}),
+        (1, {"sweep": {"node_counts": [1]}}),
+        (1, {"training": {"instance_type": "ml.local.small"}}),
+    ],
+    ids=["unknown", "large", "one node", "emulated"],
+)
+def test_no_word_about_a_dataset_of_enough_or_unknown_size(size, sections, make_config):
+    found = offline.check(facts_of(make_config(**sections), files=Files(dataset_bytes=size)))
+    assert [hint for hint in found.hints if hint.startswith("dataset.source")] == []
