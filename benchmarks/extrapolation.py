@@ -3,7 +3,7 @@
     nice -n 19 .venv/bin/python -m benchmarks.extrapolation [--sweeps 1000] [--noise 0.01 0.02]
         [--runs 3 5] [--curves amdahl ring] [--output FILE.json]
 
-It tests nodesweep/scaling/fits/extrapolation.py. A cell is a curve of true medians on 1, 2, 4 and 8
+It tests nodesweep/scaling/fits/extrapolation.py. A cell is a curve of true means on 1, 2, 4 and 8
 nodes, a log-normal noise (sigma of the log of a time), a number of runs, and a slowdown of the link
 at 16 nodes, where the prediction is made: it multiplies the part of T(16) that is communication,
 and no measurement shows it. Intervals are evaluated over all sweeps, and over those with a
@@ -75,7 +75,7 @@ class Curve:
     per_replica: bool = False
 
     def seconds(self, nodes: int, link_factor: float = 1) -> float:
-        """Return the true median time."""
+        """Return the true mean time, the geometric one."""
         fractions = 1 / nodes + self.unshared(nodes) + link_factor * self.overhead(nodes)
         return ONE_NODE_SECONDS * fractions
 
@@ -225,14 +225,14 @@ def ask(times: Floats, steps_ratio: Mapping[int, float]) -> Answer:
         times: Array of shape (node counts, runs), in seconds.
         steps_ratio: Steps by node count, relative to one node.
     """
-    medians = np.median(times, axis=1)
-    points = list(zip(NODE_COUNTS, medians.tolist(), strict=True))
+    means = np.exp(np.log(times).mean(axis=1))
+    points = list(zip(NODE_COUNTS, means.tolist(), strict=True))
     by_nodes = dict(zip(NODE_COUNTS, times.tolist(), strict=True))
     fits = fit_laws(points, steps_ratio, runs=by_nodes)
     noise = run_noise(times.tolist())
     assert noise is not None
     nodes = np.array(NODE_COUNTS, dtype=np.float64)
-    sample = Sample(nodes, nodes * medians, np.ones(len(nodes)))
+    sample = Sample(nodes, nodes * means, np.ones(len(nodes)))
     interval = predict_by_law(fits.laws, sample, steps_ratio, noise, AT).interval
     shown = fits.extrapolation
     prediction = None
@@ -250,6 +250,7 @@ def by_fitted_laws(
 ) -> tuple[Interval | None, Prediction | None]:
     """Apply the rule used until 27 November 2026, which knew only the fitted laws.
 
+    It is applied to the geometric means and their variances; the rule itself took medians.
     The interval spanned those of the laws that the F test for lack of fit did not reject at 1%,
     each by the delta method with Student's t. A prediction was supported by a law with two points
     more than parameters and none on its bound, if the interval was narrow.

@@ -113,13 +113,14 @@ class Recommendation(Part):
 
 
 def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """Return the count as a Choice, relative to the baseline; None without a count."""
+    """Return the count as a Choice, relative to a baseline that is known; None without a count."""
     if count is None:
         return None
     attempts = attempts_text(count.row)
     told = [] if attempts is None else [attempts]
-    if count is base:
-        parts = [f"the baseline, {format_seconds(count.seconds)}", *told]
+    if count is base or base.is_unknown:  # which shows no ratio
+        name = "the baseline, " if count is base else ""
+        parts = [f"{name}{format_seconds(count.seconds)}", *told]
         return Choice(nodes=count.nodes, reason=", ".join(parts))
     parts = [f"{faster_text(count.row.train.speedup)} {nodes_text(base.nodes)}"]
     if change := cost_change(count.row, base.row):

@@ -129,7 +129,7 @@ class MeasuredCount:
     @property
     def is_unknown(self) -> bool:
         """True if its nodes were so contended that its time cannot be judged."""
-        return self.is_contended and not self.is_bounded
+        return is_unknown(self.row)
 
     @property
     def least_share(self) -> float:
@@ -146,6 +146,11 @@ def is_bounded(row: SummaryRow) -> bool:
     """Return True if the row's time is contended, but known within bounds that can be judged."""
     share = row.least_time_share
     return "starved" in row.flags and share is not None and share >= LEAST_BOUNDED
+
+
+def is_unknown(row: SummaryRow) -> bool:
+    """Return True if the row's nodes were so contended that its time cannot be judged."""
+    return "starved" in row.flags and not is_bounded(row)
 
 
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
@@ -204,9 +209,7 @@ def measured_counts(rows: Sequence[SummaryRow]) -> list[MeasuredCount]:
     """Return the rows with a time, ascending; the first is the baseline."""
     counts = []
     not_comparable = {
-        row.nodes
-        for row in rows
-        if "throughput_only" in row.flags or ("starved" in row.flags and not is_bounded(row))
+        row.nodes for row in rows if "throughput_only" in row.flags or is_unknown(row)
     }
     for row in sorted(rows, key=lambda row: row.nodes):
         seconds, efficiency = row.train.seconds, row.train.efficiency

@@ -86,7 +86,9 @@ def recommend(
 def _recommend(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, own: OwnJudge | None
 ) -> Recommendation:
-    if measured[0].is_unknown:
+    # a deadline and the value of an hour need no baseline to compare with
+    is_ratio = goals.deadline_seconds is None and goals.hour_value_usd is None
+    if measured[0].is_unknown and is_ratio:
         return _recommend_none_for_contended(measured, goals, "all are compared with the baseline")
     if any(count.is_unknown for count in measured) and _is_alone(measured):
         return _recommend_none_for_contended(

@@ -3,11 +3,12 @@
 The interval holds if one of many laws does (docs/fits.md, "Beyond the measured counts"): it spans
 every law of nodesweep/scaling/fits/envelope.py that fits within the noise of the runs,
 
-    Q = Σ (relative residual)²/v_i ≤ m·F(0.95; m, ν),   v_i = (π/2)·s²/n_i
+    Q = Σ (relative residual)²/v_i ≤ m·F(0.95; m, ν),   v_i = s²/n_i
 
-v_i is the relative variance of the median of n_i runs at one of m counts, and s² the pure error,
-pooled over the counts with ν degrees of freedom. The true times fit in 95% of sweeps (Scheffé,
-Biometrika 40, 1953), so the interval covers them at least as often, whichever law is true.
+v_i is the relative variance of the geometric mean of n_i runs at one of m counts, and s² the pure
+error of the logarithms, pooled over the counts with ν degrees of freedom. The true times fit in 95%
+of sweeps (Scheffé, Biometrika 40, 1953), so the interval covers them at least as often, whichever
+law is true.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _REQUIRED_MEASUREMENTS = "a prediction needs"
 class RunNoise:
     """The noise of runs: a run's relative standard deviation and its degrees of freedom.
 
-    `variances` are the relative variances of each count's median, in order of the counts.
+    `variances` are the relative variances of each count's geometric mean, in order of the counts.
     """
 
     deviation: float
@@ -80,8 +81,7 @@ def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
     logs = [np.log(np.asarray(at, dtype=np.float64)) for at in runs]
     freedom = sum(len(at) - 1 for at in logs)
     variance = sum(float(((at - at.mean()) ** 2).sum()) for at in logs) / freedom
-    # The variance of a median is at most π/2 times that of the mean, its limit for many runs.
-    variances = np.array([math.pi / 2 * variance / len(at) for at in logs], dtype=np.float64)
+    variances = np.array([variance / len(at) for at in logs], dtype=np.float64)
     return RunNoise(math.sqrt(variance), freedom, variances)
 
 
@@ -147,7 +147,7 @@ def extrapolate(
         ranked: The fits, best first.
         sample: The points.
         steps_ratio: r(N) by node count.
-        runs: For each point, in order, the times whose median it is.
+        runs: For each point, in order, the times whose geometric mean it is.
     """
     if not len(sample.nodes):
         return _not_supported(None, "no points")

@@ -1,4 +1,4 @@
-"""Fit scaling laws to the median train times by node count (docs/method.md, "Fits"; docs/fits.md).
+"""Fit scaling laws to the mean train times by node count (docs/method.md, "Fits"; docs/fits.md).
 
 nodesweep/scaling/fits/laws.py has the laws, nodesweep/scaling/fits/extrapolation.py the predictions
 beyond the measured counts.
@@ -43,12 +43,13 @@ def fit_laws(
     """Fit every law that the points allow, and rank the fits by leave-one-out error.
 
     Args:
-        points: (nodes, median train seconds), one per node count, in any order; N0 need not be 1.
+        points: (nodes, geometric mean of the train seconds), one per node count, in any order; N0
+            need not be 1.
         steps_ratio: r(N) at each measured N and at 2 x the largest, where the prediction is made: 1
             under a fixed global batch, N0/N under a fixed per-replica batch; None if unknown.
         per_sample: True if the seconds, and so the predictions and parameters in seconds, are per
             sample (1/rate) instead of per run.
-        runs: The seconds of all runs behind each point's median, by nodes; without 3 runs of each
+        runs: The seconds of all runs behind each point's mean, by nodes; without 3 runs of each
             point, no prediction is supported.
 
     Raises:
@@ -87,7 +88,7 @@ def _check(points: Sequence[tuple[int, float]], steps_ratio: Mapping[int, float]
             raise ValueError(f"points: nodes is {nodes}; allowed: whole numbers from 1 up")
         if nodes in seen:
             raise ValueError(
-                f"points: {nodes} nodes appear twice; give one point per node count, the median"
+                f"points: {nodes} nodes appear twice; give one point per node count, the mean"
             )
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(

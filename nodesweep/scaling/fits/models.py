@@ -128,14 +128,14 @@ class Extrapolation(Part):
     )
     train_seconds: float | None = Field(
         description=(
-            "Predicted median, from the best-ranked identifiable law that the runs do not reject; "
-            "null if not supported."
+            "Predicted geometric mean, from the best-ranked identifiable law that the runs do not "
+            "reject; null if not supported."
         )
     )
     interval: Interval | None = Field(
         default=None,
         description=(
-            "95% interval of the median there if one of the laws or a sum of their terms holds: "
+            "95% interval of that mean if one of the laws or a sum of their terms holds: "
             "all values of those that fit within the noise of the runs. It does not account for "
             "a change beyond the measured node counts. Null if not supported."
         ),

@@ -11,6 +11,7 @@ from nodesweep.scaling.analysis.measured_count import (
     attempts_text,
     cost_change,
     faster_text,
+    is_unknown,
     rounded,
 )
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
@@ -246,7 +247,13 @@ def _advice(kind: PlatformKind, verb: str, nodes: int) -> str:
 def _compare(
     row: SummaryRow, base: SummaryRow, baseline: Baseline, clock: TrainClock | None, scaling: str
 ) -> str:
-    """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% more expensive"."""
+    """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% more expensive".
+
+    Only the time if the baseline's nodes were too contended for a ratio.
+    """
+    if is_unknown(base):
+        parts = [format_seconds(row.train.seconds), attempts_text(row)]
+        return ", ".join(filter(None, parts))
     of = (
         f"the relative baseline of {nodes_text(base.nodes)}"
         if baseline.relative

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+from nodesweep.scaling.analysis.intervals import geometric_mean
 from nodesweep.scaling.fits.envelope import envelope, knees_of, law_terms
 from nodesweep.scaling.fits.extrapolation import predict_by_law, run_noise
 from nodesweep.scaling.fits.fit import fit_laws
@@ -85,7 +86,7 @@ def test_interval_covers_curves_of_no_one_law(curve, noise):
     for seed in range(30):
         errors = np.random.default_rng(seed).normal(0, noise, (4, 5))
         runs = {n: truth[n] * np.exp(errors[i]) for i, n in enumerate((1, 2, 4, 8))}
-        points = [(n, float(np.median(at))) for n, at in runs.items()]
+        points = [(n, geometric_mean(at)) for n, at in runs.items()]
         known = run_noise([at.tolist() for at in runs.values()])
         assert known is not None
         seconds = np.array([t for _, t in points])

@@ -11,7 +11,7 @@ from nodesweep.scaling.report.terminal import render_terminal
 TIMES = {1: 100.0, 2: 52.0, 4: 36.0, 8: 30.0}
 
 
-def report_of(make_outcome, make_report, shares, times=TIMES) -> ScalingReport:
+def report_of(make_outcome, make_report, shares, times=TIMES, **given) -> ScalingReport:
     outcomes = [
         make_outcome(
             nodes,
@@ -21,7 +21,7 @@ def report_of(make_outcome, make_report, shares, times=TIMES) -> ScalingReport:
         )
         for nodes, seconds in times.items()
     ]
-    return make_report(outcomes)
+    return make_report(outcomes, **given)
 
 
 def test_the_box_on_top_has_the_counts_and_the_command(make_outcome, make_report, snapshot):
@@ -52,3 +52,15 @@ def test_both_ends_of_the_speedup_stand_where_the_answer_does_not_hang_on_them(
 def test_a_report_of_sound_runs_has_no_field_of_contended_ones(make_outcome, make_report):
     written = render_json(report_of(make_outcome, make_report, {}))
     assert "between" not in written and "least_time_share" not in written
+
+
+def test_a_deadline_needs_no_ratio_to_a_baseline_that_was_too_contended(
+    make_outcome, make_report, make_config, snapshot
+):
+    times = {1: 900.0, 2: 240.0, 4: 90.0}
+    config = make_config(report={"recommendation": {"deadline_seconds": 200}})
+    report = report_of(make_outcome, make_report, {1: 0.5}, times, config=config)
+    assert report.recommendation is not None and report.recommendation.chosen is not None
+    assert report.recommendation.chosen.nodes == 4
+    assert report.headline == snapshot
+    assert "faster than 1 node" not in report.recommendation.chosen.reason
