@@ -187,7 +187,9 @@ def read_run_budget(
     if abs(sum(ranks[0].seconds.values()) - train_seconds) > MOST_ERROR * train_seconds:
         return None
     read = list(ranks.values())
-    shares: dict[Name, float] = {name: fmean(_share(each, name) for each in read) for name in WRITTEN}
+    shares: dict[Name, float] = {
+        name: fmean(_share(each, name) for each in read) for name in WRITTEN
+    }
     slowest = None
     if world == 1:
         shares["waiting"] = 0.0
@@ -195,7 +197,8 @@ def read_run_budget(
         transferred, slowest = hidden
         both = shares["communication"]
         shares["communication"] = fmean(
-            _share(each, "communication") * part for each, part in zip(read, transferred, strict=True)
+            _share(each, "communication") * part
+            for each, part in zip(read, transferred, strict=True)
         )
         shares["waiting"] = both - shares["communication"]
     return RunBudget(train_seconds, shares, slowest)
@@ -287,9 +290,7 @@ def _loss(
     before, after = half.train.efficiency, row.train.efficiency
     if before is None or after is None:
         return None
-    causes = [
-        _cause(cause, known[half.nodes], known[row.nodes], before, after) for cause in CAUSES
-    ]
+    causes = [_cause(cause, known[half.nodes], known[row.nodes], before, after) for cause in CAUSES]
     return EfficiencyLoss(
         from_nodes=half.nodes,
         to_nodes=row.nodes,

@@ -77,9 +77,7 @@ def loss_lines(report: ScalingReport) -> list[str]:
     """Return a sentence on each doubling that loses efficiency, with the causes above the noise."""
     if report.step_budget is None:
         return []
-    return [
-        _loss_text(loss) for loss in report.step_budget.losses if loss.efficiency >= LEAST_LOSS
-    ]
+    return [_loss_text(loss) for loss in report.step_budget.losses if loss.efficiency >= LEAST_LOSS]
 
 
 def _loss_text(loss: EfficiencyLoss) -> str:

@@ -207,9 +207,7 @@ def test_without_observed_runs_there_is_none(make_outcome, make_outcomes):
 
 
 def test_a_count_without_its_half_has_no_loss(make_outcome):
-    found = budget_of(
-        [run(make_outcome, nodes, 10.0, [rank(forward=10.0)]) for nodes in (1, 3, 4)]
-    )
+    found = budget_of([run(make_outcome, nodes, 10.0, [rank(forward=10.0)]) for nodes in (1, 3, 4)])
     assert ([count.nodes for count in found.counts], found.losses) == ([1, 3, 4], ())
 
 
