@@ -11,6 +11,7 @@ other threads, or unless the parameters are on the CPU: what a GPU does, the pro
 Whatever goes wrong ends the split; the program and the train time remain.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -90,14 +91,13 @@ class Budget:
         self._lap("forward", time.perf_counter())
         self._in_backward, self._marked = True, False
         if self.steps % self._every == 0:
-            root = tensors if hasattr(tensors, "grad_fn") else next(iter(tensors))
-            if root.grad_fn is not None:
+            # an iterator is the pass's own to use up
+            root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
+            if getattr(root, "grad_fn", None) is not None:
 
                 def queue(_):
-                    try:
+                    with contextlib.suppress(Exception):  # else this pass is not split
                         queue_callback(self._end_of_gradients)
-                    except Exception:  # this pass is not split
-                        pass
 
                 self._handle = root.register_hook(queue)
         return True

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ ON_GPU = SimpleNamespace(
 class Process:
     """A process whose time passes only by `spend`."""
 
-    def __init__(self, module: ModuleType) -> None:
+    def __init__(self, module: Any) -> None:
         self.module, self.now = module, 0.0
         self.budget = module.Budget()
         self.callbacks: list[Callable[[], None]] = []
@@ -41,11 +41,11 @@ class Process:
         self.budget.fetched(loader, began)
 
     def backward(self, gradients: float, reduction: float, has_graph: bool = True) -> None:
-        handle = SimpleNamespace(remove=self.hooks.clear)
-        loss = SimpleNamespace(
-            grad_fn=1 if has_graph else None,
-            register_hook=lambda hook: self.hooks.append(hook) or handle,
-        )
+        def register(hook: Callable[[Any], None]) -> SimpleNamespace:
+            self.hooks.append(hook)
+            return SimpleNamespace(remove=self.hooks.clear)
+
+        loss = SimpleNamespace(grad_fn=1 if has_graph else None, register_hook=register)
         if self.budget.begin_backward(loss, self.callbacks.append):
             for hook in self.hooks:
                 hook(None)
@@ -160,6 +160,13 @@ def test_accumulation_and_a_loss_without_a_graph(process: Process) -> None:
     process.step(0.1)
     parts = process.facts(["loader"], world_size=1)["seconds"]
     assert parts["backward"] == pytest.approx(9 * 0.05 + 0.8)
+
+
+def test_an_iterator_of_losses_is_left_to_the_pass(process: Process) -> None:
+    train(process, "loader")
+    losses = iter([SimpleNamespace(grad_fn=1)])
+    assert process.budget.begin_backward(losses, process.callbacks.append)
+    assert len(list(losses)) == 1
 
 
 def test_many_steps_are_kept_as_sums(process: Process) -> None:
