@@ -88,7 +88,7 @@ class CountBudget(Part):
         )
     )
     slowest_node: str | None = Field(
-        description="Node for which the others mostly wait; null: none stands out, or unknown."
+        description="Node for which the others mostly wait, left out of the parts; null: none, or unknown."
     )
 
 
@@ -176,7 +176,11 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
 def read_run_budget(
     metrics: Mapping[str, Any] | None, train_seconds: float | None
 ) -> RunBudget | None:
-    """Return the parts of one run; None if rank 0's are unknown or don't sum to its train time."""
+    """Return the parts of one run; None if rank 0's are unknown or don't sum to its train time.
+
+    They are the mean over the processes. If one node is slower than the others, it is left out: its
+    own excess is what the others wait for.
+    """
     written = nested_value(metrics, ("budget",))
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
     if not isinstance(written, list) or not world or not train_seconds:
@@ -187,20 +191,23 @@ def read_run_budget(
     if abs(sum(ranks[0].seconds.values()) - train_seconds) > MOST_ERROR * train_seconds:
         return None
     read = list(ranks.values())
+    slowest, transferred = None, [1.0] * len(read)
+    is_compared = world == 1
+    if len(read) == world > 1 and (compared := _compare(read)) is not None:
+        is_compared = True
+        transferred, slowest = compared
+    counted = [
+        (each, part)
+        for each, part in zip(read, transferred, strict=True)
+        if slowest is None or each.node != slowest
+    ]
     shares: dict[Name, float] = {
-        name: fmean(_share(each, name) for each in read) for name in WRITTEN
+        name: fmean(_share(each, name) for each, _ in counted) for name in WRITTEN
     }
-    slowest = None
-    if world == 1:
-        shares["waiting"] = 0.0
-    elif len(read) == world and (hidden := _compare(read)) is not None:
-        transferred, slowest = hidden
-        both = shares["communication"]
-        shares["communication"] = fmean(
-            _share(each, "communication") * part
-            for each, part in zip(read, transferred, strict=True)
-        )
-        shares["waiting"] = both - shares["communication"]
+    if is_compared:
+        moved = fmean(_share(each, "communication") * part for each, part in counted)
+        shares["waiting"] = shares["communication"] - moved
+        shares["communication"] = moved
     return RunBudget(train_seconds, shares, slowest)
 
 
@@ -245,8 +252,10 @@ def _compare(ranks: Sequence[_Rank]) -> tuple[list[float], str | None] | None:
     for step, own in zip(steps, least, strict=True):
         waited[step.index(own)] += sum(step) - own * len(step)
     most = max(waited)
+    node = ranks[waited.index(most)].node
     is_one = len(steps) >= _ENOUGH_VALUES and most >= _MOSTLY * sum(waited) > 0
-    return transferred, ranks[waited.index(most)].node if is_one else None
+    is_alone = {rank.node for rank in ranks} == {node}
+    return transferred, None if is_alone or not is_one else node
 
 
 def _with_waiting_inside(run: RunBudget) -> RunBudget:

@@ -360,7 +360,7 @@ class ScalingReport(Part):
         exclude_if=lambda budget: budget is None,
         description=(
             "Where the train time goes, and the causes of lost efficiency; absent unless nodesweep "
-            "observed the program, or if the processes trained on GPUs."
+            "observed the program on CPUs, in steps of 3 ms or more."
         ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")

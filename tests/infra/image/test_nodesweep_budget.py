@@ -114,12 +114,18 @@ def test_one_process_has_no_communication(process: Process) -> None:
 
 
 def test_short_steps_are_split_one_in_four(process: Process) -> None:
-    train(process, "loader", 101, step=0.001)
+    train(process, "loader", 101, step=0.004)
     facts = process.facts(["loader"])
     assert facts["split_every"] == 4
-    assert facts["seconds"]["backward"] == pytest.approx(0.03)
-    assert facts["seconds"]["communication"] == pytest.approx(0.02)
+    assert facts["seconds"]["backward"] == pytest.approx(0.12)
+    assert facts["seconds"]["communication"] == pytest.approx(0.08)
     assert facts["communication_seconds"][-4:].count(0) == 3
+
+
+def test_very_short_steps_are_not_split(process: Process) -> None:
+    train(process, "loader", 101, step=0.002)
+    assert process.facts(["loader"]) is None
+    assert not process.budget.begin_backward(None, process.callbacks.append)
 
 
 def test_evaluations_checkpoints_and_collectives_are_parts_of_their_own(process: Process) -> None:
@@ -286,7 +292,7 @@ def test_with_torch_compiled_collectives_and_backward_run_as_before(
 ) -> None:
     run_real: Runner = runner(tmp_path, image_python, [IMAGE])
     text = """
-        import torch, torch.distributed as dist
+        import time, torch, torch.distributed as dist
         dist.init_process_group("gloo")
         weight = torch.nn.Parameter(torch.ones(4))
         optimizer = torch.optim.SGD([weight], lr=0.1)
@@ -295,6 +301,7 @@ def test_with_torch_compiled_collectives_and_backward_run_as_before(
             dist.all_reduce(values)
             return values * 2
         for _ in range(120):
+            time.sleep(0.004)
             optimizer.zero_grad()
             (weight * weight).sum().backward()
             work = dist.all_reduce(weight.grad, async_op=True)

@@ -58,13 +58,16 @@ def test_one_process_waits_for_none():
 
 
 def test_the_others_wait_for_the_slowest_node():
-    """Rank 1 computes 8 of 10 s and transfers for 2; rank 0 computes 5 and waits for 3 of its 5."""
+    """Rank 1 computes 8 of 10 s and transfers for 2; rank 0 computes 5 and waits for 3 of its 5.
+
+    The parts are those of rank 0: what rank 1 does in these 3 s is why it waits.
+    """
     found = read_run_budget(
         metrics(rank(0, forward=5.0, communication=5.0), rank(1, forward=8.0, communication=2.0)),
         10.0,
     )
     assert found.shares["communication"] == pytest.approx(0.2)
-    assert found.shares["waiting"] == pytest.approx(0.15)
+    assert found.shares["waiting"] == pytest.approx(0.3)
     assert sum(found.shares.values()) == pytest.approx(1)
     assert found.slowest_node == "algo-2"
 
@@ -111,6 +114,13 @@ def test_ranks_that_cannot_be_compared_leave_waiting_in_the_communication(change
 )
 def test_what_is_not_a_whole_budget_of_this_time_is_unknown(written, seconds):
     assert read_run_budget(written, seconds) is None
+
+
+def test_one_node_waits_for_itself():
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    ranks[1]["node"] = "algo-1"
+    found = read_run_budget(metrics(*ranks), 10.0)
+    assert (found.slowest_node, found.shares["waiting"]) == (None, pytest.approx(0.15))
 
 
 def test_a_node_name_from_elsewhere_is_not_shown():
@@ -196,7 +206,7 @@ def test_one_run_without_its_ranks_leaves_waiting_in_the_communication_of_all(ma
     outcomes = [run(make_outcome, 2, 10.0, whole), run(make_outcome, 2, 10.0, whole, 2)]
     part = replace(outcomes[1], metrics=metrics(whole[0], world=2))
     [count] = budget_of([outcomes[0], part]).counts
-    assert shares(count)["communication"] == pytest.approx((0.35 + 0.5) / 2)
+    assert shares(count)["communication"] == pytest.approx(0.5)
     assert "waiting" not in {each.name for each in count.parts}
 
 
