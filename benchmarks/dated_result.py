@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nodesweep.tasks.sweeps.folder import write_atomic
+from nodesweep.configs.atomic import write_atomic
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -18,6 +18,23 @@ with the built image is shared. Nothing else should run meanwhile.
 A result is a recommended count, or two counts named as undecided. Exit code 1 if fewer than 95% of
 all runs have one, fewer than 90% agree with most quiet runs, or one is further away than the
 neighboring count.
+
+Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements unless stated):
+
+- The quota is exact: 1 and 8 processes got 0.099 to 0.100 of a CPU at periods of 20, 40 and 100 ms.
+- What a CPU second is worth is not. Over the ten stored runs, E(2), E(4), E(8) have standard
+  deviations of 5.5, 7.8 and 5.2 points (3.1, 5.6 and 2.6 at equal CPU speed, where 9 of 10 would
+  recommend 4 nodes and the other 2). The second CPU did 3 to 5% less work per CPU second.
+- Page faults, which CPU speed does not show: memory freed after a step goes back to the kernel. In
+  alternating trials outside the platform, a step of 3,584 rows took 9.9 to 17.0 us of CPU time per
+  row, 8.4 to 10.4 with MALLOC_MMAP_MAX_=0, MALLOC_TRIM_THRESHOLD_=17179869184 and
+  MALLOC_TOP_PAD_=67108864; of 28,672 rows, 9.7 to 12.8 and 10.3 to 12.2. Not yet tried in whole
+  runs (`training.environment`).
+- Another load does not separate the counts. A cost per step of s at every node gives
+  1/E(N) = 1 + s(N - 1), so E(4) and E(8) are at best 10 and 11% (log scale) from 75% (s = 0.07),
+  and their deviations are 9 and 8%: about 8 of 10 runs agree, whatever the batch. Batches of 10,240
+  rows instead of 28,672 gave E = 87, 79 and 63% (one run; 89, 78 and 70% with 28,672 before it).
+- Limits of 50% and D = 1.25 would give the same answer in all ten, but 8 nodes, the largest count.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ It makes one environment after another with the contents of such a container (it
 NumPy) plus what the Dockerfile adds, in the same two steps: requirements-on-dlc.lock, and packages
 that torch and Lightning still lack. In it the program is imported, trains on one rank and on two
 over gloo under every strategy of that release, is killed and resumes from its checkpoint, and
-refuses other strategies in one sentence. An environment is deleted after its test, unless --keep.
+refuses other strategies in one sentence. A script that reports no time is measured from outside
+within 2% of its own stopwatch. An environment is deleted after its test, unless --keep.
 
 Results are stored after every release, together with those of earlier calls on the same day; a
 release that never ran is "not run". Exit code 1 if a check did not end as expected. There is no
@@ -39,6 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from nodesweep.configs.atomic import SHARED, write_atomic
 from nodesweep.scaling.names import pretty_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -54,6 +56,31 @@ INSTALL_DEADLINE_SECONDS = 3600.0
 STEPS = 40
 SGD = ("--optimizer", "sgd")
 QUICK = ("--max-steps", str(STEPS), "--epochs", "9")
+UNMODIFIED = """
+import os, time, torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+data = TensorDataset(torch.randn(4096, 512), torch.randint(4, (4096,)))
+net = torch.nn.Sequential(torch.nn.Linear(512, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 4))
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data))
+optimizer = torch.optim.AdamW(model.parameters())
+started = time.perf_counter()
+for epoch in range(4):
+    for pixels, labels in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(pixels), labels).backward()
+        optimizer.step()
+seconds = time.perf_counter() - started
+if dist.get_rank() == 0:
+    with open(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "stopwatch"), "w") as stream:
+        stream.write(str(seconds))
+dist.destroy_process_group()
+"""
 
 
 @dataclass(frozen=True)
@@ -125,6 +152,25 @@ class Trainer:
         metrics: dict[str, Any] = json.loads((self._folder() / "data" / "metrics.json").read_text())
         return metrics
 
+    def measure(self, script: str, ranks: int) -> tuple[dict[str, Any], float]:
+        """Run a script that reports no time; return metrics.json and its own stopwatch's seconds.
+
+        It writes those to the file `stopwatch` in SM_OUTPUT_DATA_DIR.
+        """
+        self._runs += 1
+        data = self._folder() / "data"
+        data.mkdir(parents=True)
+        program = self._folder() / "script.py"
+        program.write_text(script)
+        launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
+        variables = {"PYTHONPATH": str(IMAGE), "SM_USER_ENTRY_POINT": program.name}
+        code = _wait(self._start("0", launcher, (), variables, (str(program),)))
+        if code or not (data / "metrics.json").exists():
+            raise CheckError(f"exit code {code}, files {os.listdir(data)}: {self._said()}")
+        return json.loads((data / "metrics.json").read_text()), float(
+            (data / "stopwatch").read_text()
+        )
+
     def refusal(self, *arguments: str, ranks: int = 1) -> str:
         """Start an unsupported training; return the sentence with which every rank ends."""
         codes = [_wait(process) for process in self._start_ranks(ranks, arguments)]
@@ -175,7 +221,9 @@ class Trainer:
         launcher: Sequence[str],
         arguments: Sequence[str],
         variables: Mapping[str, str],
+        program: Sequence[str] = (),
     ) -> subprocess.Popen[str]:
+        """Start `program`, or else the training program on the table."""
         folder = self._folder()
         folder.mkdir(parents=True, exist_ok=True)
         inherited = {
@@ -184,7 +232,7 @@ class Trainer:
             if not k.startswith(("SM_", "MASTER_", "OMPI_", "PYTHON"))
         }
         places = {"SM_MODEL_DIR": "model", "SM_OUTPUT_DATA_DIR": "data", "SM_INPUT_DIR": "input"}
-        program = (str(IMAGE / "train.py"), "--data", str(self._table()))
+        program = program or (str(IMAGE / "train.py"), "--data", str(self._table()))
         with (folder / f"stderr-{rank}").open("w") as errors:
             return subprocess.Popen(
                 [str(self._python), *launcher, *program, *arguments],
@@ -250,6 +298,7 @@ def plan_checks(
             partial(trains, 1, "--max-steps", "2", "--model", "resnet18", *SGD),
         ),
         ("1 rank, adam", "ok", partial(trains, 1, *QUICK, "--optimizer", "adam")),
+        ("2 ranks, unmodified script", "ok", partial(_measures, trainer, 2)),
     ]
     for strategy in ("ddp", "fsdp"):
         asked = (*QUICK, "--strategy", strategy)
@@ -299,6 +348,19 @@ def _judge(metrics: Mapping[str, Any], container: Container, ranks: int) -> None
         raise CheckError(f"world size, torch and backend: {found}, expected {expected}")
     if not 0 < metrics["final_metric"]["value"] <= 1:
         raise CheckError(f"{metrics['steps']} steps, {metrics['final_metric']}")
+
+
+def _measures(trainer: Trainer, ranks: int) -> None:
+    """Check that a script without a clock is measured within 2% of its own stopwatch."""
+    metrics, stopwatch_seconds = trainer.measure(UNMODIFIED, ranks)
+    if "train_seconds" not in metrics:
+        raise CheckError(f"not measured: {metrics['observed']}")
+    seconds = metrics["train_seconds"]
+    if abs(seconds - stopwatch_seconds) > 0.02 * stopwatch_seconds:
+        raise CheckError(f"{seconds:.4f} s, by its stopwatch {stopwatch_seconds:.4f} s")
+    counted = metrics["world"]["world_size"], metrics["steps"], metrics["samples"]["processed"]
+    if counted != (ranks, 512 // ranks, 4 * 4096):
+        raise CheckError(f"world size, steps and samples: {counted}")
 
 
 def _resumes(trainer: Trainer, container: Container, ranks: int, *arguments: str) -> None:
@@ -398,7 +460,12 @@ def try_release(container: Container, uv: str, keep: bool) -> dict[str, Any]:
 def program_digest() -> str:
     """Return a digest of the program and of the lock file for its packages."""
     digest = sha256()
-    for path in (IMAGE / "train.py", LOCK, *sorted((IMAGE / "training").rglob("*.py"))):
+    for path in (
+        IMAGE / "train.py",
+        IMAGE / "nodesweep_measure.py",
+        LOCK,
+        *sorted((IMAGE / "training").rglob("*.py")),
+    ):
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -422,9 +489,7 @@ def store(output: Path, results: dict[str, Any]) -> dict[str, Any]:
         "machine": machine,
         "releases": releases,
     }
-    temporary = output.with_name(f".{output.name}.tmp")
-    temporary.write_bytes(pretty_json(whole))
-    os.replace(temporary, output)
+    write_atomic(output, pretty_json(whole), SHARED)
     return whole
 
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +33,7 @@ from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.scaling.names import pretty_json
 
 GOAL_RATIO = 3.0
+_MODULE = "benchmarks.validation"
 _KIBIBYTE = 1024
 _WAYS = ("scan", "ours", "great_expectations")
 _NARROW, _SINGLE, _WIDE, _DOUBLE = range(6), range(6), range(3), range(2)
@@ -142,7 +143,11 @@ def measure(way: str, folder: Path) -> dict[str, Any]:
         "ours": prepare_ours,
         "great_expectations": prepare_great_expectations,
     }[way]
-    run = prepare(sorted(folder.glob("*.parquet")))
+    return measure_call(prepare(sorted(folder.glob("*.parquet"))))
+
+
+def measure_call(run: Callable[[], bool]) -> dict[str, Any]:
+    """Return a call's result, its seconds, and the memory that this process needed for it."""
     before = _peak_bytes()
     wall, cpu = time.perf_counter(), time.process_time()
     success = run()
@@ -163,12 +168,26 @@ def _peak_bytes() -> int:
     return int(line.split()[1]) * _KIBIBYTE
 
 
-def _in_a_process(way: str, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.validation", "--measure", way, str(folder)]
+def in_a_process(module: str, way: str, folder: Path) -> dict[str, Any]:
+    """Have a benchmark's program measure one way in a process of its own."""
+    command = [sys.executable, "-m", module, "--measure", way, str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=3600)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(f"{way:20} {result}", flush=True)
     return result
+
+
+def medians(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, float]]:
+    """Return the median seconds of each way."""
+    return {
+        way: {key: median(run[key] for run in some) for key in ("wall_seconds", "cpu_seconds")}
+        for way, some in runs.items()
+    }
+
+
+def peaks(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
+    """Return the highest memory that each way needed."""
+    return {way: max(run["peak_bytes"] for run in some) for way, some in runs.items()}
 
 
 def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
@@ -177,15 +196,12 @@ def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
         folder = Path(scratch)
         write_data(folder, rows, files)
         size = sum(path.stat().st_size for path in folder.iterdir())
-        _in_a_process("scan", folder)  # the files are in the page cache from here on
+        in_a_process(_MODULE, "scan", folder)  # the files are in the page cache from here on
         runs: dict[str, list[dict[str, Any]]] = {way: [] for way in _WAYS}
         for repeat in range(repeats):
             for way in _WAYS[: 3 if repeat == 0 else 2]:
-                runs[way].append(_in_a_process(way, folder))
-    middle = {
-        way: {key: median(run[key] for run in some) for key in ("wall_seconds", "cpu_seconds")}
-        for way, some in runs.items()
-    }
+                runs[way].append(in_a_process(_MODULE, way, folder))
+    middle = medians(runs)
     return {
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
@@ -195,7 +211,7 @@ def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
         "expectations": len(checks()),
         "runs": runs,
         "median": middle,
-        "peak_bytes": {way: max(run["peak_bytes"] for run in some) for way, some in runs.items()},
+        "peak_bytes": peaks(runs),
         "ratio_to_scan": {
             key: {way: round(middle[way][key] / middle["scan"][key], 2) for way in _WAYS}
             for key in ("wall_seconds", "cpu_seconds")

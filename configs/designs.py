@@ -32,12 +32,14 @@ class DesignRules:
     """True if each node count is repeated independently, not in passes over all counts."""
     ends_jobs_early = False
     """True if its jobs end themselves early, except for validation runs."""
-    checks = 0
-    """Number of validation runs: whole jobs after all others, at one node count."""
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
         """Return the maximum jobs per instance type and node count, without validation runs."""
         return sweep.repeats
+
+    def most_checks(self, sweep: SweepConfig) -> int:
+        """Return the maximum number of validation runs, whole jobs after all others."""
+        return 0
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
         """Return the reason a sweep of a different design must not set these fields, or None."""
@@ -124,12 +126,14 @@ class _Sequential(DesignRules):
 
 class _Probe(DesignRules):
     text = (
-        "short jobs whose times are projected, then one full validation run at the recommended"
-        " count (docs/probe.md)"
+        "short jobs whose times are projected, then a full validation run at the recommended"
+        " count and at the one whose rejection decides (docs/probe.md)"
     )
     decides_as_it_goes = True
     ends_jobs_early = True
-    checks = 1
+
+    def most_checks(self, sweep: SweepConfig) -> int:
+        return 1 if sweep.instance_types is not None else min(2, len(sweep.node_counts))
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
         if sweep.probe is None:

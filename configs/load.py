@@ -24,13 +24,9 @@ from nodesweep.configs.installed import (
 from nodesweep.configs.models import REGION, BenchmarkConfig
 from nodesweep.configs.section import MAY_BE_SECRET, marked_fields, truncate
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
+from nodesweep.configs.url_users import hide_url_users
 from nodesweep.configs.workload import drop_overridden_amounts
 
-_USER_INFO = re.compile(r"(?<=://)(?:[^\s/]*|[^\s/@:]*:(?!\d+(?:[/?#\s]|$))\S*)@")
-
-
-_MAX_SHOWN_FROM = 10_000
-"""Maximum characters searched for a password; the search takes quadratic time."""
 _HIDDEN_FIELDS = (
     "training.hyperparameters",
     *marked_fields(BenchmarkConfig, MAY_BE_SECRET),
@@ -397,7 +393,7 @@ def _short(value: object) -> str:
     """
     if isinstance(value, dict):
         return truncate(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
-    return truncate(_USER_INFO.sub("…@", repr(value)[:_MAX_SHOWN_FROM]))
+    return truncate(hide_url_users(repr(value), "…"))
 
 
 def _is_valid_unicode(text: str) -> bool:

@@ -221,7 +221,8 @@ class SweepConfig(Section):
     @model_validator(mode="after")
     def _check_job_limits(self) -> Self:
         points = self.most_jobs
-        check = " and the validation run" if self.rules.checks else ""
+        checks = {0: "", 1: " and the validation run"}
+        check = checks.get(self.most_checks, f" and {self.most_checks} validation runs")
         types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
         jobs = f"{types}{len(self.node_counts)} node counts x {self.arm_repeats} repeats{check}"
         if points > MAX_JOBS:
@@ -250,18 +251,23 @@ class SweepConfig(Section):
     def most_repeats(self) -> int:
         """Maximum jobs per instance type and node count, without retries.
 
-        For a probe sweep this includes the validation run.
+        For a probe sweep this includes the validation run: a count has at most one.
         """
-        return self.arm_repeats + self.rules.checks
+        return self.arm_repeats + min(1, self.most_checks)
+
+    @property
+    def most_checks(self) -> int:
+        """Maximum number of validation runs of the sweep."""
+        return self.rules.most_checks(self)
 
     @property
     def most_jobs(self) -> int:
         """Maximum jobs of the sweep, without retries."""
         arms = len(self.node_counts) * len(self.instance_types or (None,))
-        return arms * self.arm_repeats + self.rules.checks
+        return arms * self.arm_repeats + self.most_checks
 
     def is_validation_run(self, repeat: int) -> bool:
-        """Return True if a job with this repeat number is the sweep's validation run."""
+        """Return True if a job with this repeat number is a validation run of the sweep."""
         return self.arm_repeats < repeat <= self.most_repeats
 
     def ends_early(self, repeat: int) -> bool:

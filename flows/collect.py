@@ -41,7 +41,7 @@ def collect_sweep(
     The measured config is read from the sweep's record.
 
     Args:
-        sweep_id: The sweep; also the name of one of its jobs, as in an event about a training job.
+        sweep_id: The sweep, or the name of one of its jobs, as in an event about a training job.
         preset: The config whose platform holds the sweep: a file in configs/ without its extension.
         settings: Any field of the config by its dotted name.
         config_variable: A Prefect variable that holds a whole config as JSON or YAML, instead of

@@ -32,9 +32,10 @@ def reaper(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
-    """Stop running jobs of sweeps without an owner for longer than the grace; return their names.
+    """Stop the running jobs of sweeps that have lost their owner; return their names.
 
-    Only jobs with a nodesweep name and tag, of a sweep in the platform's bucket, are stopped.
+    A sweep has lost its owner once the last heartbeat is older than the grace period. Only jobs
+    with a nodesweep name and tag, of a sweep in the platform's bucket, are stopped.
     Sweeps left running on purpose (`--detach`, `sweep.on_cancel: leave`) are spared.
 
     Args:
@@ -54,7 +55,7 @@ def reaper(
         logger.warning(
             "%s: its sweep has no owner%s",
             name,
-            "; dry run, left alone" if dry_run else ", stopping it",
+            "; not stopped (dry run)" if dry_run else "; stopping it",
         )
     if dry_run:
         return [*orphans, *of_validation]

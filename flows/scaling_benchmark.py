@@ -241,7 +241,7 @@ def run_benchmark(
         raise
     log_plan(config, plan, inputs.sweep_id)
     if recorded and begun_with is None:
-        # the platform did not respond before, so the present mark is from an earlier stop
+        # the platform did not respond before, so the current mark is from an earlier stop
         s3 = aws_client("s3", config.platform)
         begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
@@ -405,7 +405,7 @@ def start_sweep(
         "provenance": provenance,
     }
     write_sweep_record(config.platform, sweep, record)
-    emit("sweep-recorded", f"sweep {sweep} is on record", source="flow", sweep=sweep)
+    emit("sweep-recorded", f"sweep {sweep} is recorded", source="flow", sweep=sweep)
     save_sweep_record(Path(config.report.directory), sweep, record)
     return inputs, provenance
 
@@ -419,15 +419,14 @@ def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
             return
         heartbeat = read_heartbeat(s3, config.platform, earlier)
         seen = (
-            f", and was still running {heartbeat.age_seconds:.0f} s ago; if it still is, both run "
-            f"at "
-            "the same time"
+            f" and was still running {heartbeat.age_seconds:.0f} s ago, so both may run at the same"
+            " time"
             if heartbeat is not None and heartbeat.is_alive
             else ""
         )
         logger.warning(
-            "this starts a new sweep; %s, of the same config, has points left%s: `nodesweep run"
-            " CONFIG --resume %s` continues it",
+            "starting a new sweep, but %s, of the same config, is unfinished%s; to continue it"
+            " instead, use `nodesweep run CONFIG --resume %s`",
             earlier, seen, earlier,
         )  # fmt: skip
 
@@ -435,7 +434,7 @@ def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
 def _continue_sweep(
     config: BenchmarkConfig, sweep_id: str | None, as_started: bool
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
-    """Return the recorded inputs of a sweep: its code, image and data, not the present ones.
+    """Return the recorded inputs of a sweep: its code, image and data, not the current ones.
 
     Changes are logged if `as_started`.
 
@@ -451,14 +450,14 @@ def _continue_sweep(
     changes = changes_since(config, inputs, record["provenance"])
     if changes and not as_started:
         raise InputsChanged(
-            f"--resume {sweep} uses what the sweep was started with, but this has changed here"
+            f"--resume {sweep} reuses the sweep's original inputs, but they have changed here"
             " since:\n"
             + "\n".join(f"  - {change}" for change in changes)
-            + "\nTo measure what is here now, start a new sweep: nodesweep run CONFIG. To resume"
+            + "\nTo measure the current inputs, start a new sweep: nodesweep run CONFIG. To resume"
             f" with the original inputs: nodesweep run CONFIG --resume {sweep} --as-started"
         )
     for change in changes:
-        logger.warning("%s resumes as it was started; %s", sweep, change)
+        logger.warning("%s resumes with its original inputs; %s", sweep, change)
     logger.info("resuming %s with its recorded code, image and dataset", sweep)
     for name in _RECORDED:
         emit("stage-skipped", f"{name} as recorded", source=name, stage=name)

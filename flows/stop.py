@@ -25,7 +25,7 @@ def stop_sweep(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
-    """Keep a sweep from continuing and stop its running jobs; return their names.
+    """Submit no more of a sweep's jobs and stop the running ones; return their names.
 
     Args:
         sweep_id: The sweep, e.g. local-20261120191500-1a2b3c4d.

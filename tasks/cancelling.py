@@ -1,4 +1,4 @@
-"""Detect a cancelled run at Prefect's server, and end its tasks as Cancelled.
+"""Detect from Prefect's server that a run was cancelled, and end its tasks as Cancelled.
 
 A worker turns a cancellation into SIGTERM, but stops watching for one once the server has been
 unreachable for about 25 s (PrefectHQ/prefect#20219), so a run polls its own state too. A suspended
@@ -120,7 +120,7 @@ def _read_state(run: UUID) -> Any:
 def polling_for_cancel(interrupt: Callable[[], None]) -> Iterator[None]:
     """Poll the server inside the block, and call `interrupt` if the run is cancelled or suspended.
 
-    All waits are ended before that. A thread polls, so a server that hangs blocks nothing else.
+    All waits have ended by then. A thread polls, so a server that hangs blocks nothing else.
     """
     if _run_id() is None:
         yield

@@ -20,7 +20,7 @@ from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
 from botocore.response import StreamingBody
 
 READ_TIMEOUTS_PER_ANSWER = 3
-"""Deadline of a whole response, in the client's read timeouts: 180 s, or 60 s if quick."""
+"""Deadline of a whole response as a multiple of the read timeout: 180 s, or 60 s if quick."""
 LONG_SECONDS = {"CompleteMultipartUpload": 900.0}
 """Longer deadlines, in seconds by operation.
 
@@ -150,7 +150,7 @@ def _before_send(request: Any, **_: Any) -> None:
     if call is None:
         return
     if call.is_given_up:
-        raise TimeoutError("the call was given up")
+        raise TimeoutError("the call was abandoned")
     call.extend()
     if hasattr(request.body, "read"):
         request.body = _Sent(request.body, call)

@@ -1,10 +1,10 @@
-"""The errors that may come up on the way to a report, and the test for transient ones.
+"""nodesweep's errors, and the check for transient ones.
 
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
 ├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
 ├── InputsChanged         a resume finds other code, data or image than the sweep's (exit code 2)
-└── RunFailed             something was started and did not end well (exit code 1)
+└── RunFailed             something was started, but the run failed (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    no data at dataset.source (exit code 2)
     ├── ValidationJobFailed  the Spark job that validates the dataset returned no verdict
@@ -119,7 +119,7 @@ class NodesweepError(Exception):
 
 
 class PreflightRefused(NodesweepError):
-    """The plan breaks a rule; `problems` lists every one."""
+    """The plan violates a rule; `problems` lists every violation."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
@@ -214,7 +214,7 @@ def is_bucket_gone(error: BaseException) -> bool:
 def best_effort(what: str) -> Iterator[None]:
     """Log a failing AWS call inside the block as a warning that starts with `what`.
 
-    Use it for calls whose failure must not cost the result.
+    Use it for calls whose failure must not lose the result.
     """
     try:
         yield

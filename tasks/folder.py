@@ -89,7 +89,7 @@ def walk(
         try:
             entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
         except OSError as error:
-            why = f"can't be read ({error.strerror}); allow it, or move it elsewhere"
+            why = f"can't be read ({error.strerror}); make it readable, or move it elsewhere"
             refused.append(RefusedPath(_printable(below) or ".", why))
             continue
         for found in entries:

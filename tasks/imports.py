@@ -14,7 +14,7 @@ from typing import Any
 def begin_imports(*modules: str) -> None:
     """Import the modules in a thread, one after the other.
 
-    Code that imports one meanwhile waits for it, as does the end of the process.
+    Code that imports one in the meantime waits for it, and so does the end of the process.
     """
     threading.Thread(target=import_modules, args=modules, name="imports").start()
 

@@ -1,4 +1,4 @@
-"""The local platform's status page, which identifies it among programs and among platforms.
+"""The local platform's status page, which tells it from other programs and other platforms.
 
 Any program can claim to be the platform, so it must prove that it has the key: it answers a random
 number with an HMAC of that number and its own endpoint, which a relay to another platform cannot
@@ -140,7 +140,7 @@ def own_status(endpoint_url: str, key: LocalKey, seconds: float) -> dict[str, An
 
 
 class StatusUnavailable(NotLocalPlatform):
-    """A server error or a truncated status, which a retry may not get again."""
+    """A transient failure: a server error or a truncated status."""
 
 
 def read_status(endpoint_url: str, seconds: float, nonce: str | None = None) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Clock:
 
 
 class Progress:
-    """A logger of a state: when it changes, and every 15 s while it lasts.
+    """Log a state when it changes, and every 15 s while it lasts.
 
     A long wait must not look like a hang.
     """
@@ -130,7 +130,7 @@ def intervals(
 ) -> Iterator[float]:
     """Yield `first_seconds`, then pauses that grow by `factor` up to `longest_seconds`.
 
-    Each pause varies by up to the share `jitter`, so that many watchers do not call in step.
+    Each pause varies by up to the share `jitter`, so that many watchers do not poll in lockstep.
     """
     current = first_seconds
     while True:
@@ -151,7 +151,7 @@ class CallBudget:
         self._lock = threading.Lock()
 
     def take(self) -> None:
-        """Wait for a call's turn.
+        """Wait until the budget allows a call.
 
         Raises:
             Cancelled: the run is being cancelled.

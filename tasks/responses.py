@@ -69,7 +69,7 @@ class Silence:
                 self._since, self._failed_at, self._warn_at = now, None, now + self._warn_seconds
 
     def end(self) -> None:
-        """Record that a response has arrived, whatever its content."""
+        """Record that a response has arrived, regardless of its content."""
         with self._lock:
             self._since = self._failed_at = None
 

@@ -43,7 +43,7 @@ def put_once(s3: Any, bucket: str, key: str, body: bytes) -> str:
         found = s3.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
     except s3.exceptions.ClientError as error:
         if error_code(error) != "403" and not is_missing(s3, bucket, key, error):
-            # With 403 the write decides.
+            # After 403, the write below shows whether it exists.
             raise
     else:
         if found.get("ChecksumSHA256") == base64.b64encode(hashlib.sha256(body).digest()).decode():

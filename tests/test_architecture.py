@@ -170,7 +170,7 @@ KNOTS = {
     "nodesweep.scaling": [
         {"analysis", "outcome"}, {"design", "instances", "planning", "report", "rules"},
     ],
-    "nodesweep.tasks": [{"dataset", "image", "jobs", "preflight", "processing", "sweeps"}],
+    "nodesweep.tasks": [{"image", "jobs", "preflight", "processing", "sweeps"}],
 }  # fmt: skip
 
 

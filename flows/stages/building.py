@@ -1,4 +1,4 @@
-"""Image builds that run in parallel with other work and end with it."""
+"""Image builds that run in parallel with other work, and stop if it fails."""
 
 from __future__ import annotations
 

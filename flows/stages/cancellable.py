@@ -61,7 +61,7 @@ def cancellable(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def _is_ended(ending: Ending, error: BaseException) -> bool:
-    """Return True if the run was ended from outside, whichever error that led to."""
+    """Return True if the run was ended from outside, whatever error that caused."""
     if isinstance(error, Pause | KeyboardInterrupt):
         return is_cancel(error)
     if STOP.cancelled or (STOP.interrupted and not has_deployment()):
@@ -75,8 +75,8 @@ def _end_state(ending: Ending, error: BaseException) -> Any:
         logger.error("while the run was being cancelled: %s", error)
     if STOP.suspended is not None:
         logger.warning(
-            "the run was suspended and ends here; its jobs were stopped or left running, as set by"
-            " sweep.on_cancel. Resume continues its sweep"
+            "the run was suspended; its jobs were stopped or left running, as set by"
+            " sweep.on_cancel. Resume the run to continue its sweep"
         )
         raise Pause(state=STOP.suspended) from error
     if not (ending.terminated and has_deployment()):

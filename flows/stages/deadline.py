@@ -40,7 +40,7 @@ def deadline(hours: float | None) -> Iterator[None]:
             raise
         raise RunTimedOut(
             f"the run took longer than timeout_hours ({hours:g}) and was cancelled;"
-            " retry the flow run, or give it more time"
+            " retry the flow run, or raise timeout_hours"
         ) from error
     finally:
         timer.cancel()

@@ -50,16 +50,16 @@ def end_sweep(
     else:
         logger.warning("stopping the running jobs of %s", sweep)
         for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
-            logger.info("%s was asked to stop", name)
+            logger.info("%s: stop requested", name)
 
 
 def _log_jobs_left_running(
     config: BenchmarkConfig, sweep: str, job_names: Sequence[str], error: BaseException
 ) -> None:
-    """Log the number of jobs that keep running, as counted by the platform if it can be asked.
+    """Log the number of jobs that keep running, as reported by the platform if possible.
 
-    Jobs may have ended, or never begun, since the last poll. The platform is not asked if it is
-    unreachable or after a signal.
+    Jobs may have ended, or never begun, since the last poll. The platform is not queried
+    after a signal or if it is unreachable.
     """
     may_ask = job_names and isinstance(error, Exception) and not isinstance(error, BotoCoreError)
     known = still_running(config.platform, sweep, job_names) if may_ask else None
@@ -70,8 +70,8 @@ def _log_jobs_left_running(
     run_on = f"{jobs} {'keeps' if count == 1 else 'keep'} running"
     if is_bucket_gone(error):
         logger.warning(
-            "%s without a bucket for results: stop with `nodesweep stop %s`, then start a new"
-            " sweep without --resume",
+            "%s, but the results bucket is gone: run `nodesweep stop %s`, then start a new sweep"
+            " without --resume",
             run_on, sweep,
         )  # fmt: skip
     else:

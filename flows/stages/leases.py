@@ -1,4 +1,4 @@
-"""Warns about leases that a restart of Prefect's server would lose.
+"""Warns about concurrency leases that a restart of Prefect's server would lose.
 
 A run holds its place in its deployment's concurrency limit, and slots of `sweep.concurrency_limit`;
 Prefect's client renews each 300 s lease every 225 s. A server that keeps leases in memory,
@@ -29,7 +29,7 @@ def warn_of_leases_in_memory(limit: str | None) -> None:
                 _holds_place_of_deployment(),
                 "costs this run its slot in the concurrency limit of its deployment",
             ),
-            (limit is not None, f"leaves slots of the limit {limit} taken for good"),
+            (limit is not None, f"leaves slots of the limit {limit} occupied forever"),
         )
         if holds
     ]

@@ -1,4 +1,4 @@
-"""The preflight: rules that need no account, then rules that query it; neither spends anything.
+"""The preflight: rules that need no account, then rules that query it; neither costs anything.
 
 `nodesweep plan`, `plan --online` and every run use the same two tables: OFFLINE_RULES
 (nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/online.py).
@@ -44,10 +44,10 @@ _FOR_A_REPORT = ("matplotlib.figure", "matplotlib.backends.backend_svg", "matplo
 
 
 def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
-    """Return the plan at current prices if it breaks no rule; the first stage of a flow.
+    """Return the plan at current prices if it violates no rule; the first stage of a flow.
 
-    The platform is not queried if an offline rule is broken; meanwhile, imports for the next stages
-    run in the background. A refused budget is also reported as an event.
+    The platform is not queried if an offline rule is violated. Imports for the next stages run in
+    the background meanwhile. A refused budget is also reported as an event.
 
     Args:
         config: The benchmark.
@@ -55,7 +55,7 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
             there may be none left to send, so only their shape is checked, which saves a second.
 
     Raises:
-        PreflightRefused: Rules are broken; the error holds all problems.
+        PreflightRefused: Rules are violated; the error holds all problems.
     """
     checked = check_offline(config, os.environ, is_resume)
     _announce_and_raise(checked)

@@ -276,7 +276,7 @@ def _remote_dataset(
 
 
 def _store_validation_report(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
-    """Store the validation report, whatever its verdict.
+    """Store the validation report, whether or not the dataset passed.
 
     Raises:
         ValidationFailed: The dataset failed.
@@ -344,7 +344,7 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
             return found
         logger.info(
             (
-                "the packages of %s are installed as a layer on %s, built once for both"
+                "installing the packages of %s in a layer on top of %s, which is built once"
             ), packages.path, base_uri,
             extra=_OF_IMAGE,
         )  # fmt: skip

@@ -78,7 +78,7 @@ def alarm_on_regression(
     if slower:
         told.append(
             f"at node counts {slower}, sweep {report.sweep_id} is slower than the level since "
-            f"{before} by more than {tolerance:.0%} and the noise"
+            f"{before} by more than both {tolerance:.0%} and noise"
         )
     if lost:
         told.append(f"sweep {report.sweep_id} has no completed run at {lost}")

@@ -1,6 +1,6 @@
 """Detects changes, since validation, to a dataset that is used in place in S3.
 
-Jobs read its prefix as it is when they start, and earlier contents cannot be restored. So it is
+Jobs read its prefix as it is when they start, and earlier contents cannot be restored, so it is
 listed again before the first job, before a sweep is resumed, and after the last job.
 """
 
@@ -40,8 +40,7 @@ def check_unchanged(config: BenchmarkConfig, validated: RemoteDataset) -> None:
     if changes := find_changes(validated, now):
         raise DatasetRefused(
             f"dataset.source: objects under {validated.uri} changed after they were validated, so"
-            f" no job was started; run again to validate what is there "
-            f"now:{format_changes(changes)}"
+            f" no job was started; run again to validate the new version:{format_changes(changes)}"
         )
 
 

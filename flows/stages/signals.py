@@ -1,8 +1,8 @@
 """Handling of SIGTERM and Ctrl-C: the first one ends the run cleanly, despite later SIGTERMs.
 
 CI systems and service managers send several (SIGINT, then SIGTERM; or SIGTERM to the group and its
-leader); a second one used to interrupt the stopping of jobs. Later SIGTERMs are therefore ignored
-while the run ends, which has deadlines; a second Ctrl-C ends the process at once.
+leader); a second one must not interrupt the stopping of jobs. Later SIGTERMs are therefore ignored
+while the run ends, which has a deadline; a second Ctrl-C ends the process at once.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 
 from nodesweep.tasks.polling import STOP, Cancelled
 
-_ENDING = b"nodesweep: ending; Ctrl-C again ends at once and leaves the jobs\n"
+_ENDING = b"nodesweep: ending; Ctrl-C again exits at once and leaves the jobs running\n"
 _ENDED_AT_ONCE = (
-    b"nodesweep: ended at once; jobs may run on: stop them with `nodesweep stop SWEEP_ID`, or go on"
-    b" with --resume\n"
+    b"nodesweep: exited at once; jobs may still be running: stop them with `nodesweep stop"
+    b" SWEEP_ID`, or continue with --resume\n"
 )
 
 _CANCEL = signal.SIGUSR1
@@ -40,7 +40,7 @@ class EndSignals:
         self._announce = announce or write_ending
         self._interrupted = False
         self.raised = False
-        """True once a signal has come; KeyboardInterrupt is raised, or due once `held` is over."""
+        """True once a signal has arrived; KeyboardInterrupt was raised, or will be after `held`."""
         self.held = False
         """True while Prefect's own code runs, which would treat an exception as the run's crash."""
         self.is_shielded = False
@@ -170,6 +170,6 @@ def _handler_or_interrupt(previous: Any) -> Callable[[int, FrameType | None], An
 
 
 def write_ending(at_once: bool) -> None:
-    """Write to standard error unbuffered; the signal may have come in the middle of a line."""
+    """Write to standard error unbuffered; the signal may have arrived in the middle of a line."""
     with suppress(OSError):
         os.write(2, _ENDED_AT_ONCE if at_once else _ENDING)

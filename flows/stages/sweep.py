@@ -120,7 +120,7 @@ def run_sweep(
 ) -> SweepRun:
     """Run all planned points; on an error, jobs end as described in flows/stages/ending.py.
 
-    A sweep that is stopped meanwhile (`nodesweep stop`) submits no more jobs, and its remaining
+    A sweep that is stopped while it runs (`nodesweep stop`) submits no more jobs, and its remaining
     points have no outcome.
 
     Args:
@@ -282,7 +282,7 @@ class _Sweep:
         if new:
             points = [point for point in self.plan.points if point.key(self.config) in new]
             logger.warning(
-                "not run, since a job of the type ran out of memory on as many nodes or more: %s",
+                "not run, since a job of that type ran out of memory on as many nodes or more: %s",
                 join_words(point_text(key.nodes, key.repeat, key.instance_type) for key in new),
                 extra=event_extra(
                     "points-left-out",

@@ -14,7 +14,7 @@ To support `sweep.design: probe`, which measures some steps and projects the res
 of steps and leave the loop when `step` returns True. It also does so under
 `training.baseline_seconds`, and never in other sweeps:
 
-    with clock(steps=len(batches)):         # all steps of a full run
+    with clock(steps=epochs * len(batches), epoch_steps=len(batches)):  # of a full run, of an epoch
         for batch in batches:
             train_on(batch)
             if clock.step(len(batch)):      # the same value in every process
@@ -50,6 +50,8 @@ RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
 _LEAST_PACED_STEPS, _LEAST_PACED_SHARE, _PACE_LOOKS_GROW_BY = 3, 0.15, 1.5
 _LEAST_STEADY_STEPS, _BATCHES, _LOOKS_GROW_BY = 20, 10, 1.25
 _T_OF_BATCHES = 2.262  # Student's t, two-sided 95%, 9 degrees of freedom (ten batches)
+_TREND_OF_BATCHES = 29  # Mann-Kendall: ten values without a trend have |S| >= 29 in 0.9% of cases
+_MOST_BOUNDARY_STEPS = 10  # first steps of an epoch, which a restarted loader may slow down
 _GROUP_LIBRARIES = ("horovod", "mpi4py", "smdistributed", "torch_xla", "jax", "tensorflow")
 
 
@@ -75,6 +77,24 @@ def mean_step(seconds):
     return middle, max(_T_OF_BATCHES * stdev(batches) / math.sqrt(_BATCHES), by_neighbours)
 
 
+def step_trend(seconds):
+    """Return the change over steady step times as a share of their mean; 0.0 without a trend.
+
+    None for fewer than 20 steps. Tested on ten batch means, since steps are autocorrelated:
+    Mann-Kendall at 1% (Mann, Econometrica 13(3), 1945, pp. 245-259), and nine times the slope of
+    Theil and Sen (Sen, JASA 63(324), 1968, pp. 1379-1389).
+    """
+    size = len(seconds) // _BATCHES
+    if size < 2:
+        return None
+    used = seconds[len(seconds) - size * _BATCHES :]
+    means = [mean(used[start : start + size]) for start in range(0, len(used), size)]
+    slopes = [(means[j] - means[i]) / (j - i) for j in range(_BATCHES) for i in range(j)]
+    if abs(sum((slope > 0) - (slope < 0) for slope in slopes)) < _TREND_OF_BATCHES:
+        return 0.0
+    return (_BATCHES - 1) * median(slopes) / mean(means)
+
+
 class Probe:
     """Decides when a run may end because its steady step time is known.
 
@@ -83,7 +103,7 @@ class Probe:
 
     def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS):
         self.precision, self.max_steps = precision, max_steps
-        self.ended = "complete"
+        self.ended, self.epoch_steps = "complete", None
         self._warm_up_steps, self._look_at = warm_up_steps, _LEAST_STEADY_STEPS
 
     @classmethod
@@ -93,6 +113,57 @@ class Probe:
             return None
         precision, most = float(environment[PROBE_PRECISION]), int(environment[PROBE_MAX_STEPS])
         return cls(precision, most, warm_up_steps)
+
+    def expect_epochs(self, epoch_steps, planned_steps):
+        """Run past the first epoch, unless that takes over max_steps or half of a full run.
+
+        Caches may be cold in the first epoch, and what an epoch's end costs is only seen after it.
+        """
+        self.epoch_steps = epoch_steps
+        first = epoch_steps + self._boundary_steps
+        if first + _LEAST_STEADY_STEPS <= min(self.max_steps, planned_steps / 2):
+            self._warm_up_steps = max(self._warm_up_steps, first)
+
+    @property
+    def _boundary_steps(self):
+        """The first steps of an epoch that count as part of the epoch's end before them."""
+        return min(_MOST_BOUNDARY_STEPS, self.epoch_steps // 2)
+
+    def steady(self, step_seconds, first=WARM_UP_STEPS):
+        """Return the times of the steady steps, without those at an epoch's beginning.
+
+        Args:
+            step_seconds: The times of all steps so far.
+            first: The first step after the warm-up. If 20 steps follow the first epoch, that is
+                part of the warm-up, too.
+        """
+        if not self.epoch_steps:
+            return step_seconds[first:]
+        of_boundary = self._boundary_steps
+        if len(step_seconds) >= self.epoch_steps + of_boundary + _LEAST_STEADY_STEPS:
+            first = max(first, self.epoch_steps)
+        return [
+            seconds
+            for step, seconds in enumerate(step_seconds[first:], first)
+            if step < self.epoch_steps or step % self.epoch_steps >= of_boundary
+        ]
+
+    def _epoch_ends(self, step_seconds, planned_steps, first, steady_step_seconds):
+        """Return planned and crossed epoch ends, and the seconds that each timed one added."""
+        of_epoch, of_boundary = self.epoch_steps, self._boundary_steps
+        starts = list(range(of_epoch, len(step_seconds) - of_boundary + 1, of_epoch))
+        if steady_step_seconds is None:
+            starts = []
+        # those within the warm-up are better than none
+        starts = [start for start in starts if start >= first] or starts
+        return {
+            "planned": (planned_steps - 1) // of_epoch,
+            "made": max(0, len(step_seconds) - 1) // of_epoch,
+            "seconds": [
+                sum(step_seconds[start : start + of_boundary]) - of_boundary * steady_step_seconds
+                for start in starts
+            ],
+        }
 
     def ends(self, steps, steady_seconds, agree):
         """Return True if the run ends after this many steps, or has ended before.
@@ -110,15 +181,25 @@ class Probe:
         if steps < self._warm_up_steps + self._look_at:
             return False
         self._look_at = math.ceil((steps - self._warm_up_steps) * _LOOKS_GROW_BY)
-        middle, half = mean_step(steady_seconds())
-        if agree(half is not None and half <= self.precision * middle):
+        if agree(self._knows(steady_seconds())):
             self.ended = "precise"
             return True
         return False
 
-    def section(self, steady_seconds, planned_steps, **parts):
-        """Return the `probe` section of metrics.json."""
+    def _knows(self, seconds):
+        """Return True if the mean step is precise, and no trend larger than that is left."""
+        middle, half = mean_step(seconds)
+        if half is None or half > self.precision * middle:
+            return False
+        return abs(step_trend(seconds)) <= self.precision
+
+    def section(self, step_seconds, planned_steps, first=WARM_UP_STEPS, **parts):
+        """Return the `probe` section of metrics.json; `first` is the first step after warm-up."""
+        steady_seconds = self.steady(step_seconds, first)
         middle, half = mean_step(steady_seconds)
+        if self.epoch_steps:
+            ends = self._epoch_ends(step_seconds, planned_steps, first, middle)
+            parts = {"epoch_steps": self.epoch_steps, "epochs": ends, **parts}
         return {
             "ended": self.ended,
             "precision": self.precision,
@@ -126,6 +207,7 @@ class Probe:
             "planned_steps": planned_steps,
             "step_seconds": middle,
             "step_error_seconds": half,
+            "step_trend": step_trend(steady_seconds),
             **parts,
         }
 
@@ -180,18 +262,21 @@ class Clock:
         self._folder = None
         self._reset()
 
-    def __call__(self, output_folder=None, steps=None):
+    def __call__(self, output_folder=None, steps=None, epoch_steps=None):
         """Reset the clock and return it, for use in a `with` statement.
 
         Args:
             output_folder: Folder for metrics.json. Default: SM_OUTPUT_DATA_DIR, which SageMaker
                 always sets, or the working directory.
             steps: Steps of a full run; required to take part in a probe.
+            epoch_steps: Steps of an epoch, so that a probe includes the end of one.
         """
         self._folder = output_folder
         self._reset()
         self._planned_steps = steps
         self._probe = Probe.from_environment() if steps else None
+        if self._probe is not None and epoch_steps:
+            self._probe.expect_epochs(epoch_steps, steps)
         self._amount = Amount.from_environment()
         return self
 
@@ -228,7 +313,7 @@ class Clock:
             return self._amount.ends(made, lambda: self._step_seconds, self._agree)
         if self._probe is None or made >= self._planned_steps:
             return False
-        return self._probe.ends(made, lambda: self._step_seconds[WARM_UP_STEPS:], self._agree)
+        return self._probe.ends(made, lambda: self._probe.steady(self._step_seconds), self._agree)
 
     def _agree(self, answer):
         """Return rank 0's value.
@@ -329,7 +414,7 @@ class Clock:
             "final_metric": self._metric,
         }
         if self._probe is not None:
-            metrics["probe"] = self._probe.section(steady, self._planned_steps)
+            metrics["probe"] = self._probe.section(self._step_seconds, self._planned_steps)
         return metrics
 
 

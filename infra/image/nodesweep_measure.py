@@ -51,9 +51,10 @@ _NOT_LOADED = (
 class Loader:
     """What one DataLoader delivered; `started` is when its current iteration began."""
 
-    def __init__(self, batch_size):
-        self.batch_size = batch_size
+    def __init__(self, batch_size, replicas):
+        self.batch_size, self.replicas = batch_size, replicas
         self.steps = 0  # optimizer steps with a batch of its since the previous step
+        self.iterations = 0
         self.restart(None)
 
     def restart(self, started):
@@ -162,11 +163,13 @@ class Watch:
         loader = self._by_loader.get(data_loader)
         if loader is None:
             sampler = getattr(data_loader, "batch_sampler", None)
-            loader = Loader(getattr(sampler, "batch_size", None))
+            replicas = getattr(getattr(data_loader, "sampler", None), "num_replicas", None)
+            loader = Loader(getattr(sampler, "batch_size", None), replicas)
             self._by_loader[data_loader] = loader
             self._loaders.append(loader)
         if not self._times:
             loader.restart(began)
+        loader.iterations += 1
         loader.had_short_batch, loader.opened = False, time.perf_counter()
         iterator._nodesweep_loader = loader
         budget.fetched(loader, began)
@@ -229,12 +232,17 @@ class Watch:
         clock._step_seconds = [end - begin for begin, end in zip([start, *ends], ends)]  # noqa: B905
         size = self._group[0] if self._group else clock._alone()
         batches = sum(each.batches for each in training)
-        clock._is_counted = batches == steps and all(each.is_counted for each in training)
+        if training and steps is not None and _are_in_parts(steps, batches, training):
+            steps = None
+        # a sampler for fewer processes gives several, of a model that is split, the same batches
+        clock._is_counted = batches == steps and all(
+            each.is_counted and each.replicas in (None, size) for each in training
+        )
         clock._samples = sum(each.samples for each in training)
         metrics = clock._metrics(last - start, size)
         metrics["steps"] = steps
-        if steps is None or (training and steps > batches):  # a step in parts, or several a batch
-            metrics["steps"] = metrics["steady"]["step_seconds"] = None
+        if steps is None:
+            metrics["steady"]["step_seconds"] = None
         return metrics
 
     def _steps(self):
@@ -416,6 +424,15 @@ def _watch_iterators(kind):
 
     __next__._is_watched = True
     owner.__next__ = __next__
+
+
+def _are_in_parts(steps, batches, loaders):
+    """Return True if steps are made in parts (one per group of parameters), or several a batch.
+
+    A loader that fetches one batch ahead delivers none before an epoch's last step.
+    """
+    without_batch = steps - sum(each.steps for each in loaders)
+    return steps > batches or without_batch > sum(each.iterations for each in loaders)
 
 
 def _length(batch):

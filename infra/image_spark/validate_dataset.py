@@ -1,4 +1,4 @@
-"""The program of a Spark job that judges a dataset in S3.
+"""The program of a Spark job that validates a dataset in S3.
 
     smspark-submit /opt/nodesweep/validate_dataset.py [--judge REQUEST VERDICT]…
 
@@ -33,7 +33,7 @@ VERDICT = Path("/opt/ml/processing/output/verdict/verdict.json")
 
 
 def main() -> None:
-    """Judge every request and write its verdict."""
+    """Validate the dataset of every request and write its verdict."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--judge", nargs=2, action="append", type=Path, metavar=("REQUEST", "VERDICT")

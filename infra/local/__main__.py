@@ -89,7 +89,7 @@ def _run_command(options: argparse.Namespace) -> int:
         print(
             "joined"
             if joined
-            else "not joined: nothing is running, it has no owners, or this process is one of them"
+            else "not joined: nothing is running, it has no owners, or this process already is one"
         )
         return 0 if joined else 1
     check_extra()

@@ -105,7 +105,7 @@ class NodeAttainment:
     asked_seconds: float | None  # what it would have used on a dedicated machine; None: unknown
     # time its threads were runnable with quota left; None: not counted
     run_queue_delay_seconds: float | None
-    # share of the quota's periods in which it was used up; None: not counted
+    # share of periods in which the quota was used up; None: not counted
     throttled_share: float | None
     # bytes of BLAKE2b hashed per CPU second on the job's CPUs; None: unknown
     cpu_speed: float | None = None

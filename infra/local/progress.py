@@ -47,7 +47,7 @@ class Progress:
         if ticks != self._ticks:
             self._ticks, self._moved = ticks, now
         if now - self._moved >= STILL_SECONDS:
-            return f"without any progress for {STILL_SECONDS:.0f} s"
+            return f"after {STILL_SECONDS:.0f} s without progress"
         if now - self._began >= LONGEST_SECONDS:
             return f"after {LONGEST_SECONDS:.0f} s"
         return None

@@ -4,7 +4,7 @@
 
 up | down | status     everything on one machine (machine.py)
 deploy                 work pool and deployments at the server of PREFECT_API_URL (deployments.py)
-forms                  the server rejects parameters a deployment does not define (forms.py)
+forms                  make the server reject parameters unknown to a deployment (forms.py)
 server                 Prefect's server, password required (server.py)
 worker                 the pool's worker in a container, its password from a file (server.py)
 automations            crashed-run detection and notifications (automations.py)
@@ -97,7 +97,10 @@ def _automations(notification_block: str | None, remove: bool) -> int:
 def _close_forms() -> int:
     from nodesweep.infra.worker.forms import refuse_unknown_fields
 
-    print("\n".join(f"closed  {name}" for name in refuse_unknown_fields()) or "nothing to do")
+    print(
+        "\n".join(f"rejects unknown parameters: {name}" for name in refuse_unknown_fields())
+        or "nothing to do"
+    )
     return 0
 
 
@@ -111,7 +114,7 @@ def _at_server(change: Callable[[], int]) -> int:
         if error.response.status_code != 401:
             raise
         wanted = (
-            "Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+            "Prefect's server requires its password: export PREFECT_API_AUTH_STRING; see"
             " docs/production.md"
         )
         print(f"nodesweep: {wanted}", file=sys.stderr)
@@ -144,7 +147,7 @@ def _run_verb(verb: str, machine: Machine) -> int:
     if verb == "up":
         up(machine)
         print(f"Prefect: {machine.api_url.removesuffix('/api')}   logs: {machine.folder}")
-        print(f"  It asks for a password once per browser: enter the line in {machine.auth_file}")
+        print(f"  The UI asks for a password once per browser: the line in {machine.auth_file}")
         print(f"  export PREFECT_API_URL={machine.api_url}")
         print(f'  export PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(machine.auth_file))})"')
         print("  prefect deployment run scaling-benchmark/local")

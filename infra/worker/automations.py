@@ -97,7 +97,7 @@ def gone_runs() -> Automation:
 
 
 def notifications(block_id: UUID) -> list[Automation]:
-    """Return the automations that message on regressions, exhausted budgets, and failed runs."""
+    """Return the automations that notify of regressions, exhausted budgets, and failed runs."""
     regression = _on("nodesweep.regression", "nodesweep.sweep.*")
     budget = _on("nodesweep.budget", "nodesweep.benchmark.*")
     failure = EventTrigger(

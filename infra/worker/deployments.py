@@ -22,7 +22,7 @@ POOL = "nodesweep"
 POOL_TEMPLATE = Path(__file__).with_name("process-base-job-template.json")
 """Replaces Prefect's default, which lets a run choose its command and its whole environment."""
 SERVER_START_SECONDS = 600.0
-"""Deadline for a server in another container or host, whose process can't be observed."""
+"""Deadline in seconds for a server in another container or on another host."""
 _POLL_SECONDS = 0.5
 
 

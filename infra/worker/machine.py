@@ -44,7 +44,7 @@ _FREED_SECONDS = 5.0
 _STOP_SECONDS = 45.0  # more than the 30 s that a worker gives an active flow
 _PLATFORM_STOP_SECONDS = 200.0
 _PLATFORM_START_SECONDS = 2 * LONGEST_SECONDS + 180.0
-"""A start aborts by itself when it makes no progress, and may first wait for a concurrent one."""
+"""Long, because a start may first wait for a concurrent one; it aborts if it makes no progress."""
 
 
 class MachineError(Exception):
@@ -100,7 +100,7 @@ class Machine:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment of every process: own home and server, no telemetry, no local proxy."""
+        """Environment of every process: own Prefect home, no telemetry, no proxy for loopback."""
         own = {
             "PREFECT_HOME": str(self.folder / "prefect"),
             "PREFECT_API_URL": self.api_url,

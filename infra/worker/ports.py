@@ -1,4 +1,4 @@
-"""Finds out who listens on a port.
+"""Finds out which process listens on a port.
 
 Any program that responds on the server's port would receive the password and the deployments.
 """

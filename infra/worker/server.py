@@ -4,7 +4,8 @@
 
 Whoever can start a flow run executes code on the worker, so:
 
-- every call needs the password, PREFECT_SERVER_API_AUTH_STRING; the server does not start without;
+- every call requires the password in PREFECT_SERVER_API_AUTH_STRING, without which the server does
+  not start;
 - CORS allows the UI's origin only;
 - requests for other host names are rejected, which stops DNS rebinding: a web page can resolve its
   own name to 127.0.0.1 to become same-origin, but its requests carry that name;
@@ -76,7 +77,7 @@ def _read_secret(variable: str, path: str) -> str:
 
 
 def check_password(variable: str, password: str) -> None:
-    """Reject a password that is not ASCII: Prefect's server responds to every call with HTTP 500.
+    """Reject a password that is not ASCII, with which Prefect's server would fail every call.
 
     Args:
         variable: Source of the password, for the message.
@@ -200,7 +201,7 @@ class Guard:
         if all(_is_comparable(value) for name, value in scope["headers"] if name == _AUTHORIZATION):
             await self._application(scope, receive, send_guarded)
             return
-        body = b'{"exception_message": "Unauthorized: the password holds no other than ASCII"}'
+        body = b'{"exception_message": "Unauthorized: the password must be ASCII"}'
         headers = [(b"content-type", b"application/json")]
         await send_guarded({"type": "http.response.start", "status": 401, "headers": headers})
         await send_guarded({"type": "http.response.body", "body": body})

@@ -21,6 +21,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN, MAY_BE_SECRET, SHOWN, marked_values
+from nodesweep.configs.url_users import hide_url_users, url_users
 
 CLOSED_SECTIONS = frozenset(
     {"environment", "Environment", "build_args", "environmentVariablesOverride"}
@@ -193,7 +194,7 @@ _ESCAPED_SPACE = re.compile(r"(\\+[nrt])")
 
 
 def _without_shapes(text: str) -> str:
-    text = _without_named(_without_url_passwords(text))
+    text = _without_named(hide_url_users(text, HIDDEN))
     for shape, shown in _SHAPES:
         text = shape.sub(shown, text)
     return text
@@ -229,38 +230,6 @@ def _names_a_secret(found: re.Match[str]) -> bool:
     is_prose = found["between"].startswith(":") and not found["quote"] and not found["dashes"]
     name = found["name"]
     return is_secret_name(name) and not (is_prose and name.lower() in _WORDS_OF_PROSE)
-
-
-def _without_url_passwords(text: str) -> str:
-    """Return the text with the user:password@ of every URL replaced.
-
-    A colon that no port follows marks a password, which may then contain a slash.
-    """
-    return _URL_REST.sub(_without_user, text) if "://" in text else text
-
-
-_URL_REST = re.compile(r"(?<=://)\S+")
-_PORT = re.compile(r":\d+(?:[/?#]|$)")
-
-
-def _without_user(found: re.Match[str]) -> str:
-    """Return a URL after its ://, up to white space, without its user and password."""
-    rest = found[0]
-    last_at, start = rest.rfind("@"), 0
-    while start <= last_at:
-        slash = rest.find("/", start)
-        authority_end = len(rest) if slash < 0 else slash
-        near_at = rest.rfind("@", start, authority_end)
-        if near_at >= 0:
-            return rest[:start] + HIDDEN + rest[near_at:]
-        colon = rest.find(":", start, authority_end)
-        if colon >= 0 and not _PORT.match(rest, colon) and not rest.startswith("://", colon):
-            return rest[:start] + HIDDEN + rest[last_at:]
-        following = rest.find("://", start)
-        if following < 0:
-            break
-        start = following + 3
-    return rest
 
 
 class _KnownSecrets:
@@ -330,9 +299,11 @@ def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
 
 def _in_urls(text: str) -> Iterator[str]:
     """Yield each URL's password, or its user if that is a token, as written and decoded."""
-    for user, password in _URL_USER.findall(text):
+    for start, end in url_users(text):
+        user, _, password = text[start:end].partition(":")
         secret = password or (user if _is_random("", user) else "")
-        yield from {secret, unquote(secret)} - {""}
+        # What follows an @ may be the URL's path, if there is one in it.
+        yield from {secret, unquote(secret), secret.partition("@")[0]} - {""}
 
 
 def secrets_of_job(description: Mapping[str, Any]) -> list[str]:
@@ -352,9 +323,6 @@ def _decoded(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-_URL_USER = re.compile(r"://([^\s/:@]{0,200})(?::(?!\d+(?:[/?#\s]|$))([^\s@]{1,200}))?@")
 
 
 MIN_SECRET_CHARACTERS = 4

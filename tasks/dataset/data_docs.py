@@ -54,7 +54,7 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 <h2>Expectations</h2>
 <div class="scroll" role="region" aria-label="Expectations" tabindex="0">
 <table><tr><th>Result</th><th>Expectation</th><th>Arguments</th><th>Severity</th>\
-<th>Files that broke it</th></tr>
+<th>Files that violate it</th></tr>
 {% for spec, broken in suite %}<tr>
   <td class="{{ 'bad' if broken else 'mild' if unread else 'good' }}">
     {{- 'failed' if broken else 'not checked everywhere' if unread else 'passed' }}</td>
@@ -106,7 +106,7 @@ def _page() -> Template:
 
 
 def _suite_results(report: ValidationReport) -> list[tuple[ExpectationConfig, list[str]]]:
-    """Return each expectation with the names of the files that broke it."""
+    """Return each expectation with the names of the files that violate it."""
     broken: dict[int | None, list[str]] = defaultdict(list)
     for failure in report.failures:
         broken[failure.index].append(failure.file or "")

@@ -80,8 +80,8 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
 
     Raises:
         DatasetMissing: there are none.
-        DatasetRefused: a name cannot be a key, a file cannot be an object, or a link is broken or
-            leads out of the source.
+        DatasetRefused: a name is not valid in a key, a file is too large for an object, or a link
+            is broken or leads out of the source.
     """
     source = Path(config.source)
     if not source.is_dir():
@@ -101,7 +101,7 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
                 f"dataset.source: {source / it.name} {it.why}{outside if it.is_outside else ''}"
             )
     by_name = {path.relative_to(source).as_posix(): path for path in walked.files}
-    # Names next to tables may be any bytes: they are shown, not sent.
+    # Names of files that are not tables may be any bytes: they are shown, not sent.
     names_below = classify_names(config, by_name)
     found = Names(names_below.data, walked.left_out, names_below.others)
     if not found.data:
@@ -112,8 +112,8 @@ def list_directory(config: DatasetConfig) -> LocalFiles:
     paths = tuple(by_name[name] for name in found.data)
     if odd := next((path for path in paths if _is_no_text(path.relative_to(source))), None):
         raise DatasetRefused(
-            f"dataset.source: the name of {os.fsencode(odd)!r} is not valid UTF-8, as S3 keys must"
-            " be; rename the file"
+            f"dataset.source: the file name {os.fsencode(odd)!r} is not valid UTF-8, which S3 keys"
+            " require; rename the file"
         )
     for path in paths:
         if (size := path.stat().st_size) > MAX_OBJECT_BYTES:
@@ -220,8 +220,8 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     Return an empty tuple otherwise.
 
     Raises:
-        DatasetRefused: a file is next to the folders, a folder's name cannot be a channel's, or
-            there are too many folders.
+        DatasetRefused: a file is next to the folders, a folder's name is not a valid channel name,
+            or there are too many folders.
     """
     if config.channel is not None:
         return ()
@@ -229,18 +229,18 @@ def channel_folders(config: DatasetConfig, file_names: Iterable[str]) -> tuple[s
     if loose := sorted(folder for folder, rest in parts if not rest):
         raise DatasetRefused(
             f"dataset.channel: null turns each folder under {config.source} into a channel, but"
-            f" {loose[0]} is not in a folder; move it into one, or name one channel for all files"
+            f" {loose[0]} is not in a folder; move it into one, or set one channel for all files"
         )
     folders = sorted({folder for folder, _ in parts})
     if odd := [folder for folder in folders if not re.fullmatch(CHANNEL_NAME, folder)]:
         raise DatasetRefused(
-            f"dataset.channel: the folder {odd[0]!r} under {config.source} can't be a channel's"
+            f"dataset.channel: the folder {odd[0]!r} under {config.source} is not a valid channel"
             " name (1 to 64 letters, digits, '.', '_' or '-'); rename it"
         )
     if len(folders) > MAX_CHANNELS:
         raise DatasetRefused(
-            f"dataset.channel: {len(folders)} folders under {config.source}, but a job allows only"
-            f" {MAX_CHANNELS} channels; name one channel for all files"
+            f"dataset.channel: {len(folders)} folders under {config.source}, but a job can have at"
+            f" most {MAX_CHANNELS} channels; set one channel for all files"
         )
     return tuple(folders)
 

@@ -101,12 +101,12 @@ def file_report(
     for index in sorted(set(range(len(dataset.expectations))) - set(judged)):
         kind = dataset.expectations[index].type
         failures.append(
-            _failure(kind, name, f"Great Expectations gave no result for {kind} (file {name})")
+            _failure(kind, name, f"Great Expectations returned no result for {kind} (file {name})")
         )
     missing = [column for column in dataset.unique_columns if column not in columns]
     if missing:
         message = (
-            f"unique_columns names {', '.join(map(repr, missing))}, not found in {name};"
+            f"unique_columns: {', '.join(map(repr, missing))} not found in {name};"
             f" {columns_of(columns, dataset.format == 'csv')}"
         )
         failures.append(_failure("unique_columns", name, message, column=", ".join(missing)))
@@ -130,8 +130,8 @@ def _from_details(
 ) -> Failure:
     """Return the failure of one expectation, as described by Great Expectations.
 
-    An expectation that could not be evaluated is critical whatever its severity: nothing was
-    checked.
+    An expectation that could not be evaluated is critical regardless of its severity: nothing
+    was checked.
     """
     spec, is_csv = dataset.expectations[index], dataset.format == "csv"
     details = _json_mapping(found)

@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.scaling.names import canonical_digest
 from nodesweep.tasks.events import Meter
-from nodesweep.tasks.sweeps.folder import write_atomic
 
 logger = logging.getLogger("nodesweep.dataset")
 SETTLED_SECONDS = 2.0
@@ -34,7 +34,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Mark:
-    """A file's status, which shows without a read whether its bytes may have changed.
+    """A file's status, which shows whether its bytes may have changed since they were read.
 
     Times are in nanoseconds.
     """
@@ -61,7 +61,7 @@ class Mark:
 class Hashed:
     """A file's size and SHA-256 (hex).
 
-    `mark` is the file's status with these bytes; None if a later change could leave it the same.
+    `mark` is the file's status when it was read; None if a later change might not alter it.
     """
 
     size_bytes: int

@@ -1,8 +1,8 @@
-"""Upload one file to its object, and only the bytes that were hashed.
+"""Upload one file, and verify that its object holds the bytes that were hashed.
 
 A file up to SINGLE_PUT_BYTES is one PutObject with its SHA-256, which S3 verifies; it is hashed
-again first only if its size, times or inode have changed. A larger one goes in parts, and its
-object is verified afterwards. Files above IN_MEMORY_BYTES are streamed, so memory is at most
+again first only if its size, times or inode have changed. A larger one is sent in parts, and
+its object is verified afterwards. Files above IN_MEMORY_BYTES are streamed, so memory is at most
 SMALL_CONNECTIONS times that, 24 MiB.
 """
 
@@ -55,7 +55,7 @@ _OTHER_BYTES = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzConte
 class DataFile:
     """A local file: its name below the dataset, size and SHA-256 (hex).
 
-    `mark` is its status with these bytes (tasks/dataset/hashing.py), if known.
+    `mark` is its status when it was hashed (tasks/dataset/hashing.py), if known.
     """
 
     name: str

@@ -5,9 +5,9 @@
     report.raise_if_failed()  # ValidationFailed lists every problem
 
 One parallel pass over Parquet files proves what certainly holds (judging/proof.py); Great
-Expectations judges the rest, each file in an ephemeral context, since a checkpoint over several
+Expectations evaluates the rest, each file in an ephemeral context, since a checkpoint over several
 files mixes their results. Checks across files (total rows, uniqueness, age) are done here. Whatever
-cannot be judged counts as failed.
+cannot be evaluated counts as failed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
@@ -51,13 +52,13 @@ from nodesweep.tasks.errors import DatasetRefused
 from nodesweep.tasks.events import Meter
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.storage import browser_url, put_bytes
-from nodesweep.tasks.sweeps.folder import write_atomic
 from nodesweep.tasks.task import task
 
 # great_expectations takes 4 s to import and pandas 0.5 s; `nodesweep --help` must not pay for them.
 if TYPE_CHECKING:
     import pandas as pd
     from great_expectations.core import ExpectationValidationResult
+    from great_expectations.data_context import EphemeralDataContext
     from great_expectations.expectations.expectation import Expectation
 
     from nodesweep.tasks.dataset.judging.repeats import RepeatedRows
@@ -229,7 +230,7 @@ def _judge(table: Table, dataset: DatasetConfig) -> dict[int, ExpectationValidat
 
 
 def _groups(table: Table, specs: Sequence[ExpectationConfig], chosen: list[int]) -> list[list[int]]:
-    """Return groups of positions to judge on one frame: within MAX_FRAME_BYTES, or a single one."""
+    """Return groups of positions to evaluate on one frame of up to MAX_FRAME_BYTES, or singly."""
     groups: list[list[int]] = []
     for index in chosen:
         if groups and _frame_bytes(table, specs, [*groups[-1], index]) <= MAX_FRAME_BYTES:
@@ -265,11 +266,6 @@ def _run_expectations(
 ) -> dict[int, ExpectationValidationResult]:
     """Return results by index of their spec; Great Expectations changes the order."""
     import great_expectations as gx
-    from great_expectations.data_context.types.base import (
-        DataContextConfig,
-        InMemoryStoreBackendDefaults,
-        ProgressBarsConfig,
-    )
 
     from nodesweep.tasks.dataset.judging.between import use_vectorised_between
     from nodesweep.tasks.dataset.judging.comparing import comparable
@@ -280,12 +276,7 @@ def _run_expectations(
         spec.model_copy(update={"kwargs": kwargs})
         for spec, kwargs in zip(specs, every, strict=True)
     ]
-    quiet = DataContextConfig(
-        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
-        progress_bars=ProgressBarsConfig(globally=False),
-    )
-    context = gx.get_context(mode="ephemeral", project_config=quiet)
-    asset = context.data_sources.add_pandas("files").add_dataframe_asset("file")
+    asset = ephemeral_context().data_sources.add_pandas("files").add_dataframe_asset("file")
     suite = gx.ExpectationSuite(name="expectations", expectations=build_expectations(specs))
     batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
     # A batch does not store results, and stored quantiles would not be valid JSON.
@@ -298,6 +289,22 @@ def _run_expectations(
         for config, result in configured
         if config is not None and config.meta
     }
+
+
+def ephemeral_context() -> EphemeralDataContext:
+    """Return a context of Great Expectations without files, pages and progress bars."""
+    import great_expectations as gx
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    quiet = DataContextConfig(
+        store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+        progress_bars=ProgressBarsConfig(globally=False),
+    )
+    return gx.get_context(mode="ephemeral", project_config=quiet)
 
 
 def _repeats(key: RepeatedRows | None) -> Repeats | str | None:

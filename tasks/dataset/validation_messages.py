@@ -18,7 +18,7 @@ Example = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Finding:
-    """A broken expectation's column, examples and message."""
+    """A violated expectation's column, examples and message."""
 
     column: str | None
     examples: tuple[Example, ...]
@@ -35,7 +35,7 @@ def describe(
     columns: Sequence[object],
     is_csv: bool,
 ) -> Finding:
-    """Return the finding of one broken expectation.
+    """Return the finding of one violated expectation.
 
     Args:
         spec: the expectation.
@@ -71,7 +71,7 @@ def describe(
             f" (allowed: {100 * (1 - spec.kwargs['mostly']):g}%)" if "mostly" in spec.kwargs else ""
         )
         sentence = (
-            f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'break')}{allowed}{shown}"
+            f"{details['unexpected_count']} of {rows} rows {_rule(spec, 'violate')}{allowed}{shown}"
         )
     else:
         sentence = f"{_rule(spec, 'not met:')}{_observed(details)}"
@@ -89,14 +89,14 @@ def columns_of(columns: Sequence[object], is_csv: bool) -> str:
     if is_csv and other:
         return (
             f"its only column: {text!r}; the file seems to be separated by {other!r}, but is read"
-            " with ','; write it with commas"
+            " with ','; rewrite it with commas"
         )
     separated = ", separated by ','" if is_csv else ""
     return f"its columns{separated}: {text or 'none'}"
 
 
 def _rule(spec: ExpectationConfig, verdict: str) -> str:
-    """Return the broken rule, such as `not between 0 and 9`.
+    """Return the violated rule, such as `not between 0 and 9`.
 
     For an expectation without a phrase here, return `verdict` and the expectation's name.
     """

@@ -40,7 +40,7 @@ class ValidationFailed(DatasetRefused):
             shown.append(f"and {hidden} more, in the Data Docs")
         problems = "\n".join(f"  - {message}" for message in shown)
         super().__init__(
-            f"dataset {report.dataset!r} broke {pluralize(len(report.problems), 'expectation')} "
+            f"dataset {report.dataset!r} violates {pluralize(len(report.problems), 'expectation')} "
             f"({len(report.files)} files, {report.rows} rows):\n{problems}"
         )
 
@@ -50,7 +50,7 @@ class _Result(BaseModel):
 
 
 class Failure(_Result):
-    """One broken expectation, in one file or over all of them."""
+    """One violated expectation, in one file or over all of them."""
 
     expectation: str = Field(
         description="Type of the expectation, or the config field of a check over all files."
@@ -66,7 +66,7 @@ class Failure(_Result):
     )
     file: str | None = Field(description="File name; null for a check over all files.")
     unexpected_count: int | None = Field(
-        default=None, description="Rows that broke it; null if the check is not per row."
+        default=None, description="Rows that violate it; null if the check is not per row."
     )
     unexpected_percent: float | None = Field(
         default=None, description="The same as a percentage of the file's rows."
@@ -94,7 +94,7 @@ class ValidationReport(_Result):
 
     dataset: str
     validated_at: datetime
-    suite: tuple[ExpectationConfig, ...] = Field(description="What every file was checked against.")
+    suite: tuple[ExpectationConfig, ...] = Field(description="Checked on every file.")
     success: bool = Field(description="No critical failure in any file, nor over all of them.")
     rows: int = Field(description="Rows in the files that could be read.")
     files: tuple[FileReport, ...]
@@ -123,7 +123,7 @@ class ValidationReport(_Result):
         """Raise ValidationFailed unless the data is valid.
 
         Raises:
-            ValidationFailed: the data broke a critical expectation; the message lists every
+            ValidationFailed: the data violates a critical expectation; the message lists every
                 problem.
         """
         if not self.success:

@@ -1,18 +1,17 @@
-"""The base images of a Dockerfile and of a framework version, and their digests in ECR."""
+"""The base image of a framework version, and the digests of base images in ECR."""
 
 from __future__ import annotations
 
 import importlib
 import logging
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
+from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.images import NEW_FAMILY
 from nodesweep.tasks.errors import PreflightRefused, is_transient
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
@@ -20,7 +19,6 @@ from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
-_VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
 # One instance type per device that sagemaker.core knows, as it lacks some of the catalogue's types
 # and all emulated ones.
 _SAMPLE_TYPES = {"cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "neuron": "ml.trn1.2xlarge"}
@@ -35,74 +33,6 @@ _SMP_ARGUMENT = {
     "torch_distributed": {"enabled": True},
     "smdistributed": {"modelparallel": {"enabled": True}},
 }
-
-
-@dataclass(frozen=True)
-class Base:
-    """An image that a build starts from; `argument` is the build argument that names it, if any."""
-
-    reference: str
-    argument: str | None
-
-
-def dockerfile_bases(text: str, build_args: Mapping[str, str]) -> tuple[Base, ...]:
-    """Return the images that FROM and COPY --from name, in order.
-
-    Earlier stages and `scratch` are left out.
-    """
-    arguments: dict[str, str] = {}
-    stages: set[str] = set()
-    bases: dict[str, Base] = {}
-    started = False
-    for instruction, words in _instructions(text):
-        options = [word for word in words if word.startswith("--")]
-        rest = [word for word in words if not word.startswith("--")]
-        asked = [option.partition("=")[2] for option in options if option.startswith("--from=")]
-        if instruction == "ARG" and not started:
-            for word in rest:
-                name, _, default = word.partition("=")
-                arguments[name] = build_args.get(name, _expand(default.strip("'\""), arguments))
-        elif instruction == "FROM" and rest:
-            started = True
-            asked = rest[:1]
-        for spelled in asked:
-            reference = _expand(spelled, arguments)
-            if (
-                reference
-                and reference != "scratch"
-                and not reference.isdigit()
-                and reference.lower() not in stages
-            ):
-                bases.setdefault(reference, Base(reference, _argument(spelled, arguments)))
-        if instruction == "FROM" and len(rest) == 3 and rest[1].upper() == "AS":
-            stages.add(rest[2].lower())
-    return tuple(bases.values())
-
-
-def _instructions(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (INSTRUCTION, its words), without comments and with continued lines joined."""
-    lines = [
-        line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")
-    ]
-    for line in re.sub(r"\\[ \t]*\n", " ", "\n".join(lines)).splitlines():
-        if words := line.split():
-            yield words[0].upper(), words[1:]
-
-
-def _expand(text: str, values: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(
-        lambda found: (
-            values.get(found["braced"] or found["plain"]) or _expand(found["default"] or "", values)
-        ),
-        text,
-    )
-
-
-def _argument(spelled: str, arguments: Mapping[str, str]) -> str | None:
-    """Return the build argument whose value is the whole reference; None if there is none."""
-    found = _VARIABLE.fullmatch(spelled)
-    name = found and (found["braced"] or found["plain"])
-    return name if name in arguments else None
 
 
 def device_of(instance: InstanceType) -> str:
@@ -153,7 +83,7 @@ def framework_image(framework: FrameworkConfig, region: str, instance: InstanceT
             raise ValueError(f"no container of version {framework.version}, only {uri}.")
     except ValueError as error:
         raise PreflightRefused(
-            f"image.framework: {error} Correct it, or name the container by image.base_image."
+            f"image.framework: {error} Correct it, or set image.base_image."
         ) from error
     return uri
 
@@ -167,7 +97,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
             f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind"
-            f" smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or name the container by"
+            f" smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or set"
             " image.base_image"
         )
     if framework.accelerator not in (None, "gpu"):
@@ -192,7 +122,7 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
         )
     except ValueError as error:
         raise PreflightRefused(
-            f"image.framework: {error} Correct it, or name the container by image.base_image."
+            f"image.framework: {error} Correct it, or set image.base_image."
         ) from error
 
 
@@ -271,7 +201,7 @@ def by_digest(platform: PlatformConfig, reference: str) -> str | None:
 def pin_bases(
     platform: PlatformConfig, config: ImageConfig, build_args: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return {base image as written: the same by digest} for the build context.
+    """Return {base image as written: its reference by digest} for the build context.
 
     An image whose digest is unavailable is left out, with a warning.
     """

@@ -13,6 +13,7 @@ import yaml
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.configs.strict_yaml import parse_yaml
 from nodesweep.scaling import names
 from nodesweep.tasks.errors import ImageBuildFailed, best_effort, error_code
 from nodesweep.tasks.image.find import (
@@ -141,10 +142,11 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 def _parsed(buildspec: str) -> Any:
     """Return a buildspec parsed as YAML, so that comments and line breaks do not count.
 
-    Return the text itself if it is not YAML.
+    Return the text itself if it is not YAML that a config may use, e.g. if its aliases expand to
+    millions of values, which would take forever to compare.
     """
     try:
-        return yaml.safe_load(buildspec)
+        return parse_yaml(buildspec)
     except yaml.YAMLError:
         return buildspec
 

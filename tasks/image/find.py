@@ -6,7 +6,6 @@ import hashlib
 import io
 import logging
 import posixpath
-import re
 import subprocess
 import zipfile
 from collections.abc import Callable, Mapping
@@ -20,9 +19,9 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.scaling import names
+from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bases
 from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused, error_code
 from nodesweep.tasks.folder import Entry, holds_secret, walk
-from nodesweep.tasks.image.bases import dockerfile_bases
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.preflight.storage import no_repository
 from nodesweep.tasks.task import task
@@ -31,7 +30,7 @@ logger = logging.getLogger("nodesweep.image")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal contexts give equal bytes
 _EXECUTABLE = (b"#!", b"\x7fELF")
 _REVISION_SECONDS = 10
-_REVISION_ARGUMENT = re.compile(r"^\s*ARG\s+SOURCE_REVISION\b", re.MULTILINE | re.IGNORECASE)
+_REVISION_ARGUMENT = "SOURCE_REVISION"
 
 
 @dataclass(frozen=True)
@@ -102,18 +101,18 @@ def arguments_to_send(context: BuildContext) -> dict[str, str]:
 
     The revision is only a label, not part of the image's identity.
     """
-    if "SOURCE_REVISION" in context.build_args or not _REVISION_ARGUMENT.search(
-        (context.root / "Dockerfile").read_text(errors="replace")
+    if _REVISION_ARGUMENT in context.build_args or not declares_argument(
+        (context.root / "Dockerfile").read_text(errors="replace"), _REVISION_ARGUMENT
     ):
         return dict(context.build_args)
     revision = source_revision(context.root)
-    return {**context.build_args, **({"SOURCE_REVISION": revision} if revision else {})}
+    return {**context.build_args, **({_REVISION_ARGUMENT: revision} if revision else {})}
 
 
 def source_revision(folder: Path) -> str | None:
     """Return the Git commit of the folder's Dockerfile, with "-dirty" if modified; None if unknown.
 
-    An installed package may be inside an unrelated work tree, whose commit means nothing for it.
+    An installed package may be inside an unrelated work tree, whose commit is not its revision.
     """
     if _git(folder, "ls-files", "--", "Dockerfile") is None:
         return None
@@ -201,7 +200,7 @@ def _digest(content: bytes) -> str:
 def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
     """Return (content, mode) of a file for the build.
 
-    Scripts and binaries are executable in the build, whatever their mode on this machine.
+    Scripts and binaries are executable in the build, regardless of their mode here.
 
     Raises:
         ImageBuildFailed: the file has changed since the tag was computed.
@@ -210,7 +209,7 @@ def context_file(context: BuildContext, name: str) -> tuple[bytes, int]:
     content = path.read_bytes() if path.is_file() else b""
     if _digest(content) != context.files[name]:
         raise ImageBuildFailed(
-            f"image.context: {path} changed since the run began; run again to build it as it is now"
+            f"image.context: {path} changed since the run began; run again to build the new version"
         )
     return content, 0o755 if content.startswith(_EXECUTABLE) else 0o644
 

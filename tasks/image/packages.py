@@ -1,7 +1,7 @@
-"""The code's requirements.txt as one more layer of the image, built once.
+"""Install the code's requirements.txt in an extra layer of the image, built once.
 
 SageMaker's toolkit installs the code's requirements.txt on every node at every start of a job, and
-that time is billed. A layer is built once per content and base image, and its requirements.txt is
+that time is billed. The layer is built once per content and base image, and its requirements.txt is
 not sent with the job (tasks/jobs/source.py).
 """
 
@@ -111,7 +111,7 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
     """Return the layer's Dockerfile.
 
     The base is passed as BASE_IMAGE, from which infra/image/buildspec.yml derives the registry.
-    The image's torch stays, because it is built for the nodes' accelerators and network: pip
+    The image's torch is kept, because it is built for the nodes' accelerators and network: pip
     refuses a line that needs a different one, and selects the matching torchvision.
     """
     lines = ["ARG BASE_IMAGE", "FROM ${BASE_IMAGE}", *(f"ARG {name}" for name in sorted(settings))]
@@ -129,7 +129,7 @@ def _dockerfile(files: Mapping[str, str], settings: Mapping[str, str]) -> str:
 def build_failure_remedy(output: str) -> str:
     """Return the remedy for a failed layer, judging by pip's output; "" if unknown.
 
-    The image's torch stays, so a package that needs a different one cannot be installed.
+    The image's torch is kept, so a package that needs a different one cannot be installed.
     """
     found = _WANTS_TORCH.search(output)
     kept = _KEPT_TORCH.search(output)

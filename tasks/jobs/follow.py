@@ -124,7 +124,7 @@ class LogFollower:
         )  # fmt: skip
 
     def _allowed(self, job_name: str, count: int) -> int:
-        """Return the number of `count` new lines that may be logged now."""
+        """Return how many of `count` new lines may be logged now."""
         budget = self._cursors[job_name].lines
         return sum(budget.try_take() for _ in range(min(count, MAX_LINES_PER_POLL)))
 

@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.logged import LogLine
@@ -23,7 +24,6 @@ from nodesweep.scaling.planning.validation import LOG_GROUP as PROCESSING_LOG_GR
 from nodesweep.scaling.secrets import LogHider
 from nodesweep.tasks.errors import best_effort, error_code
 from nodesweep.tasks.platform import aws_client, patient
-from nodesweep.tasks.sweeps.folder import written_atomically
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"

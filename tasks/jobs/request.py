@@ -119,7 +119,7 @@ class _Sender(boto3.Session):
         ]
         if changed:
             raise _ChangedRequest(
-                f"sagemaker-core does not know all of {', '.join(changed)}; a newer one may"
+                f"sagemaker-core does not know all of {', '.join(changed)}; a newer version may"
             )
         answer = self._send(**self._request)
         self.was_accepted = True

@@ -36,7 +36,7 @@ _MAX_UNPACKED_BYTES = 16 * 1024**3
 
 Reading that much takes minutes.
 """
-_TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} deep"
+_TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} levels deep"
 
 
 def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
@@ -95,8 +95,8 @@ class _BoundedReader:
         """
         if self._position > self.end:
             raise _Unusable(
-                "it describes a file in more than"
-                f" {_MAX_HEADER_BYTES} bytes of tar headers, so it is not read further"
+                f"the tar headers of a file exceed {_MAX_HEADER_BYTES} bytes, so it is not read"
+                " further"
             )
         data = self._stream.read(size)
         self._position += len(data)

@@ -1,7 +1,8 @@
 """Check a training job's request against botocore's model of CreateTrainingJob.
 
 botocore's own check takes half as long as the rest of `nodesweep plan`, so the model's file is read
-directly, and a conforming request passes here. botocore only words the errors of other requests.
+directly, and a conforming request passes here. Only other requests go through botocore, which
+words their errors.
 """
 
 from __future__ import annotations

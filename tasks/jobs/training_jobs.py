@@ -1,7 +1,6 @@
 """SageMaker training jobs as tasks: submit or adopt, watch, list.
 
-A job's name is derived from its sweep, point, attempt and request digest, so describing comes
-before creating: an existing job is adopted, whoever started it.
+A job's name is derived from its sweep, point, attempt and request digest.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from nodesweep.configs.training import variables_of
 from nodesweep.scaling.planning.fail_fast import is_step
 from nodesweep.scaling.rules.limits import variable_problems
 from nodesweep.scaling.secrets import remember_secrets, secrets_in
-from nodesweep.tasks.errors import JobRefused, error_code
-from nodesweep.tasks.jobs.calls import check_same_request, describe, poll_until_known
+from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.jobs.calls import describe
 from nodesweep.tasks.jobs.follow import LogFollower
+from nodesweep.tasks.jobs.kind import TRAINING
 from nodesweep.tasks.jobs.request import create
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
@@ -50,37 +50,18 @@ def submit(
 ) -> dict[str, Any]:
     """Start the job, or adopt the existing one of that name; return its description.
 
-    A job that this call created is not verified: neither its description nor its tags may be
-    visible yet. Those of a job that another process started are awaited.
-
     Raises:
-        JobRefused: SageMaker refuses the request, or a job of that name was made with a different
-            one.
+        JobRefused: see create_or_adopt().
         QuotaReached: the account has no instances left for it now.
     """
-    name = request["TrainingJobName"]
-    clock = clock or Clock()
-    existing = describe(sagemaker, name)
-    if existing is None:
+
+    def send() -> None:
         try:
             _create(sagemaker, with_variables(request, os.environ))
         except sagemaker.exceptions.ResourceLimitExceeded as error:
-            raise QuotaReached(f"{name}: {error}") from error
-        except sagemaker.exceptions.ResourceInUse:
-            logger.info(
-                "%s already exists, started by someone else or by an attempt whose response was"
-                " lost",
-                name,
-            )
-            existing = poll_until_known(lambda: describe(sagemaker, name), clock)
-        except sagemaker.exceptions.ClientError as error:
-            if error_code(error) == "ValidationException":
-                raise JobRefused(f"SageMaker refused {name}: {error}") from error
-            raise
-        if existing is None:
-            return {"TrainingJobName": name, "TrainingJobStatus": "InProgress"}
-    check_same_request(sagemaker, name, existing["TrainingJobArn"], request, existing, clock)
-    return existing
+            raise QuotaReached(f"{request['TrainingJobName']}: {error}") from error
+
+    return TRAINING.create_or_adopt(sagemaker, request, send, clock or Clock())
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
@@ -232,7 +213,7 @@ def _call_budget(platform: PlatformConfig) -> CallBudget:
 
 @lru_cache(maxsize=64)
 def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
-    """Return the waits of this process's watched jobs."""
+    """Return the JobWait of each job that this process watches, by name."""
     return {}
 
 

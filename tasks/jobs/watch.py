@@ -1,8 +1,8 @@
-"""One watcher for all running jobs of a sweep.
+"""One watcher for all running jobs of a sweep: its training jobs, or its Processing job.
 
-A poll is one DescribeTrainingJob per job, and one S3 GetObject for `is_stopped`; between polls come
+A poll is one Describe per job, and one S3 GetObject for `is_stopped`; between polls come
 one or more FilterLogEvents (quota: 5 a second per account and region; AWS publishes none for
-Describe), all within a CallBudget of platform.calls_per_second. Pauses grow by 1.3 from
+Describe), all within a CallBudget of platform.calls_per_second. Pauses grow 1.3-fold from
 `poll_seconds` up to 4 times that while nothing changes, ±20%, so an end is noticed at most 4.8
 `poll_seconds` later, plus 1 s per job beyond the burst at one call a second.
 """
@@ -13,18 +13,19 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.calls import describe, stop
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
+from nodesweep.tasks.jobs.kind import TRAINING, Description, JobKind
 from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
-from nodesweep.tasks.sweeps.stopping import STOPPING_SECONDS
 
-logger = logging.getLogger("nodesweep.jobs")
 # Enough for short jobs that are polled twice a second: the polls and log calls of about their first
 # ten seconds, or of their end.
 BURST_CALLS = 20
@@ -35,7 +36,7 @@ _WRITES_LOG = ("Training", "Uploading")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds that a job may wait from its creation until it trains, and may run from then on."""
+    """Seconds that a job may wait from its creation until it starts, and may run from then on."""
 
     queue_seconds: float
     run_seconds: float
@@ -73,6 +74,7 @@ class JobWait:
 class _Job:
     """A watched job; times without a date are by the watcher's clock."""
 
+    kind: JobKind
     name: str
     wait: JobWait
     description: dict[str, Any] | None = None
@@ -81,30 +83,27 @@ class _Job:
 
     @property
     def state(self) -> str:
-        """The job's secondary status, as last reported."""
-        description = self.description or {}
-        return str(
-            description.get("SecondaryStatus")
-            or description.get("TrainingJobStatus")
-            or "not known yet"
-        )
+        """The job's state, as last reported."""
+        return "not known yet" if self.description is None else self.kind.state(self.description)
 
     @property
     def message(self) -> str:
         """The platform's message about that state."""
-        transitions = (self.description or {}).get("SecondaryStatusTransitions") or [{}]
-        return str(transitions[-1].get("StatusMessage") or "")
+        if self.description is None or self.kind.message is None:
+            return ""
+        return self.kind.message(self.description)
 
     @property
     def ended(self) -> dict[str, Any] | None:
         """The description of a job that is terminal or was given up on; None for others."""
         description = self.description
         if self.given_up is not None:
-            unknown = {"TrainingJobName": self.name, "TrainingJobStatus": "InProgress"}
+            member = self.kind.member
+            unknown = {f"{member}Name": self.name, f"{member}Status": "InProgress"}
             return {**(description or unknown), "FailureReason": self.given_up}
         return (
             description
-            if description is not None and description["TrainingJobStatus"] in TERMINAL
+            if description is not None and self.kind.status(description) in TERMINAL
             else None
         )
 
@@ -121,6 +120,7 @@ def watch(
     waits: dict[str, JobWait] | None = None,
     has_stepped: Callable[[str], bool] | None = None,
     on_poll: Callable[[Mapping[str, str]], None] = lambda states: None,
+    kind: JobKind = TRAINING,
 ) -> list[dict[str, Any]]:
     """Wait until at least one job is terminal, and return the descriptions of those that are.
 
@@ -142,15 +142,16 @@ def watch(
         has_stepped: if given, the wait also ends, without descriptions, once it returns True for a
             job; every log is then read in every pause.
         on_poll: called with each job's state after every poll at which none has ended.
+        kind: the kind of the jobs.
     """
     waits = {} if waits is None else waits
-    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits)
+    watcher = _Watcher(sagemaker, job_names, limits, clock, budget, follow, is_stopped, waits, kind)
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.poll()
         if ended:
             for description in ended:
-                waits.pop(description["TrainingJobName"], None)
+                waits.pop(kind.name(description), None)
             return ended
         on_poll(watcher.states)
         if changed:
@@ -174,12 +175,14 @@ class _Watcher:
         follow: Callable[[str], None],
         is_stopped: Callable[[], bool],
         waits: dict[str, JobWait],
+        kind: JobKind,
     ) -> None:
         self._sagemaker, self._limits, self._clock = sagemaker, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
-        self._jobs = [_Job(name, waits.setdefault(name, JobWait())) for name in job_names]
+        self._kind, self._logger = kind, logging.getLogger(kind.logger)
+        self._jobs = [_Job(kind, name, waits.setdefault(name, JobWait())) for name in job_names]
         name = job_names[0] if len(job_names) == 1 else f"{len(job_names)} jobs"
-        self._progress = Progress(name, logger, clock)
+        self._progress = Progress(name, self._logger, clock)
 
     @property
     def states(self) -> dict[str, str]:
@@ -192,7 +195,7 @@ class _Watcher:
         changed = [job for job in self._jobs if self._describe(job)]
         for job in self._jobs:
             if job.ended is None and stops_all and job.wait.stopped_at is None:
-                self._stop(job, "belongs to a sweep that was stopped")
+                self._stop(job, "belongs to a stopped sweep")
             if job.ended is None:
                 self._enforce_limits(job)
         self._log_changes(changed)
@@ -208,7 +211,7 @@ class _Watcher:
         Give up on a job that has been unknown to SageMaker for STOPPING_SECONDS.
         """
         self._budget.take()
-        description = describe(self._sagemaker, job.name)
+        description = self._kind.describe(self._sagemaker, job.name)
         if description is None:
             now = self._clock.monotonic()
             job.wait.unknown_since = (
@@ -222,13 +225,21 @@ class _Watcher:
             return False
         job.wait.unknown_since = None
         before, job.description = job.description, description
-        return before is None or _change_key(before) != _change_key(description)
+        return before is None or self._change_key(before) != self._change_key(description)
+
+    def _change_key(self, description: Description) -> tuple[Any, ...]:
+        kind = self._kind
+        return (
+            kind.status(description),
+            kind.state(description),
+            description.get("LastModifiedTime"),
+        )
 
     def _enforce_limits(self, job: _Job) -> None:
         """Stop a job that exceeds a limit, and give up on one that keeps running after that."""
         if job.wait.stopped_at is None:
             problem = job.description and exceeded_limit(
-                job.description, self._limits, self._clock.now()
+                job.description, self._limits, self._clock.now(), self._kind
             )
             if problem:
                 self._stop(job, problem)
@@ -242,7 +253,7 @@ class _Watcher:
             )
 
     def _stop(self, job: _Job, problem: str) -> None:
-        logger.warning("%s %s and is being stopped", job.name, problem)
+        self._logger.warning("%s %s and is being stopped", job.name, problem)
         job.wait.stopped_at = self._clock.monotonic()
         self._request_stop(job)
 
@@ -250,32 +261,49 @@ class _Watcher:
         """Request the stop, to be repeated if the job is still unknown or the call fails."""
         self._budget.take()
         try:
-            job.wait.stop_accepted = bool(stop(self._sagemaker, [job.name]))
-        except JobRefused as error:
-            logger.warning("%s", error)
+            job.wait.stop_accepted = self._kind.stop(self._sagemaker, job.name)
+        except (JobRefused, BotoCoreError, ClientError) as error:
+            self._logger.warning("%s", error)
 
     def _log_changes(self, changed: Sequence[_Job]) -> None:
         """Log a line for each job that changed, and a summary."""
         if len(self._jobs) == 1:
             [job] = self._jobs
-            self._progress.note(job.state, job.message, extra=self._event_extra(job))
+            self._progress.note(job.state, self._details(job), extra=self._event_extra(job))
             return
         for job in changed:
             words = f" ({job.message})" if job.message else ""
-            logger.info("%s: %s%s", job.name, job.state, words, extra=self._event_extra(job))
+            self._logger.info("%s: %s%s", job.name, job.state, words, extra=self._event_extra(job))
         counts = Counter(job.state for job in self._jobs)
         self._progress.note(
             ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         )
 
+    def _details(self, job: _Job) -> str:
+        """Return the platform's message, or the deadline of a waiting job if it gives none."""
+        until = self._waits_until(job)
+        if self._kind.message is not None or until is None:
+            return job.message
+        return f"gives up at {until:%Y-%m-%d %H:%M:%S} UTC"
+
+    def _waits_until(self, job: _Job) -> datetime | None:
+        """Return the deadline of a job that waits to start; None for others."""
+        description = job.description
+        if description is None or job.ended is not None or self._kind.started_at(description):
+            return None
+        created: datetime = description["CreationTime"]
+        return created + timedelta(seconds=self._limits.queue_seconds)
+
     def _event_extra(self, job: _Job) -> dict[str, Any]:
         """Return the event for views: the state, and a waiting job's deadline and reason."""
-        wait_until, why = None, ""
-        if job.description is not None and _trained_at(job.description) is None:
-            wait_until = job.description["CreationTime"].timestamp() + self._limits.queue_seconds
-            why = job.message
+        until = self._waits_until(job)
         return event_extra(
-            "job-state", job=job.name, state=job.state, wait_until=wait_until, why=why
+            "job-state",
+            stage=self._kind.stage,
+            job=job.name,
+            state=job.state,
+            wait_until=None if until is None else until.timestamp(),
+            why="" if until is None else job.message,
         )
 
     def follow_logs(self, all_of_them: bool) -> None:
@@ -294,30 +322,17 @@ class _Watcher:
             job.followed_at = self._clock.monotonic()
 
 
-def exceeded_limit(description: Mapping[str, Any], limits: JobLimits, now: datetime) -> str | None:
+def exceeded_limit(
+    description: Description, limits: JobLimits, now: datetime, kind: JobKind = TRAINING
+) -> str | None:
     """Return the limit that a running job exceeds, in words; None if it exceeds none.
 
     It uses the platform's own times, so that an adopted job gets no extra time. AWS rejects
     callers whose clock is off by 5 minutes or more.
     """
-    trained_at = _trained_at(description)
-    since = description["CreationTime"] if trained_at is None else trained_at
+    started_at = kind.started_at(description)
+    since = description["CreationTime"] if started_at is None else started_at
     seconds = (now - since).total_seconds()
-    if seconds <= (limits.queue_seconds if trained_at is None else limits.run_seconds):
+    if seconds <= (limits.queue_seconds if started_at is None else limits.run_seconds):
         return None
-    if trained_at is None:
-        return f"has not started training after {seconds:.0f} s"
-    return f"has not ended {seconds:.0f} s after training started"
-
-
-def _trained_at(description: Mapping[str, Any]) -> datetime | None:
-    transitions = description.get("SecondaryStatusTransitions") or ()
-    return next((step["StartTime"] for step in transitions if step["Status"] == "Training"), None)
-
-
-def _change_key(description: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (
-        description["TrainingJobStatus"],
-        description.get("SecondaryStatus"),
-        description.get("LastModifiedTime"),
-    )
+    return (kind.not_started if started_at is None else kind.not_ended).format(seconds)

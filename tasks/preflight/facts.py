@@ -7,20 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from nodesweep.configs.atomic import folder_problem
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import variables_of
 from nodesweep.scaling.planning.plan import plan_types
+from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.rule import Facts, Files
 from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused
 from nodesweep.tasks.folder import shown_names
-from nodesweep.tasks.image.bases import dockerfile_bases, with_container
+from nodesweep.tasks.image.bases import with_container
 from nodesweep.tasks.image.find import build_arguments, list_context
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE, read_requirements, unread_requirements
 from nodesweep.tasks.jobs.source import code_of, entry_point_problem
-from nodesweep.tasks.sweeps.folder import folder_problem
 
 CLOCK_FILE = "nodesweep_clock.py"
 """The helper module; its presence next to a user's program proves nothing."""
@@ -54,7 +55,7 @@ def read_facts(
     facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
     if variables is not None:
         reports = Path(config.report.directory)
-        if (problem := folder_problem(reports)) is not None:
+        if (problem := folder_problem(reports, "report.directory or --output")) is not None:
             problems = (*files.problems, f"report.directory: {problem}")
             facts = replace(facts, files=replace(files, problems=problems))
         used = variables_of(config.training.environment).values()

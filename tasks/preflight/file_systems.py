@@ -64,7 +64,7 @@ def judge_fsx(
         )
     if state not in _FSX_USABLE:
         problems.append(
-            f"{field}.id: {channel.id} is {state}; wait until it is AVAILABLE, or name another one"
+            f"{field}.id: {channel.id} is {state}; wait until it is AVAILABLE, or use another one"
         )
     mount_name = system.get("LustreConfiguration", {}).get("MountName")
     if mount_name is not None and not f"{channel.directory_path}/".startswith(f"/{mount_name}/"):
@@ -81,7 +81,7 @@ def judge_fsx(
         problems.append(
             f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))}, unlike"
             f" {' and '.join(apart)}; a job has to run in the file system's zone, and reads across"
-            " zones are slow and billed; name subnets in that zone"
+            " zones are slow and billed; use subnets in that zone"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
 
@@ -186,7 +186,7 @@ def _missing(field: str, channel: FileSystemConfig, region: str) -> Findings:
     other = "EFS" if channel.type == "FSxLustre" else "FSxLustre"
     problem = (
         f"{field}.id: there is no file system {channel.id} of type {channel.type} in {region};"
-        f" name one in platform.region, or set type to {other} if it is of that type"
+        f" use one in platform.region, or set type to {other} if it is of that type"
     )
     return Findings((problem,))
 

@@ -241,12 +241,12 @@ def judge_key(field: str, key: str, metadata: Mapping[str, Any]) -> Findings:
     """Check DescribeKey's KeyMetadata: the key is symmetric and enabled."""
     if metadata["KeyState"] != "Enabled":
         return Findings(
-            (f"{field}: {key} is {metadata['KeyState']}; enable it, or name another key",)
+            (f"{field}: {key} is {metadata['KeyState']}; enable it, or use another key",)
         )
     if metadata.get("KeySpec", "SYMMETRIC_DEFAULT") != "SYMMETRIC_DEFAULT":
         return Findings(
             (
-                f"{field}: {key} has the key spec {metadata['KeySpec']}; name a symmetric"
+                f"{field}: {key} has the key spec {metadata['KeySpec']}; use a symmetric"
                 " encryption key",
             )
         )
@@ -286,7 +286,7 @@ def query_key(context: RuleContext, field: str) -> KeyResponse:
         if error_code(error) not in _NO_SUCH_KEY:
             raise
         raise ResourceNotFound(
-            f"{field}: {error.response['Error']['Message']}; name a key in platform.region"
+            f"{field}: {error.response['Error']['Message']}; use a key in platform.region"
         ) from error
     try:
         return metadata, _simulate(context, Need(KEYS[field], metadata["Arn"]))

@@ -35,20 +35,20 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
         if most > 1:
             problems.append(
                 f"{text}; communication between nodes in different zones is slow, and EFA does not"
-                " work across zones; name subnets in one zone"
+                " work across zones; use subnets in one zone"
             )
         else:
             notices.append(f"{text}; the jobs of a sweep may run in different zones")
     networks = sorted({str(subnet["VpcId"]) for subnet in subnets})
     if len(networks) > 1:
         problems.append(
-            f"{_SUBNETS}: they belong to {' and '.join(networks)}; name subnets in one VPC"
+            f"{_SUBNETS}: they belong to {' and '.join(networks)}; use subnets in one VPC"
         )
     free = sum(int(subnet["AvailableIpAddressCount"]) for subnet in subnets)
     if free < peak:
         problems.append(
             f"{_SUBNETS}: {free} free addresses for up to {peak} nodes at once; "
-            "name a larger subnet, or lower sweep.max_parallel_jobs or the node counts"
+            "use a larger subnet, or lower sweep.max_parallel_jobs or the node counts"
         )
     return Findings(tuple(problems), tuple(notices))
 
@@ -66,7 +66,7 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
     networks = sorted({str(group["VpcId"]) for group in groups})
     if len(networks) > 1:
         problems.append(
-            f"{_GROUPS}: they belong to {' and '.join(networks)}; name groups of the subnets' VPC"
+            f"{_GROUPS}: they belong to {' and '.join(networks)}; use groups of the subnets' VPC"
         )
     if not any(_is_from(rule, ids) for rule in _open_rules(groups, "IpPermissions")):
         problems.append(
@@ -99,7 +99,7 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     if len(of_subnets) != 1 or len(of_groups) != 1 or of_subnets == of_groups:
         return Findings()
     problem = (
-        f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; name"
+        f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; use"
         " groups and subnets in the same VPC"
     )
     return Findings((problem,))
@@ -144,7 +144,7 @@ def _translate_not_found(field: str, what: str) -> Iterator[None]:
         if error_code(error) not in MISSING:
             raise
         raise ResourceNotFound(
-            f"{field}: {error.response['Error']['Message']}; name {what} in platform.region"
+            f"{field}: {error.response['Error']['Message']}; use {what} in platform.region"
         ) from error
 
 

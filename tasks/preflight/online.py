@@ -53,7 +53,7 @@ def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyResponse]:
             "the key does not exist, is disabled or is not symmetric, or a policy explicitly denies"
             " access"
         ),
-        remedy="name a key in the region, enable it, allow the role to use it",
+        remedy="use a key in the region, enable it, allow the role to use it",
         says="not allowed by the role alone: the key's own policy may allow it",
     )
 
@@ -111,7 +111,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             "a subnet does not exist; the subnets are in several VPCs, in several zones with more"
             " than one node per job, or have fewer free addresses than nodes in use at once"
         ),
-        remedy="name subnets in one zone, one VPC and the region, with free addresses; run fewer"
+        remedy="use subnets in one zone, one VPC and the region, with free addresses; run fewer"
         " jobs at once",
         says="several zones, with single-node jobs",
     ),
@@ -159,7 +159,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             ' specify a VPC subnet which maps to this Availability Zone" (SageMaker developer'
             " guide, *Access Training Data*)"
         ),
-        remedy="correct the ID, type or path; name subnets in its zone",
+        remedy="correct the ID, type or path; use subnets in its zone",
         says="it is in another VPC",
     ),
     AccountRule(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +9,11 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.scaling.rules.images import ECR_URI
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.preflight.rule import NO_PERMISSION, RuleContext
 
-_ECR_URI = re.compile(
-    r"^(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/"
-    r"(?P<repository>[a-z0-9._/-]+)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?$"
-)
 _NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
 
 
@@ -39,7 +35,7 @@ def parse_ecr_image(uri: str) -> EcrImage | None:
 
     Without tag and digest it is `latest`, as for Docker.
     """
-    found = _ECR_URI.match(uri)
+    found = ECR_URI.fullmatch(uri)
     if found is None:
         return None
     named = {"imageDigest": found["digest"], "imageTag": found["tag"]}
@@ -79,7 +75,7 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
     """
     as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"
-    advice = "name another" if as_it_is else "correct it, or omit image.uri to have the image built"
+    advice = "use another" if as_it_is else "correct it, or omit image.uri to have the image built"
     return Findings(
         tuple(
             f"{field}: {config.image.uri}:"

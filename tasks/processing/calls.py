@@ -11,11 +11,10 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused, error_code, is_transient
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
 from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.storage import list_folders
 
-STOPPING_SECONDS = 300.0
-"""Deadline of a stop; SageMaker kills a stopped job after 120 s."""
 _MISSING = ("ValidationException", "ResourceNotFound")
 
 

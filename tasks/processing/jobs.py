@@ -1,8 +1,6 @@
 """The SageMaker Processing job that validates a dataset: submit or adopt, watch, read its verdict.
 
-Its name is derived from its request, so describing comes before creating: a retried run finds the
-earlier try's job. The request is written to the bucket first, so that a stop of the sweep knows the
-job by name.
+Its request is written to the bucket first, so that a stop of the sweep knows the job by name.
 """
 
 from __future__ import annotations
@@ -10,20 +8,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.scaling.planning.validation import LOG_GROUP
-from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed, error_code
-from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.calls import check_same_request, poll_until_known
-from nodesweep.tasks.jobs.watch import BURST_CALLS
+from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed
+from nodesweep.tasks.jobs.kind import JobKind
+from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits
+from nodesweep.tasks.jobs.watch import watch as watch_jobs
 from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
-from nodesweep.tasks.processing.calls import STOPPING_SECONDS, describe, stop
+from nodesweep.tasks.polling import CallBudget, Clock
+from nodesweep.tasks.processing.calls import describe, stop
 from nodesweep.tasks.storage import get_bytes, put_once
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.task import task
@@ -34,124 +31,6 @@ _STOP_GRACE_SECONDS = 600
 WAITING, RUNNING = "Waiting for instances", "Running"
 
 
-def submit(
-    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
-) -> dict[str, Any]:
-    """Start the job, or adopt the existing one of that name; return its description.
-
-    Raises:
-        JobRefused: SageMaker refuses the request, or a job of that name was made with a different
-            one.
-    """
-    name, clock = request["ProcessingJobName"], clock or Clock()
-    existing = describe(sagemaker, name)
-    if existing is None:
-        try:
-            sagemaker.create_processing_job(**request)
-        except sagemaker.exceptions.ResourceInUse:
-            existing = poll_until_known(lambda: describe(sagemaker, name), clock)
-        except sagemaker.exceptions.ResourceLimitExceeded as error:
-            raise JobRefused(
-                f"{name}: {error}; request an increase in Service Quotas, or lower"
-                " dataset.validation.instance_count"
-            ) from error
-        except sagemaker.exceptions.ClientError as error:
-            if error_code(error) == "ValidationException":
-                raise JobRefused(f"SageMaker refused {name}: {error}") from error
-            raise
-        if existing is None:
-            return {"ProcessingJobName": name, "ProcessingJobStatus": "InProgress"}
-    check_same_request(sagemaker, name, existing["ProcessingJobArn"], request, existing, clock)
-    logger.info("%s already exists and is adopted", name)
-    return existing
-
-
-def watch(
-    sagemaker: Any,
-    job_name: str,
-    poll_seconds: float,
-    queue_seconds: float,
-    run_seconds: float,
-    clock: Clock,
-    budget: CallBudget,
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:
-    """Wait until the job has ended, and return its description.
-
-    It is stopped, and waited for, if it has no instances `queue_seconds` after its creation, still
-    runs `run_seconds` after it got them, or if `is_stopped` returns True.
-
-    Raises:
-        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
-    """
-    progress = Progress(job_name, logger, clock)
-    unknown_since: float | None = None
-    stopped_at: float | None = None
-    pauses = intervals(poll_seconds, 4 * poll_seconds)
-    while True:
-        budget.take()
-        description = describe(sagemaker, job_name)
-        now = clock.monotonic()
-        if description is None:
-            unknown_since = now if unknown_since is None else unknown_since
-            if now - unknown_since >= STOPPING_SECONDS:
-                raise ValidationJobFailed(
-                    f"{job_name} has been unknown to SageMaker for {STOPPING_SECONDS:.0f} s; run"
-                    " again"
-                )
-        else:
-            unknown_since = None
-            if description["ProcessingJobStatus"] in TERMINAL:
-                progress.note(
-                    description["ProcessingJobStatus"], extra=_event_extra(description, None)
-                )
-                return description
-            given_up = description["CreationTime"] + timedelta(seconds=queue_seconds)
-            state = _state(description)
-            details = f"gives up at {given_up:%Y-%m-%d %H:%M:%S} UTC" if state == WAITING else ""
-            if progress.note(state, details, _event_extra(description, given_up.timestamp())):
-                pauses = intervals(poll_seconds, 4 * poll_seconds)
-        if stopped_at is None:
-            problem = _stop_reason(description, clock, queue_seconds, run_seconds, is_stopped)
-            if problem is not None:
-                logger.warning("%s %s and is being stopped", job_name, problem)
-                stopped_at = now
-        elif now - stopped_at >= STOPPING_SECONDS:
-            raise ValidationJobFailed(
-                f"{job_name} did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may"
-                " still cost money; check it in the console"
-            )
-        if stopped_at is not None and (description or {}).get("ProcessingJobStatus") != "Stopping":
-            budget.take()
-            stop(sagemaker, job_name)
-        clock.sleep(next(pauses))
-
-
-def _stop_reason(
-    description: Mapping[str, Any] | None,
-    clock: Clock,
-    queue_seconds: float,
-    run_seconds: float,
-    is_stopped: Callable[[], bool],
-) -> str | None:
-    """Return why the job must be stopped; None if it may run.
-
-    It uses the platform's own times, so that an adopted job gets no extra time.
-    """
-    if is_stopped():
-        return "belongs to a sweep that was stopped"
-    if description is None:
-        return None
-    started = description.get("ProcessingStartTime")
-    since = started or description["CreationTime"]
-    seconds = (clock.now() - since).total_seconds()
-    if seconds <= (queue_seconds if started is None else run_seconds):
-        return None
-    if started is None:
-        return f"got no instances within {seconds:.0f} s (sweep.queue_deadline_seconds)"
-    return f"has not ended {seconds:.0f} s after it got its instances"
-
-
 def _state(description: Mapping[str, Any]) -> str:
     """Return the status, with InProgress split into waiting for instances and running."""
     status = description["ProcessingJobStatus"]
@@ -160,16 +39,67 @@ def _state(description: Mapping[str, Any]) -> str:
     return WAITING if description.get("ProcessingStartTime") is None else RUNNING
 
 
-def _event_extra(description: Mapping[str, Any], wait_until: float | None) -> dict[str, Any]:
-    """Return the event for views: the state, and the deadline of a job that waits for instances."""
-    state = _state(description)
-    return event_extra(
-        "job-state",
-        stage="dataset",
-        job=description["ProcessingJobName"],
-        state=state,
-        wait_until=wait_until if state == WAITING else None,
-    )
+PROCESSING = JobKind(
+    member="ProcessingJob",
+    describe=describe,
+    stop=stop,
+    state=_state,
+    started_at=lambda job: job.get("ProcessingStartTime"),
+    message=None,
+    not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
+    not_ended="has not ended {:.0f} s after it got its instances",
+    logger="nodesweep.dataset",
+    stage="dataset",
+)
+
+
+def submit(
+    sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None
+) -> dict[str, Any]:
+    """Start the job, or adopt the existing one of that name; return its description.
+
+    Raises:
+        JobRefused: see create_or_adopt(), or the account's quota has no instances left.
+    """
+
+    def send() -> None:
+        try:
+            sagemaker.create_processing_job(**request)
+        except sagemaker.exceptions.ResourceLimitExceeded as error:
+            raise JobRefused(
+                f"{request['ProcessingJobName']}: {error}; request an increase in Service Quotas,"
+                " or lower dataset.validation.instance_count"
+            ) from error
+
+    found = PROCESSING.create_or_adopt(sagemaker, request, send, clock or Clock())
+    if "ProcessingJobArn" in found:
+        logger.info("%s already exists and is adopted", request["ProcessingJobName"])
+    return found
+
+
+def watch(
+    sagemaker: Any,
+    job_name: str,
+    poll_seconds: float,
+    limits: JobLimits,
+    clock: Clock,
+    budget: CallBudget,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Wait until the job has ended, and return its description.
+
+    It is stopped, and waited for, past a limit or once `is_stopped` returns True.
+
+    Raises:
+        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
+    """
+    [ended] = watch_jobs(
+        sagemaker, [job_name], poll_seconds, limits, clock, budget,
+        is_stopped=is_stopped, kind=PROCESSING,
+    )  # fmt: skip
+    if ended["ProcessingJobStatus"] not in TERMINAL:
+        raise ValidationJobFailed(f"{job_name}: {ended['FailureReason']}")
+    return ended
 
 
 def failure_text(
@@ -237,8 +167,7 @@ def watch_validation_job(
         aws_client("sagemaker", platform),
         job_name,
         poll_seconds,
-        queue_seconds,
-        max_runtime_seconds + _STOP_GRACE_SECONDS,
+        JobLimits(queue_seconds, max_runtime_seconds + _STOP_GRACE_SECONDS),
         clock,
         CallBudget(platform.calls_per_second, BURST_CALLS, clock),
         lambda: read_stop_mark(s3, platform, sweep) is not None,

@@ -21,11 +21,11 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.sweeps.folder import write_atomic
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.pricing")
@@ -38,7 +38,7 @@ _USAGE_TYPE = re.compile(r"(?:[A-Z0-9]+-)?(?P<use>\w+):(?P<instance_type>ml\..+)
 
 @dataclass(frozen=True)
 class Component:
-    """A SageMaker component as the Price List names it; `usage` is its word in a usage type."""
+    """A SageMaker component as the Price List names it; `usage` is its name in a usage type."""
 
     name: str
     usage: str

@@ -160,7 +160,7 @@ class SweepBoard:
             at = utc_now()
             ends = (at + timedelta(seconds=each) for each in (left.seconds, left.high_seconds))
             words.append(
-                "the last job should end at about {:%H:%M} UTC, at the latest at {:%H:%M}".format(
+                "the last job should end at about {:%H:%M} UTC, by {:%H:%M} at the latest".format(
                     *ends
                 )
             )

@@ -1,8 +1,8 @@
 """A sweep's jobs and stop mark as bucket objects; a job's object is written before it is sent.
 
-SageMaker's job list is eventually consistent, S3 is strongly consistent, so every reader knows all
-jobs that any run may have had accepted. Of two runs that claim at the same time at least one sees
-the other's claim; the same holds for a claim and a stop mark.
+SageMaker's job list is only eventually consistent, but S3 is strongly consistent, so every reader
+finds all jobs that SageMaker may have accepted from any run. Of two runs that claim at the same
+time, at least one sees the other's claim; the same holds for a claim and a stop mark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_claims(
 ) -> frozenset[str]:
     """Return the jobs claimed for the sweep, by any run or by one claimant.
 
-    Objects that name no job of the sweep are foreign, and ignored.
+    Objects that do not name a job of the sweep are ignored.
     """
     listed = list_objects(
         s3, platform.bucket, names.claims_prefix(platform.prefix, sweep, claimant)

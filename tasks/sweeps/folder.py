@@ -8,94 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.scaling import names
 from nodesweep.tasks.errors import RecordDamaged
 
 SCHEMA_VERSION = 1
 """Schema version of a sweep's record."""
 logger = logging.getLogger("nodesweep.report")
-
-
-PRIVATE, SHARED = 0o600, 0o644
-"""File modes.
-
-A job's output and a config may be private; files to be shared or edited have the usual mode.
-"""
-
-
-def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
-    """Write a temporary file in the same folder, then replace `path` with it.
-
-    Readers see the old file or the new one. An OSError names `path`, even that of a full disk,
-    which by default does not.
-    """
-    with written_atomically(path, mode) as stream:
-        stream.write(body)
-
-
-@contextmanager
-def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
-    """Yield a stream whose content replaces the file atomically when the block ends.
-
-    An exception leaves the file unchanged.
-    """
-    try:
-        make_folder(path.parent, mode)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, mode)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        reason = folder_problem(path.parent) or error.strerror or str(error)
-        raise type(error)(error.errno, reason, str(path)) from error
-
-
-def make_folder(folder: Path, mode: int = PRIVATE) -> None:
-    """Create the folder and its missing parents for files of this mode.
-
-    Those for private files are accessible to their owner only; existing folders stay unchanged.
-    """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in reversed(missing):
-        one.mkdir(0o700 if mode == PRIVATE else 0o777, exist_ok=True)
-    folder.mkdir(exist_ok=True)  # raises if it is a file
-
-
-def folder_problem(folder: Path) -> str | None:
-    """Return why the folder cannot be written to, with the remedy; None if it probably can.
-
-    The folder need not exist yet. Nothing is changed.
-    """
-    remedy = "or name another folder with report.directory or --output"
-    try:
-        for place in (folder, *folder.parents):
-            if place.is_symlink() and not place.exists():
-                return (
-                    f"{place} is a link to {os.readlink(place)}, which does not exist; create that"
-                    f" folder or remove the link, {remedy}"
-                )
-            if place.exists():
-                if not place.is_dir():
-                    return f"{place} is a file, not a folder; move it, {remedy}"
-                if not os.access(place, os.W_OK | os.X_OK):
-                    return f"{place} is not writable; give this user write access, {remedy}"
-                return None
-    except OSError as error:  # a name is too long, or a folder not accessible
-        return f"{folder} can't be used: {error.strerror or error}; {remedy.removeprefix('or ')}"
-    return None
 
 
 def point_latest(directory: Path, name: str) -> None:

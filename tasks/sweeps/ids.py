@@ -1,7 +1,7 @@
 """Ownership of a sweep ID: an object in the bucket that only the first run to request it can write.
 
-An ID is derived from the config and a second. Concurrent runs try seconds one by one with S3's
-If-None-Match; a retried run finds its own name on the same path, and gets its ID again.
+An ID is derived from the config and a second. Concurrent runs try successive seconds with S3's
+If-None-Match; a retried run finds its own claim on the way, and gets the same ID again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
 
     The oldest comes first. An owner is gone if its last heartbeat is older than the grace period,
     by the platform's own times; a sweep without any heartbeat counts from its youngest job's
-    creation. Sweeps left running on purpose are spared while a job of theirs runs.
+    creation. Sweeps left running on purpose are spared while one of their jobs runs.
     """
     found: list[str] = []
     running = _by_sweep(sagemaker, StatusEquals="InProgress")

@@ -57,7 +57,7 @@ class SweepOwner:
         self._writing, self._left = threading.Lock(), False
 
     def write_heartbeat(self) -> None:
-        """Write a heartbeat; errors are only logged, as the next heartbeat follows."""
+        """Write a heartbeat; errors are only logged, since another one follows."""
         try:
             with self._writing:
                 if not self._left:

@@ -1,4 +1,4 @@
-"""End a sweep's jobs: stop them, verify that they stop, keep no warm pool.
+"""End a sweep's jobs: stop them, verify that they stop, release their warm pools.
 
 SageMaker is eventually consistent: lists, descriptions and StopTrainingJob may lag an accepted job
 by seconds. So the jobs to end are those known by name (in memory, or claimed in the bucket), the
@@ -20,7 +20,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import TERMINAL
 from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.tasks.jobs.calls import describe
+from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, describe
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.polling import Clock, intervals
 from nodesweep.tasks.processing import calls as processing
@@ -30,11 +30,6 @@ from nodesweep.tasks.task import task
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
 """Seconds for which a name unknown to SageMaker may belong to a job that was just accepted."""
-STOPPING_SECONDS = 300.0
-"""Deadline of a stop.
-
-A stopped job is killed after 120 s and then uploads its output (API reference, StopTrainingJob).
-"""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
 _POOL_OVER = ("Reused", "Terminated")
@@ -117,7 +112,7 @@ def end_jobs(
 
 
 class _Ending:
-    """The known state of each job; a job is not over until a list or a description says so."""
+    """The known state of each job; a job runs until a list or a description says otherwise."""
 
     def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
         self._sagemaker, self._clock = sagemaker, clock
@@ -251,7 +246,7 @@ class _Ending:
                 if description["TrainingJobStatus"] in TERMINAL:
                     self._over.add(name)
                     self.failures.pop(name, None)
-                elif description["TrainingJobStatus"] == "Stopping":  # whoever asked it to
+                elif description["TrainingJobStatus"] == "Stopping":  # whoever requested it
                     self._stopping.add(name)
                     self.failures.pop(name, None)
                 elif name in self._denied and self.is_settled:
@@ -313,7 +308,7 @@ def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
     """Release the warm pools of the sweep's ended jobs, both given and listed; not a task.
 
-    A pool that is listed as over is over; anything else in the list may be outdated.
+    A pool listed as ended has ended; any other status in the list may be outdated.
     """
     sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
@@ -346,7 +341,7 @@ def release_pools(
 ) -> list[str]:
     """Release the warm pools of the ended jobs among these; best effort.
 
-    A description may lag: while it shows the pool neither as available nor as over, it is polled
+    A description may lag: while it shows the pool neither as available nor as ended, it is polled
     until `settle_seconds` have passed.
 
     Returns:
@@ -368,7 +363,8 @@ def release_pools(
                     logger.warning("the warm pool of %s can't be released: %s", name, error)
                 if late and not done:
                     logger.warning(
-                        "nor can those of %d more jobs", len(left) - index - 1 + len(again)
+                        "the warm pools of %d more jobs can't be released either",
+                        len(left) - index - 1 + len(again),
                     )
                     return released
             if not done:

@@ -185,7 +185,7 @@ def test_a_try_is_given_up_when_it_gets_nowhere_and_not_by_the_clock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert wait_by_progress(cast(Any, Slow(4))) == 7
-    monkeypatch.setattr(Progress, "problem", lambda progress: "without any progress")
+    monkeypatch.setattr(Progress, "problem", lambda progress: "after 60 s without progress")
     with pytest.raises(subprocess.TimeoutExpired):
         wait_by_progress(cast(Any, Slow(4)))
 

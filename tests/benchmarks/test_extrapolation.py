@@ -14,17 +14,18 @@ from benchmarks.extrapolation import (
     NODE_COUNTS,
     Cell,
     Supported,
-    by_agreement,
+    by_fitted_laws,
     main,
     simulate,
 )
-from nodesweep.scaling.fits import extrapolation as rule
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.fits.extrapolation import LawPredictions, run_noise
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.laws import Sample
 
 
 def test_right_where_the_link_stays_and_wrong_where_it_gets_slower():
-    same, little, twice, four = simulate("amdahl 10 %", 0.003, 5, sweeps=25, seed=1)
+    same, little, twice, four = simulate("amdahl 2 %", 0.001, 5, sweeps=25, seed=1)
     cells = (same, little, twice, four)
     assert [cell.link_factor for cell in cells] == [1, 1.25, 2, 4]
     assert same.covered >= 0.85 and same.supported.count >= 18
@@ -32,32 +33,34 @@ def test_right_where_the_link_stays_and_wrong_where_it_gets_slower():
     # Nothing measured differs between them, so as many are supported, and all of these are wrong.
     assert {cell.supported.count for cell in cells} == {same.supported.count}
     assert (four.supported.covered, four.supported.off_by_more) == (0, 1)
-    # T(16) = 600 (1/16 + 2·0.1·15/16) instead of 600 (1/16 + 0.1·15/16): 37.5 % too short.
-    assert twice.supported.median_error == pytest.approx(-0.375, abs=0.01)
+    # T(16) = 600 (1/16 + 2·0.02·15/16) instead of 600 (1/16 + 0.02·15/16): 18.75% too short.
+    assert twice.supported.median_error == pytest.approx(-0.1875, abs=0.01)
 
 
-def test_former_rule_knew_no_noise():
-    # It supported what the noise of 5 % leaves open, and its range held less of it.
-    same, *_ = simulate("amdahl 10 %", 0.05, 3, sweeps=25, seed=1)
-    assert same.supported.count == 0 and same.supported_before.count >= 3
-    assert same.supported_before.covered < 0.9 < same.covered
+def test_former_rule_knew_only_the_fitted_laws():
+    same, *_ = simulate("tree", 0.003, 5, sweeps=25, seed=1)
+    assert same.covered_before < 0.9 < same.covered
 
 
-def test_former_rule_asks_for_two_laws_that_agree():
+def test_former_rule_asks_for_a_second_law_and_a_narrow_interval():
     nodes = np.array(NODE_COUNTS, dtype=np.float64)
-    ratios = CURVES["ring"].steps_ratio
+    ratios = CURVES["amdahl 2 %"].steps_ratio
 
-    def before(node_seconds):
+    def before(node_seconds, noise, laws=slice(None)):
+        times = [
+            [t / n * f for f in (1 - noise, 1, 1 + noise)]
+            for n, t in zip(NODE_COUNTS, node_seconds, strict=True)
+        ]
         sample = Sample(nodes, np.array(node_seconds, dtype=np.float64), np.ones(len(nodes)))
         points = [(n, t / n) for n, t in zip(NODE_COUNTS, node_seconds, strict=True)]
-        laws = fit_laws(points, dict.fromkeys(ratios, 1.0)).laws
-        return laws, sample, by_agreement(laws, sample, ratios)
+        known = run_noise(times)
+        return by_fitted_laws(fit_laws(points, ratios).laws[laws], sample, ratios, known)
 
-    laws, sample, exact = before([600, 630, 690, 810])
-    assert exact.seconds == pytest.approx(600 * 1.75 / 16)
-    assert exact.interval.low == pytest.approx(exact.interval.high)
-    assert by_agreement(laws[:1], sample, ratios) is None
-    assert before([600, 600, 600, 900])[2] is None
+    interval, exact = before([600, 630, 690, 810], 0.003)
+    assert exact.seconds == pytest.approx(600 * 1.75 / 16) and exact.interval == interval
+    assert before([600, 630, 690, 810], 0.003, slice(1))[1] is None
+    assert before([600, 630, 690, 810], 0.05)[1] is None
+    assert before([600, 600, 900, 600], 0.003) == (None, None)
 
 
 def test_truth_beyond_is_that_of_the_curve():
@@ -69,7 +72,11 @@ def test_truth_beyond_is_that_of_the_curve():
 
 def test_interval_that_is_too_narrow_is_the_exit_code(monkeypatch, capsys):
     monkeypatch.setattr(extrapolation, "FROM_SUPPORTED", 10)
-    monkeypatch.setattr(rule, "stdtrit", lambda freedom, level: 0.1)
+    monkeypatch.setattr(
+        extrapolation,
+        "predict_by_law",
+        lambda *_: LawPredictions(16, {}, (), Interval(low=1, high=2)),
+    )
     arguments = ["--sweeps=20", "--noise", "0.002", "--runs", "3", "--curves", "amdahl 10 %"]
     assert main(arguments) == 1
     assert "below the requirement" in capsys.readouterr().out
@@ -82,10 +89,11 @@ def test_few_supported_predictions_and_slower_links_ask_for_nothing():
         ("ring", 1, few, 1.0, True),
         ("ring", 1, few, 0.5, False),
         ("ring", 2, 1000, 0.0, True),
-        ("tree", 1, 1000, 0.0, True),
+        ("tree", 1, 1000, 0.0, False),
+        ("tree", 1, 0, None, True),
     ):
         wrong = Supported(count, covered=0.0, off_by_more=1.0, median_error=0.2)
-        cell = Cell(curve, factor, 0.01, 3, 1000, covered, 1.1, wrong, wrong)
+        cell = Cell(curve, factor, 0.01, 3, 1000, covered, covered, 1.1, wrong, wrong)
         assert cell.is_right is right
 
 

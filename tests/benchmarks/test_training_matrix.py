@@ -107,6 +107,25 @@ def test_a_run_that_began_anew_or_was_another_did_not_resume(
     assert training_matrix._check(name, *planned[name]).outcome == outcome
 
 
+@pytest.mark.parametrize(
+    ("metrics", "outcome"),
+    [({}, "ok"), ({"train_seconds": 9.7}, "failed"), ({"steps": 512}, "failed"),
+     ({"world": {"world_size": None}}, "failed")],
+)  # fmt: skip
+def test_a_script_is_measured_if_its_time_and_its_work_are_right(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, metrics: dict[str, Any], outcome: str
+) -> None:
+    of_run = {"train_seconds": 9.9, "steps": 256, "samples": {"processed": 16_384}}
+    of_run |= {"world": {"world_size": 2}, **metrics}
+    monkeypatch.setattr(trainer, "measure", lambda script, ranks: (of_run, 10.0))
+    (work,) = (
+        work for name, _, work in plan_checks(trainer, NEW) if name == "2 ranks, unmodified script"
+    )
+    assert training_matrix._check("it", "ok", work).outcome == outcome
+    monkeypatch.setattr(trainer, "measure", lambda *_: ({"observed": {"not_measured": ""}}, 10.0))
+    assert training_matrix._check("it", "ok", work).outcome == "failed"
+
+
 def test_results_are_kept_beside_earlier_ones_and_what_never_ran_is_named(tmp_path: Path) -> None:
     output = tmp_path / "result.json"
     store(output, {"2.3.0": {"outcome": "ok"}})

@@ -21,7 +21,7 @@ def test_the_most_jobs_of_a_count(make_config):
 def test_the_most_jobs_of_a_sweep(make_config):
     assert make_config(sweep={"node_counts": [1, 2], "repeats": 4}).sweep.most_jobs == 8
     assert make_config(sweep=SEQUENTIAL).sweep.most_jobs == 15
-    assert make_config(sweep=PROBE).sweep.most_jobs == 7
+    assert make_config(sweep=PROBE).sweep.most_jobs == 8
     assert make_config(sweep=PROBE | {"min_points": 7}).sweep.min_points == 7
 
 
@@ -40,7 +40,7 @@ def test_a_written_config_reads_back(make_config, sweep):
         {"sweep": SEQUENTIAL | {"max_repeats": 1}},
         {"sweep": SEQUENTIAL | {"design": "some"}},
         {"sweep": PROBE | {"max_repeats": 7}},
-        {"sweep": PROBE | {"min_points": 8}},
+        {"sweep": PROBE | {"min_points": 9}},
         {"sweep": {"probe": {}}},
         {"sweep": PROBE | {"probe": {"precision": 0.5}}},
         {"sweep": PROBE | {"probe": {"max_steps": 10}}},

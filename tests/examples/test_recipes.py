@@ -97,7 +97,9 @@ def test_a_recipe_runs_and_its_time_is_that_of_its_own_stopwatch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain_ddp", "accelerate_launch", "hf_trainer"])
+@pytest.mark.parametrize(
+    "name", ["plain_ddp", "accelerate_launch", "hf_trainer", "deepspeed", "lightning_cli"]
+)
 def test_without_a_line_for_nodesweep_a_recipe_is_measured_as_well(
     name: str, platform_changes: tuple[str, ...], tmp_path: Path
 ) -> None:

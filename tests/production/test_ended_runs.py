@@ -168,7 +168,7 @@ def test_suspended_run_ends_its_jobs_as_a_cancel_and_is_resumed(
     story: Story, name: str, jobs: str, resumed: list[str] | None
 ) -> None:
     assert story.state[name] == "Suspended"
-    assert "Resume continues" in story.words[name]
+    assert "Resume the run to continue" in story.words[name]
     assert story.ended[name].points == {(1, 1): [jobs], (2, 1): [jobs]}
     resumed = resumed or [jobs]
     assert story.taken_over[name].points == {(1, 1): resumed, (2, 1): resumed}

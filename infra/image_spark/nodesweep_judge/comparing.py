@@ -98,7 +98,7 @@ def _converted(frame: pd.DataFrame, kind: str, kwargs: Mapping[str, Any]) -> dic
 
 
 def _rounds_up(kwargs: Mapping[str, Any], side: str) -> bool:
-    """Return True if a bound within a day means the next day, as in `at least` and `before`."""
+    """Return True if a bound within a day means the next day: inclusive minima, strict maxima."""
     is_strict = bool(kwargs.get("strict_min" if side == "min_value" else "strict_max"))
     return is_strict == (side == "max_value")
 
@@ -275,7 +275,7 @@ def as_single(value: Any, dtype: Any) -> Any:
 
 
 def as_decimal(value: Any) -> Decimal | None:
-    """Return a number as written: 0.1 is 0.1; None if it is not a number."""
+    """Return a number with its decimal digits as written; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         return None
     try:

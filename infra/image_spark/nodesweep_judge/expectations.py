@@ -49,10 +49,10 @@ def build(checks: Sequence[Check]) -> list[Any]:
 
 
 def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, set[int]]:
-    """Return, per value of the column `file`, the positions of the `checks` that some row breaks.
+    """Return, per value of the column `file`, the positions of the `checks` that some row violates.
 
     All checks must be about single values. One aggregation evaluates Great Expectations' own
-    conditions; a check for which it has no condition counts as broken everywhere.
+    conditions; a check for which it has no condition counts as violated everywhere.
     """
     from pyspark.sql import functions as F
 
@@ -70,7 +70,7 @@ def broken_by_file(frame: Any, file: str, checks: Sequence[Check]) -> dict[int, 
 
 
 def _conditions(frame: Any, checks: Sequence[Check]) -> dict[int, Any]:
-    """Return the Spark condition of a row that breaks a check, by the check's position.
+    """Return the Spark condition that matches rows violating a check, by the check's position.
 
     Checks that Great Expectations rejects are left out. Its other metrics, such as the number of
     rows, are computed on an empty table; otherwise it would read all data for each check.
@@ -132,7 +132,7 @@ def judge_on_pandas(frame: Any, checks: Sequence[Check]) -> dict[int, dict[str, 
     """Return the details to report by check index, None for a check that passes.
 
     Args:
-        frame: The rows to judge, a pandas DataFrame.
+        frame: The rows to validate, a pandas DataFrame.
         checks: The checks; one without a result is missing from the return value.
     """
     frame, every = comparable(frame, [(check.type, check.kwargs) for check in checks])

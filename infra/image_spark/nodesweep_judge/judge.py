@@ -1,11 +1,11 @@
-"""Judges a dataset with Spark.
+"""Validates a dataset with Spark.
 
     verdict = judge(spark, request)  # JSON, read by tasks/dataset/spark/contract.py
 
 1. Executors read every file's footer.
 2. Great Expectations' Spark engine proves which expectations hold in which files (proving.py).
-3. The remaining expectations are judged per file on pandas, in executors (judging.py): failed ones,
-   for their counts and examples, and those about whole files, such as a mean.
+3. The remaining expectations are evaluated per file on pandas, in executors (judging.py): failed
+   ones, for their counts and examples, and those about whole files, such as a mean.
 4. Spark counts keys that repeat across files (keys.py).
 """
 
@@ -30,12 +30,12 @@ from .survey import Surveyed, read_schema, survey
 MOST_SCHEMAS = 8
 """Maximum number of schemas for which Spark proves anything, those with the most rows first.
 
-Files of other schemas are judged one by one.
+Files of other schemas are validated one by one.
 """
 
 
 def answer(spark: Any, request: Request) -> dict[str, Any]:
-    """Return the verdict, or one with an `error` if the dataset can't be judged."""
+    """Return the verdict, or one with an `error` if the dataset can't be validated."""
     try:
         return judge(spark, request)
     except JudgeError as error:
@@ -53,7 +53,7 @@ def judge(spark: Any, request: Request) -> dict[str, Any]:
     """Return the verdict.
 
     Raises:
-        JudgeError: The dataset can't be judged.
+        JudgeError: The dataset can't be validated.
         Exception: Spark's own error; its text may contain an executor's ReadError.
     """
     return _Judge(spark, request).run()

@@ -1,4 +1,4 @@
-"""Judges one file on pandas, in an executor, by the checks that are not proven.
+"""Evaluates, on pandas in an executor, the checks of one file that are not proven.
 
 Counts and examples equal those of a validation on one machine.
 """
@@ -27,7 +27,7 @@ _BYTES_PER_VALUE = 8
 
 @dataclass(frozen=True)
 class Judged:
-    """One file's results by check index, None for a pass; unjudged checks are missing."""
+    """One file's results by check index, None for a pass; unevaluated checks are missing."""
 
     index: int
     unreadable: str | None = None
@@ -44,7 +44,7 @@ def judge_parquet(
     partition: Mapping[str, Any],
     checks: Sequence[Check],
 ) -> Judged:
-    """Judge one Parquet object by the given checks.
+    """Evaluate checks on one Parquet object.
 
     Args:
         source: The bucket.
@@ -88,7 +88,7 @@ def certain(
 def judge_csv(
     source: Source, item: S3Object, partition: Mapping[str, Any], checks: Sequence[Check]
 ) -> Judged:
-    """Judge one CSV object, which is read in full because only its end settles the column types.
+    """Evaluate checks on one CSV object, read in full because only its end settles column types.
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.

@@ -1,7 +1,7 @@
 """Divides an executor's memory between Java and Python.
 
 AWS's image gives Java ten times as much as everything else (`memoryOverhead`): 0.35 GB per core of
-an ml.m5. The judge runs two Python workers per core, of 0.2 GB each before they read a file, and
+an ml.m5. nodesweep runs two Python workers per core, of 0.2 GB each before they read a file, and
 YARN kills an executor that exceeds the sum.
 """
 

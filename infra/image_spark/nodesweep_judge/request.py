@@ -1,4 +1,4 @@
-"""A job's request: the objects, and the checks to judge them by.
+"""A job's request: the objects, and the checks to evaluate on them.
 
 The flow writes it (tasks/dataset/spark/contract.py).
 """
@@ -16,7 +16,7 @@ FORMAT = 1
 
 
 class JudgeError(Exception):
-    """A dataset that can't be judged; `kind` is `expectations` or `other`."""
+    """A dataset that can't be validated; `kind` is `expectations` or `other`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Request:
-    """The whole request: the objects, and the checks to judge them by."""
+    """The whole request: the objects, and the checks to evaluate on them."""
 
     bucket: str
     objects: tuple[S3Object, ...]

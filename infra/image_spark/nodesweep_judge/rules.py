@@ -1,7 +1,7 @@
 """The expectations that Spark may prove.
 
 An expectation qualifies if pandas passes it whenever Great Expectations' condition on Spark finds
-no breaking row: those about single values, without exceptions (`mostly` is sent as 1), on types
+no violating row: those about single values, without exceptions (`mostly` is sent as 1), on types
 with the same values in Spark and pandas. NaN is sent as null, which it is to pandas. Left to
 pandas: bounds of decimals, which Spark compares as floats; times finer than Spark's microseconds;
 bounds before 1583; and columns without a value, whose type pandas does not know.

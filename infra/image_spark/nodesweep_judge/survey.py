@@ -27,7 +27,7 @@ pandas raises ValueErrors; a truncated .gz raises an EOFError.
 class Surveyed:
     """A file as its footer describes it.
 
-    `unreadable` is the reason it can't be read; the other fields are then meaningless. `valued` are
+    `unreadable` is why it can't be read; the other fields are then meaningless. `valued` are
     the requested columns that are certain to hold a value.
     """
 
@@ -111,7 +111,7 @@ def read_columns(
     columns: Sequence[str],
     partition: Mapping[str, Any],
 ) -> Any:
-    """Return columns of a file as pandas reads them, or of its partition, which has other names.
+    """Return columns of a file as pandas reads them, or of its partition.
 
     Raises:
         ReadError: The object was deleted or replaced, or access is denied.

@@ -284,7 +284,7 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
     """Return True if a presigned URL reads an object, the only call that it allows.
 
-    Its signature covers neither the target header nor a body, and both can name other calls.
+    Its signature covers neither the target header nor a body, and either can select another call.
     """
     has_body = (
         environ.get("CONTENT_LENGTH") not in (None, "", "0") or "HTTP_TRANSFER_ENCODING" in environ

@@ -103,7 +103,7 @@ def _create_backend_app(service: Any) -> Any:
 
 
 def reset_state() -> None:
-    """Clear moto's state, so that a server that starts in a used process (tests) begins empty."""
+    """Clear moto's state, which an earlier server in this process (in tests) may have left."""
     BackendDict.reset()
     reset_model_data()
 

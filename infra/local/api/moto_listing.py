@@ -2,7 +2,7 @@
 
 moto's ListObjectsV2 sorts the whole bucket for each page of 1,000 keys, and ListObjectVersions
 copies it, so a bucket of 100,000 objects takes minutes; here a bucket keeps its keys sorted and a
-page visits only its own. As on AWS but not in moto, a page begins with the first key after
+page visits only its own keys. As on AWS but not in moto, a page begins with the first key after
 KeyMarker.
 """
 

@@ -25,7 +25,7 @@ _HEADERS = {
 def stored_object(account_id: str, bucket: str, key: str) -> dict[str, Any] | None:
     """Return the current version with its body as bytes, in the shape of GetObject's response.
 
-    None if only a call can tell: a missing, multipart or archived object.
+    None if GetObject must be called: for a missing, multipart or archived object.
     """
     backend: Any = s3_backends[account_id]["aws"]
     try:

@@ -209,7 +209,7 @@ class BuildExecution:
             wanted = " or ".join(_REPOSITORY_VARIABLES)
             raise PhaseFailure(
                 "COMMAND_EXECUTION_ERROR",
-                f"Set the environment variable {wanted}; it has no value.",
+                f"Set the environment variable {wanted}; neither has a value.",
             )
         registry, slash, name = repository.partition("/")
         if slash and "." in registry:  # full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>

@@ -1,4 +1,4 @@
-"""The record of one build: its request, and its phases in CodeBuild's shapes."""
+"""The record of one build: its request, and its phases as CodeBuild's API describes them."""
 
 from __future__ import annotations
 

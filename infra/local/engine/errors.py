@@ -19,4 +19,4 @@ class StateInUseError(EngineError):
 
 
 class SupervisorError(EngineError):
-    """The nodes' supervisor did not start, or its processes survive SIGKILL."""
+    """The nodes' supervisor did not start, or its processes survived SIGKILL."""

@@ -34,7 +34,7 @@ class JobFaults:
 
 
 class FaultInjector:
-    """A fault plan in operation; thread-safe."""
+    """Applies a fault plan; thread-safe."""
 
     def __init__(self, plan: FaultPlan) -> None:
         self._plan = plan

@@ -59,7 +59,7 @@ class JobManager(ABC, Generic[J]):
         clock: Callable[[], float] = time.time,
         room: Room | None = None,
     ) -> None:
-        """Set up the book.
+        """Set up the manager.
 
         Args:
             runner: Runs the jobs.
@@ -92,8 +92,7 @@ class JobManager(ABC, Generic[J]):
         """Return the job of a record that `to_record` returned.
 
         Raises:
-            TypeError: If the record is from a different version.
-            KeyError: Likewise.
+            TypeError: If the record is from a different version; KeyError means the same.
         """
 
     def _release(self) -> None:

@@ -1,4 +1,4 @@
-"""The interface of a job's record, for the book, the queue and executions."""
+"""The interface of a job's record, for the manager, the queue and executions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nodesweep.infra.local.jobs.endings import Ending
 
 
 class Job(Protocol):
-    """A job's record; its book's lock guards every change. Times are in Unix seconds."""
+    """A job's record; its manager's lock guards every change. Times are in Unix seconds."""
 
     region: str
     request: dict[str, Any]
@@ -76,7 +76,7 @@ J = TypeVar("J", bound=Job)
 J_contra = TypeVar("J_contra", bound=Job, contravariant=True)
 
 Change = Callable[[Callable[[J], None]], None]
-"""Applies a change to a job under its book's lock and saves the record."""
+"""Applies a change to a job under its manager's lock and saves the record."""
 
 
 def job_key(region: str, name: str) -> tuple[str, str]:

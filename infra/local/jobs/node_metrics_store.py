@@ -1,7 +1,7 @@
 """Persists CloudWatch's metrics of nodes across restarts, as means over a job or its segments.
 
 Reports need them when they are regenerated or a sweep resumes: without them, CPU-throttled nodes
-would look sound. Stored in <state>/node_metrics/<region>/<job>-<end of the segment in Unix
+would look healthy. Stored in <state>/node_metrics/<region>/<job>-<end of the segment in Unix
 ms>.json.
 """
 

@@ -44,7 +44,7 @@ class Waiting(Generic[J]):
 
 
 class SingleJobRoom:
-    """Room for a single job, whatever it needs."""
+    """Room for a single job of any size."""
 
     most_jobs = 1
 

@@ -94,9 +94,9 @@ def _ending(result: RunResult) -> Ending:
 
 
 def _failure(result: RunResult) -> str | None:
-    """Return the failure reason.
+    """Return the failure reason, worded as for a training job.
 
-    It is a training job's, except that output/failure is optional, since output/message has more.
+    output/failure is optional here, since output/message has more.
     """
     culprit = next(end for end in result.exits if end.host == result.failed_host)
     if not (result.failure_reason or "").startswith("AlgorithmError"):

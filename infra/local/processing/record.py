@@ -26,7 +26,7 @@ RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntime
 
 @dataclass
 class ProcessingJob:
-    """A job's record; the book's lock guards every change.
+    """A job's record; the manager's lock guards every change.
 
     Times are in Unix seconds, None while unknown.
     """

@@ -42,6 +42,6 @@ def merged_tags(
     if len(merged) > MOST_TAGS:
         raise ApiError(
             "ResourceLimitExceeded",
-            f"A resource has at most {MOST_TAGS} tags, this would be {len(merged)}.",
+            f"A resource can have at most {MOST_TAGS} tags; it would have {len(merged)}.",
         )
     return [{"Key": key, "Value": value} for key, value in merged.items()]

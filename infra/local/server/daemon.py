@@ -92,7 +92,7 @@ def start(config: ServerConfig) -> str:
 
 
 def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
-    """Wait while the folder's platform is shutting down: its jobs get their time to end."""
+    """Wait while the folder's platform is shutting down: its jobs get time to end."""
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
@@ -106,8 +106,8 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
 def _stopping_endpoint(config: ServerConfig) -> str | None:
     """Return the endpoint of the folder's platform if it is shutting down, else None.
 
-    Adopting it would hand out a dying endpoint. Only the recorded endpoint is queried: any other
-    program on the port could claim anything and block the start.
+    Adopting it would return an endpoint that is about to close. Only the recorded endpoint is
+    queried: any other program on the port could claim anything and block the start.
     """
     found = find_server(config.state_dir)
     if found is None:
@@ -151,14 +151,14 @@ def _start_lock(state_dir: Path) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise ServerStartError(
-                        f"Another start of {state_dir} takes too long: see its log there"
+                        f"Another start of {state_dir} is taking too long: see its log there"
                     ) from error
                 time.sleep(_POLL_SECONDS)
         yield
 
 
 def join(state_dir: Path, port: int | None, pid: int) -> bool:
-    """Make a process an owner of the server on this port, which then lives at least as long.
+    """Make a process an owner of the server on this port, which then runs at least as long.
 
     Wait for a server that is shutting down.
 
@@ -263,7 +263,7 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
         with answer:  # 503: the platform is shutting down
             return dict(json.load(answer)) if answer.status in (200, 503) else None
     except (OSError, http.client.HTTPException, ValueError, TypeError):
-        # nothing there, or something else
+        # nothing responds, or another program does
         return None
 
 
@@ -274,9 +274,8 @@ def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
         if value and answer.get(name) != value:
             raise ServerStartError(
                 f"The platform of this state folder is already running at {found.endpoint} with"
-                f" {name}"
-                f" {answer.get(name)}, asked for {value}: stop it first,"
-                " or choose another --state-dir"
+                f" {name} {answer.get(name)}, not the requested {value}: stop it first, or choose"
+                " another --state-dir"
             )
 
 

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 def serve(config: ServerConfig, make: MakeBackend = make_backend) -> None:
     """Run the platform until SIGTERM, SIGINT or the last owner's death, then stop its jobs.
 
-    The server file is left behind: it is valid while this process lives, so a new start waits for
-    its very end.
+    The server file is left behind: it is valid while this process lives, so a new start waits
+    until it has ended.
     """
     for name in os.environ.keys() - server_environment(os.environ).keys():
         del os.environ[name]
@@ -112,7 +112,7 @@ def _claim_folder(state_dir: Path, engine: str) -> None:
     used = engine_of(state_dir)
     if used is not None and used != engine:
         raise ServerStartError(
-            f"The state folder {state_dir} belongs to a platform with --engine {used}, got"
+            f"The state folder {state_dir} belongs to a platform with --engine {used}, not"
             f" {engine}: choose another with --state-dir"
         )
     write_json(state_dir / ENGINE_FILE, {"engine": engine})

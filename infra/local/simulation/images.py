@@ -86,8 +86,8 @@ def _entries(value: Any) -> list[tuple[str, str, str]]:
     """Return (repository, tag, digest) of each entry.
 
     Raises:
-        TypeError: If it is not a list of entries with three strings each.
-        ValueError: Likewise.
+        TypeError: If it is not a list of entries with three strings each; ValueError means the
+            same.
     """
     if not isinstance(value, list):
         raise TypeError("not a list")

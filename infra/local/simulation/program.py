@@ -17,7 +17,7 @@ _LONG_STEPS, _LONG_SECONDS = 100, 60.0
 
 
 def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
-    """Return (seconds on the program's clock, line) pairs by time; none claims a measurement."""
+    """Return (seconds on the program's clock, line) pairs by time; none is a measurement."""
     steps = sorted(
         {max(1, work.steps * part // _PROGRESS_LINES) for part in range(1, _PROGRESS_LINES + 1)}
     )
@@ -50,7 +50,7 @@ def log_lines(work: Workload, final_metric: float) -> list[tuple[float, str]]:
 
 
 def validations(work: Workload, final_metric: float) -> list[dict[str, Any]]:
-    """Return the validations of metrics.json: five, equidistant, rising to the final metric."""
+    """Return the validations of metrics.json: five, evenly spaced, rising to the final metric."""
     steps = sorted({max(1, work.steps * part // VALIDATIONS) for part in range(1, VALIDATIONS + 1)})
     return [
         {
@@ -140,6 +140,11 @@ def _probe(work: Workload) -> dict[str, Any]:
         "planned_epochs": epochs,
         "step_seconds": work.step_seconds,
         "step_error_seconds": 0.0,
+        "step_trend": 0.0,
+        # a simulated job does nothing besides its steps
+        **{
+            name: {"planned": 0, "seconds": []} for name in ("epochs", "validations", "checkpoints")
+        },
     }
     return {"probe": section}
 

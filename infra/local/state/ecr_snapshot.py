@@ -21,7 +21,7 @@ MANIFEST_MEDIA_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 TARGET_PREFIX = "AmazonEC2ContainerRegistry_V20150921."
 """Prefix of the X-Amz-Target header of every ECR call."""
 _REMEDY = (
-    "remove it and restart; images built here are then registered again, empty repositories are not"
+    "remove it and restart; images built here are registered again, but empty repositories are not"
 )
 _READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 

@@ -9,7 +9,7 @@ and written, so nothing here depends on how moto stores objects. In its folder:
   bodies/<bucket>/<id>-<token>  the body; the record is replaced only once it is complete
 
 A bucket whose record is lost is rebuilt from its objects' records. What cannot be restored is
-reported and left on disk; only a change of that very key removes it. Not saved: older versions, and
+reported and left on disk; only a change to that key removes it. Not saved: older versions, and
 a bucket's policies, tags, lifecycle and versioning state.
 """
 
@@ -87,7 +87,7 @@ class S3Snapshot:
         self._clients = clients
         self._ledger = ledger
         self._stored = stored
-        # What is read is written before the next read, so an old state is never written last.
+        # Each state is written before the next one is read, so an old state is never written last.
         self._lock = threading.RLock()
         self._left: set[tuple[str, str]] = set()
         """(bucket, key or "" for the whole bucket) of what could not be written."""

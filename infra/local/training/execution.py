@@ -143,7 +143,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         if failed:
             reason = (
                 result.failure_reason
-                or f"AlgorithmError: {result.failed_host} failed, see its log."
+                or f"AlgorithmError: {result.failed_host} failed; see its log."
             )
             return Ending("Failed", reason)
         if result.timed_out:

@@ -22,8 +22,8 @@ def mount_channels(
 ) -> list[Node]:
     """Link input/data/<channel> of every node to the file system's folder.
 
-    Programs may write there, whatever the mode. The folder configured for a file system's id is its
-    root, so DirectoryPath /fsx/data is fsx/data in it.
+    Programs may write there, regardless of the channel's access mode. The folder configured for a
+    file system's id is its root, so DirectoryPath /fsx/data is fsx/data in it.
 
     Returns:
         The nodes, with their file systems.

@@ -25,7 +25,7 @@ from nodesweep.infra.local.training.warm_pool import WarmPool, is_kept
 SPOT_BILLABLE_SHARE = 0.3
 """Billable share of a managed spot job's training time.
 
-A model: it saves 70%, while AWS advertises up to 90%.
+An assumption: spot saves 70%, while AWS advertises up to 90%.
 """
 _MESSAGES = {
     "Pending": "Training job waiting for capacity",

@@ -48,7 +48,7 @@ class JobRunner(Runner[TrainingJob], Protocol):
         """Return a phrase that describes how nodes are isolated."""
 
     def starting_text(self, job: TrainingJob) -> str:
-        """Return what is shown about a job's nodes when it starts.
+        """Return the text about a job's nodes that is shown when it starts.
 
         It begins "Emulated nodes: …" or "Simulated: …", possibly after a note.
         """

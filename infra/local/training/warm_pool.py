@@ -53,7 +53,7 @@ class WarmPool:
         return answer | ({"ReusedByJob": self.reused_by} if self.reused_by is not None else {})
 
     def keep(self, now: float) -> None:
-        """Record that the job has ended with sound instances; a period of 0 keeps nothing."""
+        """Record that the job has ended with healthy instances; a period of 0 keeps nothing."""
         self.available_since = now
         if self.keep_alive_seconds == 0:
             self.ended_at = now

@@ -1,7 +1,7 @@
 """The time window in which a job trained, as reported by its program.
 
-Nodes' attainment is computed over that time, which is the reported one, not over the loading
-of libraries before it (docs/method.md, "Attainment").
+Nodes' attainment is computed over that time, as shown in reports; importing libraries before it
+does not count (docs/method.md, "Attainment").
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.output import print_notice, print_rendered, print_text
 from nodesweep.cli.sweep_ids import match_sweep
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.trend.history import HistoryError, Trend, parse_history, read_history
@@ -16,7 +17,6 @@ from nodesweep.scaling.trend.history_render import history_plot, render_history_
 from nodesweep.scaling.trend.trend_verdict import judge_trend
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import list_benchmarks, read_history_files
-from nodesweep.tasks.sweeps.folder import write_atomic
 
 if TYPE_CHECKING:
     from pandas import DataFrame

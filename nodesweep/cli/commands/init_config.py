@@ -7,13 +7,13 @@ from pathlib import Path
 
 from nodesweep.cli.commands.code_folder import code_folder
 from nodesweep.cli.commands.stack import read_outputs, stack_client
+from nodesweep.configs.atomic import SHARED, write_atomic
 from nodesweep.configs.load import ConfigError, parse_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.strict_yaml import parse_yaml
 from nodesweep.configs.written.from_script import EXAMPLE, fill_script, name_of
 from nodesweep.configs.written.from_stack import LocalEndpoint, Stack, fill_template
-from nodesweep.tasks.sweeps.folder import SHARED, write_atomic
 
 TEMPLATE = PRESETS_DIRECTORY / "first_sweep.yaml"
 SCRIPT_TEMPLATE = PRESETS_DIRECTORY / "own_script.yaml"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from nodesweep.configs.atomic import SHARED, write_atomic
 from nodesweep.scaling import names
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.render import render_share
-from nodesweep.tasks.sweeps.folder import SHARED, write_atomic
 
 
 def write_share(report: ScalingReport, folder: Path) -> Path:

@@ -345,7 +345,7 @@ def _is_awaiting_validation(state: RunState) -> bool:
     At least one probe must have projected the duration of a whole job.
     """
     return (
-        state.rules.checks > 0
+        state.rules.ends_jobs_early
         and any(point.whole_run_seconds for point in state.points)
         and any(point.runs or point.state == "waiting" for point in state.points)
         and not any(point.is_validation_run for point in state.points)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TextIO
 
 from nodesweep.cli.output import escape_control_characters
+from nodesweep.configs.atomic import PRIVATE, make_folder
 from nodesweep.scaling import names
 from nodesweep.tasks.events import Event
-from nodesweep.tasks.sweeps.folder import PRIVATE, make_folder
 
 MAX_EARLY_EVENTS = 10_000
 

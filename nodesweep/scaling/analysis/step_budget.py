@@ -88,7 +88,9 @@ class CountBudget(Part):
         )
     )
     slowest_node: str | None = Field(
-        description="Node for which the others mostly wait, left out of the parts; null: none, or unknown."
+        description=(
+            "Node for which the others mostly wait, left out of the parts; null: none, or unknown."
+        )
     )
 
 

@@ -132,17 +132,19 @@ class Progress:
 
     `points` are all points that the design has asked for so far; `next_points` those of them that
     have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
-    `reason` explains the next points, or why there are none.
+    `reason` explains the next points, or why there are none. `deciding` is the node count whose
+    rejection a whole run validates.
     """
 
     points: tuple[Point, ...]
     next_points: tuple[Point, ...]
     answers: tuple[CountAnswer, ...]
     reason: str
+    deciding: int | None = None
 
 
 class Check(Part):
-    """A whole run at the recommended node count, compared with its projection."""
+    """A whole run compared with the projection at its node count."""
 
     nodes: int = Field(description="Node count that it ran on.")
     job_name: str = Field(description="Its training job.")
@@ -158,6 +160,14 @@ class Check(Part):
     measured_seconds: float = Field(description="Time of the full run.")
     difference: float = Field(description="Measured over projected time, minus 1.")
     is_within_error: bool | None = Field(description="null: the error is unknown.")
+    decides: bool = Field(
+        default=False,
+        exclude_if=lambda decides: not decides,
+        description=(
+            "True: it ran at the node count whose rejection decides the recommendation; absent: "
+            "it did not."
+        ),
+    )
 
     @property
     def text(self) -> str:
@@ -185,7 +195,7 @@ class Check(Part):
 class Measured:
     """The measurements of one instance type's sweep, for a design's caveats.
 
-    `check` is the validation run at the count to validate, if any; `other_checks` are those at
+    `check` is the validation run at the recommended count, if any; `other_checks` are those at
     other counts.
     """
 
@@ -250,8 +260,18 @@ class Design:
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
     ) -> tuple[Check | None, tuple[Check, ...]]:
-        """Return the validation run at the count to validate, and those at other counts."""
+        """Return the validation run at the recommended count, and those at other counts."""
         return None, ()
+
+    def confirm(
+        self,
+        config: BenchmarkConfig,
+        runs: Sequence[Run],
+        recommendation: Recommendation | None,
+        checks: Sequence[Check],
+    ) -> Recommendation | None:
+        """Return the recommendation, without a choice if the validation runs contradict it."""
+        return recommendation
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
         """Return the caveats on the runs: the general ones and the design's own, in order."""

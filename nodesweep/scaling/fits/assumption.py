@@ -10,7 +10,8 @@ from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_
 from nodesweep.scaling.outcome.outcome import PlatformKind
 
 _NOT_HELD = (
-    "if the network is slower there, neither the number nor the interval holds (docs/fits.md)"
+    "if the network is slower there, neither the number nor the interval holds. No run on fewer "
+    "nodes can show that; one on {nodes} nodes settles it (docs/fits.md)"
 )
 
 
@@ -29,7 +30,7 @@ def assumption(kind: PlatformKind, instance_type: str | None, largest: int, node
     return (
         f"At most {largest} nodes of {_network(instance_type)} were measured. This assumes that "
         f"{nodes} are of the same type and as well connected; whether they would be placed in the "
-        f"same rack is unknown, and {_NOT_HELD}."
+        f"same rack is unknown, and {_NOT_HELD.format(nodes=nodes)}."
     )
 
 

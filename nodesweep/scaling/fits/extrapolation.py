@@ -1,14 +1,13 @@
 """Predictions of the fitted laws at twice the largest measured count, if they are supported.
 
-Each law has an interval from the noise of the runs (docs/fits.md, "Beyond the measured counts"):
+The interval holds if one of many laws does (docs/fits.md, "Beyond the measured counts"): it spans
+every law of nodesweep/scaling/fits/envelope.py that fits within the noise of the runs,
 
-    v_i = (π/2)·s²/n_i               relative variance of the median of n_i runs
-    T_j·exp(±t·se_j/T_j)             prediction of law j; se_j by the delta method, Student's t
+    Q = Σ (relative residual)²/v_i ≤ m·F(0.95; m, ν),   v_i = (π/2)·s²/n_i
 
-The prediction's interval spans the intervals of all laws that the runs do not reject, so its
-coverage is at least that of whichever law is true. s² is the pure error, pooled over the counts,
-and a law is rejected by the F test for lack of fit (Draper and Smith, Applied Regression Analysis,
-3rd ed., section 2.1).
+v_i is the relative variance of the median of n_i runs at one of m counts, and s² the pure error,
+pooled over the counts with ν degrees of freedom. The true times fit in 95% of sweeps (Scheffé,
+Biometrika 40, 1953), so the interval covers them at least as often, whichever law is true.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import fdtrc, stdtrit
+from scipy.special import fdtri
 
 from nodesweep.scaling.analysis.intervals import LEVEL, MIN_REPEATS, Interval
+from nodesweep.scaling.fits.envelope import envelope
 from nodesweep.scaling.fits.laws import (
     LAWS,
     ROUNDING,
@@ -33,15 +33,17 @@ from nodesweep.scaling.fits.laws import (
     solve,
 )
 from nodesweep.scaling.fits.models import Extrapolation, Law, LawFit, Verdict
-from nodesweep.scaling.formats import format_percent, join_words, nodes_text, pluralize
+from nodesweep.scaling.formats import (
+    format_interval,
+    format_percent,
+    format_seconds,
+    join_words,
+    nodes_text,
+)
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
 """The largest distance of a supported prediction from an end of its interval, as a share."""
-MAX_MORE_RUNS = 50
-LACK_OF_FIT_LEVEL = 0.01
-"""Significance level of the F test that rejects a law."""
-_MAX_EXPONENT = 200.0  # cap on an exponent; anything larger is unsupported anyway
 _REQUIRED_MEASUREMENTS = "a prediction needs"
 
 
@@ -59,23 +61,16 @@ class RunNoise:
 
 @dataclass(frozen=True)
 class LawPredictions:
-    """Each law's prediction at `nodes`: seconds with a 95% interval of the median.
+    """Each law's prediction at `nodes`, in seconds, with a 95% interval if one of many laws holds.
 
-    `rejected` are the laws that the runs reject.
+    `rejected` are the laws that don't fit within the noise of the runs. The interval spans all that
+    do, also those of the envelope; None if none does.
     """
 
     nodes: int
     seconds: Mapping[Law, float]
-    intervals: Mapping[Law, Interval]
     rejected: tuple[Law, ...]
-
-    @property
-    def interval(self) -> Interval | None:
-        """The hull of the intervals of all laws that are not rejected; None if all are."""
-        left = [self.intervals[law] for law in self.intervals if law not in self.rejected]
-        if not left:
-            return None
-        return Interval(low=min(each.low for each in left), high=max(each.high for each in left))
+    interval: Interval | None
 
 
 def run_noise(runs: Sequence[Sequence[float]]) -> RunNoise | None:
@@ -99,34 +94,31 @@ def predict_by_law(
 ) -> LawPredictions:
     """Return the laws' predictions at `nodes`, supported or not; the noise must be above 0."""
     specs = {spec.law: spec for spec in LAWS}
-    quantile = float(stdtrit(noise.freedom, (1 + LEVEL) / 2))
+    points = len(sample.nodes)
+    most = points * float(fdtri(points, noise.freedom, LEVEL))
     seconds: dict[Law, float] = {}
-    intervals: dict[Law, Interval] = {}
     rejected: list[Law] = []
     for fit in fits:
         spec = specs[fit.law]
         own = _with_ratios(spec, sample, steps_ratio)
         coefficients = solve(spec, own)
         residuals = relative_columns(spec, own) @ coefficients - 1
-        left = len(own.nodes) - len(spec.symbols)
-        distance = float((residuals**2 / noise.variances).sum())
-        if left > 0 and fdtrc(left, noise.freedom, distance / left) < LACK_OF_FIT_LEVEL:
+        if (residuals**2 / noise.variances).sum() > most:
             rejected.append(fit.law)
-        terms = _terms(spec, nodes, steps_ratio)
-        node_seconds = float(terms @ coefficients)
-        error = _standard_error(spec, own, terms, noise.variances) / node_seconds
-        factor = math.exp(min(quantile * error, _MAX_EXPONENT))
-        said = node_seconds / nodes
-        seconds[fit.law] = significant(said)
-        intervals[fit.law] = Interval(
-            low=significant(said / factor), high=significant(said * factor)
-        )
-    return LawPredictions(nodes, seconds, intervals, tuple(rejected))
+        node_seconds = float(_terms(spec, nodes, steps_ratio) @ coefficients)
+        seconds[fit.law] = significant(node_seconds / nodes)
+    interval = envelope(sample.nodes, sample.node_seconds, noise.variances, nodes, most)
+    if interval is not None:
+        ends = [seconds[law] for law in seconds if law not in rejected]
+        ends += [significant(end / nodes) for end in (interval.low, interval.high)]
+        interval = Interval(low=min(ends), high=max(ends))
+    return LawPredictions(nodes, seconds, tuple(rejected), interval)
 
 
-def margin_of_error(interval: Interval, seconds: float) -> float:
-    """Return the distance from `seconds` to the interval's farther end, on the log scale."""
-    return max(math.log(interval.high / seconds), math.log(seconds / interval.low))
+def is_narrow(interval: Interval, seconds: float) -> bool:
+    """Return True if neither end is further from `seconds` than MAX_MARGIN_OF_ERROR."""
+    most = 1 + MAX_MARGIN_OF_ERROR
+    return interval.high <= seconds * most and seconds <= interval.low * most
 
 
 def leave_one_out_seconds(
@@ -184,23 +176,25 @@ def extrapolate(
         return _not_supported(
             nodes,
             f"the measured times do not follow {rejected} within the noise of their runs (F "
-            f"test, 1%); {_REQUIRED_MEASUREMENTS} runs on {nodes_text(nodes)}",
+            f"test, 5%); {_REQUIRED_MEASUREMENTS} runs on {nodes_text(nodes)}",
         )
     best = known[0]
-    excess = margin_of_error(interval, beyond.seconds[best]) / math.log1p(MAX_MARGIN_OF_ERROR)
-    if excess > 1:
+    predicted = beyond.seconds[best]
+    if not is_narrow(interval, predicted):
+        unit = " per sample" if sample.per_sample else ""
         return _not_supported(
             nodes,
-            f"the noise of the runs and the laws leave the time at {nodes_text(nodes)} "
-            f"uncertain by more than {format_percent(MAX_MARGIN_OF_ERROR)}; "
-            f"{_REQUIRED_MEASUREMENTS} "
-            f"{_required_measurement(nodes, excess, runs)}",
+            "if one of the laws that fit within the noise of the runs holds, the 95% interval of "
+            f"the time at {nodes_text(nodes)} is {format_interval(interval, format_seconds)}{unit}"
+            f", with an end further than {format_percent(MAX_MARGIN_OF_ERROR)} from the "
+            f"{format_seconds(predicted)} of {best}; {_REQUIRED_MEASUREMENTS} runs on "
+            f"{nodes_text(nodes)}",
         )
     return Extrapolation(
         nodes=nodes,
-        supported=Verdict(value=True, reason=_reason(beyond, best, noise, runs)),
+        supported=Verdict(value=True, reason=_reason(best, noise, runs)),
         law=best,
-        train_seconds=beyond.seconds[best],
+        train_seconds=predicted,
         interval=interval,
         by_law=beyond.seconds,
         leave_one_out_seconds=leave_one_out_seconds(best, sample, nodes, steps_ratio),
@@ -223,16 +217,13 @@ def _no_prediction_reason(
     """Return the reason why no law can make a prediction, or None."""
     more_counts = (
         f"{_REQUIRED_MEASUREMENTS} further node counts, each with {MIN_REPEATS} runs or more, or "
-        f"runs on "
-        f"{nodes_text(nodes)}"
+        f"runs on {nodes_text(nodes)}"
     )
     if not ranked:
         return f"no law could be fitted; {more_counts}"
     if not any(fit.identifiable.value for fit in ranked):
         why = "; ".join(f"{fit.law}: {fit.identifiable.reason}" for fit in ranked)
         return f"no law is identifiable ({why}); {more_counts}"
-    if len(ranked) == 1:
-        return f"only {ranked[0].law} could be fitted, so no other law confirms it; {more_counts}"
     if nodes not in steps_ratio and any(fit.law == "ring" for fit in ranked):
         return (
             f"ring gives no prediction: the number of optimizer steps at {nodes_text(nodes)} is "
@@ -241,32 +232,13 @@ def _no_prediction_reason(
     return None
 
 
-def _required_measurement(nodes: int, excess: float, runs: Sequence[Sequence[float]]) -> str:
-    """Return the measurement that would support a prediction.
-
-    It is more runs if a reasonable number would be enough, else runs at the count itself. The
-    margin of error is `excess` times the largest allowed and falls with the square root of the
-    number of runs.
-    """
-    least = min(len(at) for at in runs)
-    more = math.ceil(least * excess**2) - least
-    there = f"runs on {nodes_text(nodes)}"
-    if more > MAX_MORE_RUNS:
-        return there
-    return f"about {pluralize(more, 'more run')} per node count that vary as these do, or {there}"
-
-
-def _reason(
-    beyond: LawPredictions, law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]
-) -> str:
+def _reason(law: Law, noise: RunNoise, runs: Sequence[Sequence[float]]) -> str:
     """Return the basis of the prediction: the laws, the runs and their noise."""
-    left = [each for each in beyond.seconds if each not in beyond.rejected]
     least, most = min(len(at) for at in runs), max(len(at) for at in runs)
     each = str(least) if least == most else f"{least} to {most}"
     return (
-        f"by {law}; the interval covers what {join_words(left)} "
-        f"leave{'s' if len(left) == 1 else ''} open with {each} runs per node count, which vary "
-        f"by {noise.deviation * 100:.2g}%"
+        f"by {law}; the interval spans every sum of the laws' terms that fits within the noise of "
+        f"{each} runs per node count, which vary by {noise.deviation * 100:.2g}%"
     )
 
 
@@ -282,17 +254,6 @@ def _terms(spec: LawSpec, nodes: int, steps_ratio: Mapping[int, float]) -> Float
     """Return the curve's terms at one node count; their product with the coefficients is N·T(N)."""
     ratio = np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
     return np.column_stack(spec.columns(np.array([nodes], dtype=np.float64), ratio))[0]
-
-
-def _standard_error(spec: LawSpec, sample: Sample, terms: Floats, variances: Floats) -> float:
-    """Return the standard error of N·T(N) at `terms`, by the delta method.
-
-    Bounds on coefficients are ignored, since noise alone may put a coefficient on its bound.
-    """
-    relative = relative_columns(spec, sample)
-    scale = np.linalg.norm(relative, axis=0)
-    influence = (terms / scale) @ np.linalg.pinv(relative / scale)
-    return float(np.sqrt((influence**2 * variances).sum()))
 
 
 def _at(counts: Sequence[int]) -> str:

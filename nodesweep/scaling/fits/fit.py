@@ -28,7 +28,7 @@ from nodesweep.scaling.fits.laws import (
     solve,
 )
 from nodesweep.scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
-from nodesweep.scaling.formats import join_words, pluralize
+from nodesweep.scaling.formats import format_interval, format_value, join_words, pluralize
 
 EXTRA_POINTS = 2  # node counts that a law needs beyond its number of parameters
 
@@ -145,7 +145,7 @@ def _law_fit(spec: LawSpec, sample: Sample, coefficients: Floats) -> LawFit:
         parameters=parameters,
         leave_one_out_error=_leave_one_out_error(spec, sample),
         relative_residual_rms=root_mean_square(residuals),
-        identifiable=_identifiable(len(sample.nodes), parameters),
+        identifiable=_identifiable(spec, len(sample.nodes), parameters),
         peak_nodes=(
             _peak_nodes(by_name["alpha"].value, by_name["beta"]) if spec.law == "usl" else None
         ),
@@ -218,12 +218,21 @@ def _leave_one_out_error(spec: LawSpec, sample: Sample) -> float | None:
     return root_mean_square(np.array(errors))
 
 
-def _identifiable(points: int, parameters: tuple[Parameter, ...]) -> Verdict:
+def _identifiable(spec: LawSpec, points: int, parameters: tuple[Parameter, ...]) -> Verdict:
+    """Decide if the points determine the parameters: each interval must exclude something."""
     needed = len(parameters) + EXTRA_POINTS
     few = f"{pluralize(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
     problems = [few] if points < needed else []
     problems += [
         f"{each.name} lies on its bound {each.value:g}" for each in parameters if each.on_bound
+    ]
+    problems = problems or [
+        f"{each.name}'s interval {format_interval(each.interval, _three_digits)} includes 0"
+        + (f" and more than {symbol.negligible:g}" if symbol.negligible else "")
+        for symbol, each in zip(spec.symbols, parameters, strict=True)
+        if each.interval is not None
+        and each.interval.low == 0
+        and each.interval.high > symbol.negligible
     ]
     if problems:
         return Verdict(value=False, reason=" and ".join(problems))
@@ -231,6 +240,10 @@ def _identifiable(points: int, parameters: tuple[Parameter, ...]) -> Verdict:
         value=True,
         reason=f"{points} node counts for {len(parameters)} parameters, none on its bound",
     )
+
+
+def _three_digits(value: float) -> str:
+    return format_value(value, 3)
 
 
 def _peak_nodes(alpha: float, beta: Parameter) -> float | None:

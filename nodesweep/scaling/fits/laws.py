@@ -32,6 +32,8 @@ _DIGITS = 12  # significant digits kept; a double's last four depend on the CPU
 # A term that contributes less than this share of the node-time everywhere is rounding error: its
 # coefficient is 0.
 ROUNDING = 1e-9
+# A share of t1 up to this is a finding even if it may be 0: "at most 10% are serial".
+SMALL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A parameter without its value, which is between 0 and `upper`."""
+    """A parameter without its value, which is between 0 and `upper`.
+
+    An interval that includes 0 determines it only if it ends at or below `negligible`.
+    """
 
     name: str
     unit: str | None
     meaning: str
     meaning_per_sample: str | None = None  # if the points are seconds per sample; None: the same
     upper: float = math.inf
+    negligible: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,13 @@ LAWS = (
         equation="N·T(N) = t1·(1 + sigma·(N − 1))",
         symbols=(
             _T1,
-            Symbol("sigma", None, "share of t1 that more nodes do not shorten", upper=1.0),
+            Symbol(
+                "sigma",
+                None,
+                "share of t1 that more nodes do not shorten",
+                upper=1.0,
+                negligible=SMALL_SHARE,
+            ),
         ),
         columns=lambda n, r: (np.ones_like(n), n),
         to_parameters=lambda k: np.array([k[0] + k[1], k[1] / (k[0] + k[1])]),
@@ -101,7 +113,12 @@ LAWS = (
         equation="N·T(N) = t1·(1 + alpha·(N − 1) + beta·N·(N − 1))",
         symbols=(
             _T1,
-            Symbol("alpha", None, "contention: cost of sharing, per additional node"),
+            Symbol(
+                "alpha",
+                None,
+                "contention: cost of sharing, per additional node",
+                negligible=SMALL_SHARE,
+            ),
             Symbol("beta", None, "coherency: cost of keeping each pair of nodes consistent"),
         ),
         columns=lambda n, r: (np.ones_like(n), n - 1, n * (n - 1)),

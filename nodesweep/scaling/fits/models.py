@@ -66,7 +66,10 @@ class LawFit(Part):
         description="Root mean square of (fitted - observed)/observed."
     )
     identifiable: Verdict = Field(
-        description="Decision whether the points determine this law's parameters."
+        description=(
+            "Decision whether the points determine this law's parameters, so that each interval "
+            "excludes 0 or more than a tenth of one node's time."
+        )
     )
     peak_nodes: float | None = Field(
         description=(
@@ -132,9 +135,9 @@ class Extrapolation(Part):
     interval: Interval | None = Field(
         default=None,
         description=(
-            "95% interval of the median there: all values that the noise of the runs leaves "
-            "open under the laws that the runs do not reject. It does not account for a change "
-            "beyond the measured node counts. Null if not supported."
+            "95% interval of the median there if one of the laws or a sum of their terms holds: "
+            "all values of those that fit within the noise of the runs. It does not account for "
+            "a change beyond the measured node counts. Null if not supported."
         ),
     )
     assumes: str | None = Field(

@@ -1,15 +1,15 @@
 """Project the time of a whole run from a job that ended itself early (sweep.design: probe).
 
 The whole run's time is the probe's time plus that of the parts it left out: steps, at the mean time
-of its steady steps, and checkpoints and validations, at the mean time of those that it made. The
-parts are measured independently, so their squared errors add up (docs/probe.md).
+of its steady steps, and ends of epochs, checkpoints and validations, at the mean time of those that
+it made. The parts are measured independently, so their squared errors add up (docs/probe.md).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, Literal
 
 from pydantic import Field
@@ -30,15 +30,22 @@ ASSUMED_ERROR = 0.25
 """Assumed error, as a share, of a part that was timed only once."""
 ANY_PART = ("steady_step_seconds", "world_size")
 """Numbers in a probe's log that apply to a whole run too."""
+TRENDING = 0.01
+"""Smallest change of the step time over a probe, as a share, that counts as a trend."""
 _BATCHES = 10
+_TREND_OF_BATCHES = 29  # Mann-Kendall: ten values without a trend have |S| >= 29 in 0.9% of cases
 _ENDS = ("precise", "max_steps")
-PartName = Literal["steps", "checkpoints", "validations"]
+PartName = Literal["steps", "epochs", "checkpoints", "validations"]
 
 
 class ProjectedPart(Part):
     """The items of one kind that a probe left out."""
 
-    name: PartName = Field(description="steps, checkpoints or validations.")
+    name: PartName = Field(
+        description=(
+            "steps, epochs (what the end of one adds to its steps), checkpoints or validations."
+        )
+    )
     left_out: int = Field(description="Number of them that the probe did not run.")
     seconds_each: float | None = Field(
         description="Mean time of those that it ran; null: it ran none, so they are not counted."
@@ -78,6 +85,39 @@ class Projection(Part):
     planned_steps: int = Field(description="Optimizer steps of a full run.")
     measured_seconds: float = Field(description="Measured train time of the probe itself.")
     parts: tuple[ProjectedPart, ...] = Field(description="The parts that the probe did not run.")
+    epochs_seen: int | None = Field(
+        default=None,
+        exclude_if=lambda seen: seen is None,
+        description="Ends of epochs that the probe timed; absent: not reported by the program.",
+    )
+    checkpoints_seen: int | None = Field(
+        default=None,
+        exclude_if=lambda seen: seen is None,
+        description="Checkpoints that it timed; absent: not reported.",
+    )
+    validations_seen: int | None = Field(
+        default=None,
+        exclude_if=lambda seen: seen is None,
+        description="Validations that it timed; absent: not reported.",
+    )
+    step_trend: float | None = Field(
+        default=None,
+        exclude_if=lambda trend: trend is None,
+        description=(
+            "Change of the step time over the timed steps, as a share of their mean; 0: no trend "
+            "found; absent: not tested."
+        ),
+    )
+
+    @property
+    def unseen(self) -> tuple[PartName, ...]:
+        """The parts of a whole run that the probe never met, so that nothing is projected."""
+        return tuple(part.name for part in self.parts if part.seconds_each is None)
+
+    @property
+    def is_trending(self) -> bool:
+        """True if the step time was still changing."""
+        return self.step_trend is not None and abs(self.step_trend) >= TRENDING
 
 
 def partial_run_steps(
@@ -136,13 +176,17 @@ def project(
     error = finite_or_none(nested_value(metrics, ("probe", "step_error_seconds")))
     if measured is None:
         measured = positive_or_none(logged.get("train_seconds"))
+    trend = finite_or_none(nested_value(metrics, ("probe", "step_trend")))
     if each is None and steady_seconds:
         each, error = fmean(steady_seconds), _by_batches(steady_seconds)
+        trend = step_trend(steady_seconds)
     elif each is None:
         each, error = positive_or_none(logged.get("steady_step_seconds")), None
     if measured is None or each is None:
         return None
     left = planned - made
+    if error is not None and trend is not None and abs(trend) >= TRENDING:
+        error += each * abs(trend) / 2  # all steps left may be like the last, or the first
     parts = [
         ProjectedPart(
             name="steps",
@@ -150,6 +194,7 @@ def project(
             seconds_each=each,
             error_seconds=None if error is None or error < 0 else left * error,
         ),
+        _others(metrics, "epochs"),
         _others(metrics, "checkpoints"),
         _others(metrics, "validations"),
     ]
@@ -163,6 +208,10 @@ def project(
         planned_steps=planned,
         measured_seconds=measured,
         parts=tuple(part for part in parts if part.left_out),
+        epochs_seen=_seen(metrics, "epochs"),
+        checkpoints_seen=_seen(metrics, "checkpoints"),
+        validations_seen=_seen(metrics, "validations"),
+        step_trend=trend,
     )
 
 
@@ -249,16 +298,11 @@ def whole_run_metrics(
 
 
 def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
-    """Return the part for checkpoints or validations.
+    """Return the part for the ends of epochs, checkpoints or validations.
 
     `made` in metrics.json counts those during the training, since one may be timed after its end.
     """
-    given = nested_value(metrics, ("probe", name, "seconds"))
-    seconds = [
-        number
-        for value in (given if isinstance(given, list) else [])
-        if (number := positive_or_none(value)) is not None
-    ]
+    seconds = _timed(metrics, name)
     planned, made = (
         whole_number_or_none(nested_value(metrics, ("probe", name, key)))
         for key in ("planned", "made")
@@ -272,6 +316,20 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
     )
 
 
+def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
+    """Return the seconds of each that the probe timed; an epoch's end may add less than nothing."""
+    read = finite_or_none if name == "epochs" else positive_or_none
+    given = nested_value(metrics, ("probe", name, "seconds"))
+    values = given if isinstance(given, list) else []
+    return [number for value in values if (number := read(value)) is not None]
+
+
+def _seen(metrics: Mapping[str, Any] | None, name: PartName) -> int | None:
+    """Return the number that the probe timed; None if the program reports nothing about them."""
+    planned = whole_number_or_none(nested_value(metrics, ("probe", name, "planned")))
+    return None if planned is None else len(_timed(metrics, name))
+
+
 def half_width(seconds: Sequence[float]) -> float:
     """Return the half width of the mean's 95% interval by Student's t.
 
@@ -279,7 +337,7 @@ def half_width(seconds: Sequence[float]) -> float:
     """
     n = len(seconds)
     if n == 1:
-        return ASSUMED_ERROR * seconds[0]
+        return ASSUMED_ERROR * abs(seconds[0])
     return t_quantile(n - 1, 0.975) * stdev(seconds) / math.sqrt(n)
 
 
@@ -288,11 +346,33 @@ def _by_batches(steady_seconds: Sequence[float]) -> float | None:
 
     They are used because steps are autocorrelated. None for fewer than two steps per batch.
     """
+    means = _batch_means(steady_seconds)
+    return half_width(means) if means else None
+
+
+def _batch_means(steady_seconds: Sequence[float]) -> list[float]:
+    """Return the means of ten batches; [] for fewer than two steps per batch."""
     size = len(steady_seconds) // _BATCHES
     if size < 2:
-        return None
+        return []
     used = steady_seconds[len(steady_seconds) - size * _BATCHES :]
-    return half_width([fmean(used[at : at + size]) for at in range(0, len(used), size)])
+    return [fmean(used[at : at + size]) for at in range(0, len(used), size)]
+
+
+def step_trend(steady_seconds: Sequence[float]) -> float | None:
+    """Return the change over the steps as a share of their mean; 0 without a trend.
+
+    None for too few steps. It is found by the Mann-Kendall test at 1% on ten batch means (Mann,
+    *Econometrica* 13(3), 1945, pp. 245-259); its size is nine times the slope of Theil and Sen
+    (Sen, *JASA* 63(324), 1968, pp. 1379-1389). infra/image/nodesweep_clock.py does the same.
+    """
+    means = _batch_means(steady_seconds)
+    if not means:
+        return None
+    slopes = [(means[j] - means[i]) / (j - i) for j in range(_BATCHES) for i in range(j)]
+    if abs(sum((slope > 0) - (slope < 0) for slope in slopes)) < _TREND_OF_BATCHES:
+        return 0.0
+    return (_BATCHES - 1) * median(slopes) / fmean(means)
 
 
 def _together(errors: Sequence[float | None]) -> float | None:

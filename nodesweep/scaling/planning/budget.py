@@ -42,7 +42,8 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + [max(sweep.node_counts)] * sweep.rules.checks
+    checks = sorted(sweep.node_counts, reverse=True)[: sweep.most_checks]
+    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
         attempts = (
@@ -87,7 +88,7 @@ def cost_bound_of_types(
         for price in prices
         for nodes in sweep.node_counts
     ]
-    jobs = job_usd * sweep.arm_repeats + [max(job_usd)] * sweep.rules.checks
+    jobs = job_usd * sweep.arm_repeats + sorted(job_usd, reverse=True)[: sweep.most_checks]
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
     text = (
         f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and "

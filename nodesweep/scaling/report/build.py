@@ -144,6 +144,9 @@ def analyse(
         )
         withheld = None if recommendation is judged else recommendation
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
+    if config is not None:
+        checks = [*([check] if check else []), *other_checks]
+        recommendation = design.confirm(config, runs, recommendation, checks)
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,

@@ -79,10 +79,7 @@ def write_headline(
         sentence += f"; {_settled_by(kind, clock)}"
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
-        sentence += f", validated by a full run: {check.text}" if check else ", not validated"
-        if check is None and other_checks:
-            also = join_words(each.text for each in other_checks)
-            sentence += f" there; full runs elsewhere: {also}"
+        sentence += _validated_by(recommendation, check, other_checks)
     failed = sum(row.n_failed for row in rows)
     if failed and baseline is not None:
         sentence += f"; {failed} of {pluralize(jobs, 'job')} did not complete"
@@ -105,6 +102,23 @@ def write_headline(
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
         sentence += f"; world size unconfirmed at {join_words(map(nodes_text, unconfirmed))}"
     return sentence + "."
+
+
+def _validated_by(
+    recommendation: Recommendation | None, check: Check | None, other_checks: Sequence[Check]
+) -> str:
+    """Return what full runs show, unless the recommendation itself says so."""
+    deciding = [each.text for each in other_checks if each.decides]
+    texts = [*([check.text] if check else []), *deciding]
+    if recommendation is not None and any(text in recommendation.reason for text in texts):
+        return ""
+    if texts:
+        how = "validated by" if check else "whose rejections are validated by"
+        return f", {how} {'a full run' if len(texts) == 1 else 'full runs'}: {'; '.join(texts)}"
+    if not other_checks:
+        return ", not validated"
+    also = join_words(each.text for each in other_checks)
+    return f", not validated there; full runs elsewhere: {also}"
 
 
 def _result(

@@ -133,7 +133,7 @@ class Point(Part):
         default="run",
         exclude_if=lambda kind: kind == "run",
         description=(
-            "In a probe sweep: probe: it may end itself early; check: the validation run, a "
+            "In a probe sweep: probe: it may end itself early; check: a validation run, a "
             "full run that is compared with the projection at its count. Absent: a full run of "
             "another design."
         ),
@@ -338,7 +338,8 @@ class ScalingReport(Part):
         default=(),
         exclude_if=lambda checks: not checks,
         description=(
-            "Validation runs at other counts, from before the recommendation changed; absent: none."
+            "Validation runs at other counts: the one whose rejection decides, and those from "
+            "before the recommendation changed; absent: none."
         ),
     )
     instances: InstanceComparison | None = Field(

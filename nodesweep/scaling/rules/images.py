@@ -33,9 +33,11 @@ NEW_FAMILY = (2, 11)
 
 Its containers have one Python version each.
 """
-_URI = re.compile(
-    r"^(?P<account>\d{12})\.dkr\.ecr\.[a-z0-9-]+\.[a-z0-9.]+/(?P<repository>[a-z0-9._/-]+):(?P<tag>[\w.-]+)(@sha256:\w+)?$"
+ECR_URI = re.compile(
+    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/"
+    r"(?P<repository>[a-z0-9._/-]+)(:(?P<tag>[\w.-]+))?(@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+"""An image in ECR; the domain depends on AWS's partition (amazonaws.com, amazonaws.eu)."""
 # CUDA of AWS PyTorch containers whose tag lacks it, such as `2.6.0-gpu-py312` (the SageMaker
 # SDK's): the folders of aws/deep-learning-containers, pytorch/training/docker. Older versions have
 # several, later tags name it.
@@ -120,10 +122,10 @@ def parse_image(
         built_on: Whether the training image is built on this one.
         field: The config field that names the image.
     """
-    found = _URI.match(uri)
+    found = ECR_URI.fullmatch(uri)
     if found is None or found["repository"] not in PYTORCH | NEURON | MODEL_PARALLEL:
         return None
-    tag = _TAG.match(found["tag"])
+    tag = _TAG.match(found["tag"] or "")
     if tag is None:
         return None
     version = _whole_version(tag["version"])

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from nodesweep.configs.section import MAY_BE_SECRET, marked_values
 from nodesweep.configs.training import variables_of
+from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
@@ -69,6 +70,16 @@ def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
                 "sweep sets it itself; leave it out, and set training.baseline_seconds to "
                 "choose how long a run takes"
             )
+
+
+@refuses
+def measurement_is_set_by_the_config(facts: Facts) -> Iterator[str]:
+    """Refuse the variable that training.measure sets, whose value the report relies on."""
+    if SWITCH in facts.training.environment:
+        yield (
+            f"training.environment: {SWITCH} sets whether scripts are measured from outside; "
+            "leave it out, and set training.measure to auto, helper or off"
+        )
 
 
 @refuses

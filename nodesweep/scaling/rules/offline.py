@@ -155,16 +155,17 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             limits.environment_fits,
             limits.probes_are_asked_by_the_sweep,
             limits.amounts_are_asked_by_the_sweep,
+            limits.measurement_is_set_by_the_config,
         ),
         refuses=(
             "an invalid name, or a name or value of more than 512 characters; "
             "`NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every "
             "job early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set the amount "
-            "of work of every job"
+            "of work of every job; `NODESWEEP_MEASURE`"
         ),
         remedy=(
-            "put a long value in a file next to the program; set `sweep.design: probe`, or "
-            "`training.baseline_seconds`"
+            "put a long value in a file next to the program; set `sweep.design: probe`, "
+            "`training.baseline_seconds` or `training.measure`"
         ),
     ),
     Rule(
@@ -310,7 +311,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         remedy=(
             "correct the path; use another version, or name the container with "
             "`image.base_image`; replace the link with a copy; rename or move the file; create "
-            "the folder, or name another with `--output`"
+            "the folder, or choose another with `--output`"
         ),
         says=(
             "files that are skipped: in code and context, those that may contain secrets "

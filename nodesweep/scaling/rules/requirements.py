@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from nodesweep.scaling.rules import distribution
 from nodesweep.scaling.rules.distribution import rules
+from nodesweep.scaling.rules.dockerfile import instructions
 from nodesweep.scaling.rules.rule import Facts, notes, refuses
 
 _PACKAGE = "mpi4py"
@@ -80,22 +81,19 @@ def own_code_is_unpacked(facts: Facts) -> list[str]:
 
 def _code_line(dockerfile: str) -> str | None:
     """Return the instruction that puts a file in /opt/ml/code in the last stage or its bases."""
-    joined = re.sub(r"\\[ \t]*\n", " ", re.sub(r"^\s*#.*\n", "", dockerfile, flags=re.MULTILINE))
     line_of: dict[str, str | None] = {}  # by stage
     stage, folder = "", PurePosixPath("/")
-    for line in joined.splitlines():
-        words = [word for word in re.findall(r'[^\s",\[\]]+', line) if not word.startswith("--")]
-        match [word.upper() for word in words[:1]], words[1:]:
-            case ["FROM"], [base, *named]:
+    for instruction, given in instructions(dockerfile):
+        names = [name for name in re.findall(r'[^\s",\[\]]+', " ".join(given)) if name[:2] != "--"]
+        match instruction, names:
+            case "FROM", [base, *named]:
                 inherited = line_of.get(base.lower())
                 stage, folder = named[-1].lower() if named else "", PurePosixPath("/")
                 line_of[stage] = inherited
-            case ["WORKDIR"], [path, *_]:
+            case "WORKDIR", [path, *_]:
                 folder /= path
-            case ["COPY"] | ["ADD"], [_, *_, target] if (folder / target).is_relative_to(
-                _CODE_FOLDER
-            ):
-                line_of[stage] = line_of.get(stage) or line.strip()
+            case "COPY" | "ADD", [_, *_, target] if (folder / target).is_relative_to(_CODE_FOLDER):
+                line_of[stage] = line_of.get(stage) or " ".join([instruction, *given])
     return line_of.get(stage)
 
 

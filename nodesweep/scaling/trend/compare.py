@@ -17,6 +17,7 @@ from nodesweep.configs.section import NOT_COMPARED, marked_fields
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS, SEED, Interval, ratio_interval
 from nodesweep.scaling.analysis.parity import FinalMetric
+from nodesweep.scaling.analysis.per_result import expected
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.outcome.outcome import TrainClock
@@ -119,7 +120,19 @@ class ComparedRow(Part):
     b_total_usd: float | None = Field(
         description="Median cost of a run in B, including the warm pool kept after it."
     )
-    cost_ratio: float | None = Field(description="Cost in B over cost in A.")
+    a_usd_per_result: float | None = Field(
+        default=None,
+        exclude_if=lambda usd: usd is None,
+        description="Expected cost of a result in A; absent if unknown, or if no attempt failed.",
+    )
+    b_usd_per_result: float | None = Field(
+        default=None,
+        exclude_if=lambda usd: usd is None,
+        description="Expected cost of a result in B; absent if unknown, or if no attempt failed.",
+    )
+    cost_ratio: float | None = Field(
+        description="Cost in B over cost in A: of a result if both are given, else of a run."
+    )
     a_final_metric: FinalMetric | None = Field(description="Median final metric in A.")
     b_final_metric: FinalMetric | None = Field(description="Median final metric in B.")
     verdict: Verdict = Field(
@@ -366,6 +379,10 @@ def _compared(
     interval = ratio_interval(b_times, a_times)
     p_value, p_value_reason = mann_whitney(a_times, b_times)
     verdict, reason = _judge(interval, len(a_times), len(b_times), tolerance)
+    a_usd, b_usd = a.costs.total_usd, b.costs.total_usd
+    a_result, b_result = _usd_per_result(a, b), _usd_per_result(b, a)
+    if a_result is not None and b_result is not None:
+        a_usd, b_usd = a_result, b_result
     return ComparedRow(
         nodes=a.nodes,
         n_a=len(a_times),
@@ -380,12 +397,24 @@ def _compared(
         b_speedup=b.train.speedup,
         a_total_usd=a.costs.total_usd,
         b_total_usd=b.costs.total_usd,
-        cost_ratio=_ratio(b.costs.total_usd, a.costs.total_usd),
+        a_usd_per_result=a_result,
+        b_usd_per_result=b_result,
+        cost_ratio=_ratio(b_usd, a_usd),
         a_final_metric=a.final_metric,
         b_final_metric=b.final_metric,
         verdict=verdict,
         reason=reason,
     )
+
+
+def _usd_per_result(row: SummaryRow, other: SummaryRow) -> float | None:
+    """Return the expected cost of a result; None if unknown, or if no attempt failed in either.
+
+    Reports from before November 2026 don't have it: with failed attempts there, it is unknown.
+    """
+    if row.per_result is None and (row.n_failed or other.per_result is None):
+        return None
+    return expected(row.costs.total_usd, row.per_result, "usd")
 
 
 def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> tuple[Verdict, str]:

@@ -102,6 +102,7 @@ def _row_line(row: ComparedRow) -> str:
     for what, in_a, in_b in (
         ("S", format_speedup(row.a_speedup), format_speedup(row.b_speedup)),
         ("cost", format_usd(row.a_total_usd), format_usd(row.b_total_usd)),
+        ("cost per result", format_usd(row.a_usd_per_result), format_usd(row.b_usd_per_result)),
         ("metric", _metric_cell(row.a_final_metric), _metric_cell(row.b_final_metric)),
     ):
         if (in_a, in_b) != (UNKNOWN, UNKNOWN):

@@ -32,7 +32,7 @@ _OF_THE_ROWS = frozenset(
 
 
 def needed_columns(spec: ExpectationConfig, columns: Sequence[str]) -> list[str]:
-    """Return the table's columns that are needed to judge the expectation, without missing ones."""
+    """Return the table's columns that evaluating the expectation needs, without missing ones."""
     named = named_columns(spec)
     if named is None:
         return list(columns)

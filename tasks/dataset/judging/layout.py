@@ -50,7 +50,7 @@ def holds_by_names(
 ) -> bool:
     """Return True if a check holds because of column names and number of rows alone.
 
-    A file without rows breaks no check about all values of a column, such as their mean, and none
+    A file without rows violates no check about all values of a column, such as their mean, and none
     about its type if the file has no types.
 
     Args:

@@ -1,7 +1,7 @@
-"""Prove, in one pass over a Parquet file, which expectations certainly hold in it.
+"""Prove, in one pass over a Parquet file, which expectations it certainly meets.
 
     seen = inspect_file(path, suite)
-    seen.proven  # positions in the suite; Great Expectations has to judge each of the others
+    seen.proven  # positions in the suite; Great Expectations has to evaluate the others
 
 The pass reads the needed columns in batches and keeps counts, extremes and some distinct values. A
 rule is True only if Great Expectations would succeed on the whole column as pandas reads it;
@@ -115,7 +115,7 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
     asked = (expectation.min_value, expectation.max_value)
     bounds = tuple(_as_of_type(bound, kind) for bound in asked)
     if [bound is None for bound in bounds] != [bound is None for bound in asked]:
-        return False  # a date cannot bound decimals, but must not count as no bound
+        return False  # decimals can't be compared with a date, which must not count as no bound
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):
@@ -347,7 +347,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _value_kind(kind: pa.DataType) -> str:
-    """Return the kind of a type's values, whatever their width, unit or encoding."""
+    """Return the kind of a type's values, regardless of their width, unit or encoding."""
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return _value_kind(kind.value_type)
     if _is_number(kind) or types.is_decimal(kind):

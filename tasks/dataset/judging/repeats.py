@@ -1,12 +1,13 @@
-"""Find rows that repeat others' values in some columns, over all files, in bounded memory.
+"""Find rows that repeat another row's values in some columns, across files, in bounded memory.
 
     rows = RepeatedRows(["user", "day"], most_bytes=1 << 30)
     rows.add("a.parquet", lambda: read("a.parquet"))  # each call reads the columns again
     rows.find()  # None, or how many rows repeat another's values, examples, and their files
 
 Up to a quarter of `most_bytes` the columns are held in memory for pandas' duplicated(), which
-copies them. Above that, each row is an 8-byte hash; beyond `most_bytes` hashes go to disk. Rows
-whose hash repeats are read again and compared by value, so collisions are harmless.
+copies them. Above that, each row is held as an 8-byte hash; beyond `most_bytes`, hashes are
+spilled to disk. Rows whose hash repeats are read again and compared by value, so collisions are
+harmless.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Hashes = npt.NDArray[np.uint64]
 EXAMPLES_KEPT = 5
 FILES_NAMED = 5
 _FILE = "nodesweep file name"
-"""Columns added to the rows; spaces keep them apart from real columns."""
+"""Columns added to the rows; the spaces avoid clashes with real columns."""
 _POSITION = "nodesweep row"
 _AGAIN = "nodesweep more than once in its file"
 _PARTITIONS = 256
@@ -65,7 +66,7 @@ class RepeatedRows:
         """Add a file's rows; errors of `read` pass through."""
         frame = read()
         if frame.empty:
-            return  # its types, all objects in a CSV file, say nothing about the others
+            return  # without values its types mean nothing: in a CSV file all are object
         self._rows += len(frame)
         self._files.append((file, read))
         self._heads.append(frame.iloc[:1].copy())
@@ -107,8 +108,8 @@ class RepeatedRows:
         """Compare the rows with these hashes by value.
 
         Returns:
-            The number of rows that repeat an earlier one, and each file's first of every repeated
-            row.
+            The number of rows that repeat an earlier one, and the first occurrence of every
+            repeated row in each file.
         """
         firsts, count, position = [], 0, 0
         for file, read in self._files:
@@ -139,7 +140,7 @@ class RepeatedRows:
 
 
 def row_hashes(frame: pd.DataFrame) -> Hashes:
-    """Return a hash of each row; rows equal in pandas have the same hash, whatever their types."""
+    """Return a hash of each row; rows equal in pandas have the same hash, regardless of type."""
     mixed = np.zeros(len(frame), dtype=np.uint64)
     for name in frame.columns:
         mixed = _mixed(mixed ^ _column_hashes(frame[name]))
@@ -197,7 +198,7 @@ def _is_in(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
 
 
 class SortedHashes:
-    """Hashes that go to disk beyond `most_bytes`, in files by their first 8 bits."""
+    """Hashes, spilled to disk beyond `most_bytes`, in one file per value of their first byte."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes

@@ -74,7 +74,7 @@ def local_files(paths: Sequence[Path], source: Path | None = None) -> Iterator[T
     below = source if source is not None and root.is_relative_to(source) else root
     partitions = partitions_of([path.relative_to(below).as_posix() for path in paths])
     for path, partition in zip(paths, partitions, strict=True):
-        # Path(path) is the path itself.
+        # For a local file, `open` returns its path.
         opened, status = partial(Path, path), path.stat()
         name = path.relative_to(root).as_posix()
         yield TableFile(
@@ -309,7 +309,7 @@ def _reading(read: Any, *arguments: Any, **named: Any) -> Any:
 
 
 class ColumnTypes:
-    """The columns' types so far, to find one that changes."""
+    """The columns' types so far, to detect one that changes between files."""
 
     def __init__(self) -> None:
         self._first: dict[str, tuple[str, str, str]] = {}

@@ -3,7 +3,7 @@
     for item in list_in_parallel(pages_of_objects(s3, "bucket", "raw/")): ...
 
 S3 returns 1,000 keys per page, but a listing may start after any string, so the rest after a page
-is cut into ranges that are listed in parallel. Cuts are at the letters that the page's keys have in
+is cut into ranges that are listed in parallel. Cuts are at characters that the page's keys have in
 common and where later keys differ (part-00999 is followed by part-01000 and, much later,
 part-10000). A range without keys costs one call.
 """
@@ -124,15 +124,15 @@ def _remaining_ranges(
 def split_points(first: str, last: str, end: str | None, fixed: int) -> list[str]:
     """Return sorted strings between `last` and `end` at which to cut a range.
 
-    For each letter of `last`, from the first that differs from `end` to the first that varies
-    within the page, cuts are midway between the letter and the end of its class (digits, uppercase
-    letters, lowercase letters), and at that end.
+    For each character of `last`, from the first that differs from `end` to the first that varies
+    within the page, cuts are midway between the character and the end of its class (digits,
+    uppercase letters, lowercase letters), and at that end.
 
     Args:
         first: the page's first key.
         last: the page's last key.
         end: the end of the range; None for no end.
-        fixed: number of leading letters that all keys have in common.
+        fixed: number of leading characters that all keys have in common.
     """
     begin = fixed if end is None else _common_prefix_length(last, end)
     varies = max(begin, _common_prefix_length(first, last))
@@ -155,7 +155,7 @@ def _common_prefix_length(one: str, other: str) -> int:
 
 
 def _class_end(letter: str) -> str:
-    """Return the character that follows the last one of a letter's class."""
+    """Return the character that follows the last one of a character's class."""
     for low, high in _CLASSES:
         if low <= letter <= high:
             return chr(ord(high) + 1)

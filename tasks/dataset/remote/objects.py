@@ -89,7 +89,7 @@ class RemoteDataset:
         )
 
     def is_named(self, digest: str | None) -> bool:
-        """Return True for its digest with versions or, since not all callers see them, without."""
+        """Return True for its digest with versions or without, as not all callers see them."""
         without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
         return digest in (self.digest, without)
 
@@ -157,7 +157,7 @@ def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
     """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
-        raise DatasetRefused(f"{where} is not valid UTF-8, as keys must be; rename or remove it")
+        raise DatasetRefused(f"{where} is not valid UTF-8, which keys require; rename or remove it")
     parts = set(key.removeprefix(dataset.prefix).split("/"))
     if not parts.isdisjoint({"", ".", ".."} if is_table else {".", ".."}):
         raise DatasetRefused(

@@ -103,10 +103,10 @@ def report_of(
     dataset: RemoteDataset,
     now: datetime.datetime,
 ) -> ValidationReport:
-    """Return the report that pandas would have given for the same data.
+    """Return the report that pandas would have produced for the same data.
 
     Raises:
-        DatasetRefused: an object is unreadable, or the verdict is unusable or of a different
+        DatasetRefused: an object is unreadable, or the verdict is unusable or for a different
             request.
         InvalidExpectations: an expectation is unusable in Spark.
     """

@@ -237,4 +237,4 @@ def test_the_command_ends_in_one_line_and_2(tmp_path: Path) -> None:
         assert "Traceback" not in made.stderr
     images = write_archive(tmp_path / "good.tar.gz", small_batches(rows=2)[2])
     made = make(images, tar)
-    assert made.returncode == 2 and f"{tar}: File exists" in made.stderr.splitlines()[-1]
+    assert made.returncode == 2 and f"{tar} is a file" in made.stderr.splitlines()[-1]

@@ -31,7 +31,7 @@ SWEEPS: dict[str, tuple[dict[str, Any], list[tuple[int, int]]]] = {
     ),
     "probe": (
         {"design": "probe", "repeats": 2},
-        sorted([(2, 3), *((nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2))]),
+        sorted([(2, 3), (4, 3), *((nodes, repeat) for nodes in (1, 2, 4) for repeat in (1, 2))]),
     ),
 }
 

@@ -109,13 +109,14 @@ def _only_sweep(served: SimpleNamespace, config: BenchmarkConfig) -> str:
 def test_a_resume_that_moves_the_answer_keeps_the_check_that_was_made(
     simulated: Callable[..., Any], sweep_config: Configs
 ) -> None:
-    """With a limit that 4 nodes miss, 2 are checked; a resume with the usual one checks 4."""
+    """With a limit that 4 nodes miss, 2 and 4 are checked; with the usual one, 4 are the answer."""
     with simulated(model=MODEL) as served:
         config = sweep_config(served, sweep=PROBE)
         strict = config.model_dump(mode="json", exclude_unset=True)
         strict.setdefault("report", {})["recommendation"] = {"min_efficiency": 0.995}
         first = measure(BenchmarkConfig.model_validate(strict))
-        assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2)])
+        assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2), CHECK])
+        assert [check.decides for check in first.report.other_checks] == [True]
         resumed = scaling_benchmark(config, sweep_id=first.sweep_id)
         assert points_of(served, first.sweep_id) == sorted([*PROBES, (2, 2), CHECK])
         before = resumed.report

@@ -16,9 +16,10 @@ from typing import Any
 import jsonschema
 import nodesweep_clock
 import pytest
-from nodesweep_clock import Probe, clock, mean_step
+from nodesweep_clock import Probe, clock, mean_step, step_trend
 
 from nodesweep.configs.sweep import ProbeConfig
+from nodesweep.scaling.outcome import projection
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS, project
 from tests.infra.image.test_nodesweep_clock import LIBRARIES, SCHEMA, VARIABLES, load
 
@@ -85,6 +86,118 @@ def test_what_a_probe_knows_holds_the_truth(alike: float, least: float) -> None:
         made.append(steps)
     assert held / 200 >= least
     assert min(made) >= 30 and max(made) < 500
+
+
+def test_a_trend_by_hand() -> None:
+    """Batches of 1.005, 1.025, … 1.185 s: Theil and Sen's slope is 0.02 s, the mean 1.095 s."""
+    rising = [1 + 0.01 * n for n in range(20)]
+    assert step_trend(rising) == pytest.approx(9 * 0.02 / 1.095)
+    assert step_trend(rising[::-1]) == pytest.approx(-9 * 0.02 / 1.095)
+    assert step_trend([1.0, 2.0] * 10) == 0.0
+    assert step_trend(rising[:19]) is None
+
+
+def test_the_program_and_the_report_find_the_same_trend() -> None:
+    generator = random.Random(2)
+    for slope in (0.0, 0.001, -0.002):
+        steps = [1 + slope * n + generator.gauss(0, 0.02) for n in range(57)]
+        assert step_trend(steps) == pytest.approx(projection.step_trend(steps), rel=1e-12)
+
+
+def test_without_a_trend_one_probe_in_a_hundred_shows_one() -> None:
+    """|S| >= 29 of ten values: at most 8 of 45 pairs are out of order, or at most 8 in order."""
+    inversions = [1]
+    for size in range(2, 11):
+        longer = [0] * (len(inversions) + size - 1)
+        for at, count in enumerate(inversions):
+            for more in range(size):
+                longer[at + more] += count
+        inversions = longer
+    assert sum(inversions) == math.factorial(10)
+    assert 2 * sum(inversions[:9]) / sum(inversions) == pytest.approx(0.0092, abs=2e-4)
+    generator = random.Random(3)
+    found = [step_trend(steps_of(generator, 120, 0.05, 0.3)) for _ in range(300)]
+    assert sum(trend != 0 for trend in found) <= 0.04 * 300
+
+
+def made_by(probe: Probe, times: list[float], planned: int) -> int:
+    return next(
+        made
+        for made in range(1, planned + 1)
+        if made == planned or probe.ends(made, lambda made=made: probe.steady(times[:made]), bool)
+    )
+
+
+def test_steps_that_get_slower_are_not_known_however_precise() -> None:
+    """Ten batches of 39 steps, each 0.078 s slower than the one before."""
+    probe, times = Probe(0.02, 400), [1 + 2e-3 * n for n in range(400)]
+    assert made_by(probe, times, 5000) == 400
+    section = probe.section(times, 5000)
+    assert section["ended"] == "max_steps"
+    assert section["step_trend"] == pytest.approx(9 * 0.078 / 1.409)
+
+
+COLD = [3.0] * 100 + ([9.0] + [1.0] * 99) * 5
+
+
+def test_a_cold_first_epoch_is_no_steady_state_and_its_end_is_a_cost_of_its_own() -> None:
+    """Warm steps take 1 s; the first of each epoch 8 s more, by an evaluation or a new loader."""
+    probe = Probe(0.01, 2000)
+    probe.expect_epochs(100, 3000)
+    made = made_by(probe, COLD, 3000)
+    assert made == 130
+    section = probe.section(COLD[:made], 3000)
+    assert section["step_seconds"] == 1.0
+    assert section["epoch_steps"] == 100
+    assert section["epochs"] == {"planned": 29, "made": 1, "seconds": [8.0]}
+    whole = {"train_seconds": sum(COLD[:made]), "steps": made, "probe": section}
+    true = sum(COLD[:200]) + 28 * (9 + 99)
+    assert project(whole, {}).train_seconds == pytest.approx(true)
+    assert project(whole, {}).epochs_seen == 1
+
+
+@pytest.mark.parametrize(("max_steps", "planned"), [(120, 3000), (2000, 250)])
+def test_an_epoch_that_costs_more_than_a_probe_may_is_not_run_and_that_is_recorded(
+    max_steps: int, planned: int
+) -> None:
+    probe = Probe(0.01, max_steps)
+    probe.expect_epochs(100, planned)
+    made = made_by(probe, COLD, planned)
+    assert made == 30
+    epochs = probe.section(COLD[:made], planned)["epochs"]
+    assert epochs == {"planned": (planned - 1) // 100, "made": 0, "seconds": []}
+
+
+def test_epochs_of_a_few_steps_are_crossed_many_times() -> None:
+    """Epochs of seven steps, the first of which takes 3 s: 9 s each."""
+    times = [1.0] * 7 + ([3.0] + [1.0] * 6) * 99
+    probe = Probe(0.01, 2000)
+    probe.expect_epochs(7, 700)
+    made = made_by(probe, times, 700)
+    section = probe.section(times[:made], 700)
+    assert section["epochs"]["planned"] == 99
+    assert section["epochs"]["made"] == (made - 1) // 7 > 3
+    whole = {"train_seconds": sum(times[:made]), "steps": made, "probe": section}
+    assert project(whole, {}).train_seconds == pytest.approx(sum(times))
+
+
+def test_an_end_within_a_long_warm_up_counts_if_there_is_no_other() -> None:
+    probe = Probe(0.01, 2000)
+    probe.expect_epochs(100, 3000)
+    times = COLD[:180]
+    assert probe.section(times, 3000, 150)["epochs"]["seconds"] == [8.0]
+    assert probe.section(times[:140], 3000, 150)["epochs"]["seconds"] == []
+    assert probe.section(COLD[:260], 3000, 150)["epochs"]["seconds"] == [8.0]
+    assert probe.section(COLD[:100], 3000, 150)["epochs"] == {
+        "planned": 29, "made": 0, "seconds": []
+    }  # fmt: skip
+
+
+def test_an_epoch_of_one_step_has_no_end_apart_from_it() -> None:
+    probe = Probe(0.01, 2000)
+    probe.expect_epochs(1, 500)
+    assert made_by(probe, [1.0] * 500, 500) == 30
+    assert set(probe.section([1.0] * 30, 500)["epochs"]["seconds"]) == {0.0}
 
 
 def test_it_looks_at_the_same_steps_everywhere_and_rank_0_decides() -> None:
@@ -182,10 +295,24 @@ def test_own_code_ends_early_and_says_what_a_projection_needs(
         "planned_steps": 300,
         "step_seconds": 0.5,
         "step_error_seconds": 0.0,
+        "step_trend": 0.0,
     }
-    projection = project(metrics, {})
-    assert projection.train_seconds == metrics["train_seconds"] + 270 * 0.5
-    assert projection.error_seconds == 0.0
+    projected = project(metrics, {})
+    assert projected.train_seconds == metrics["train_seconds"] + 270 * 0.5
+    assert projected.error_seconds == 0.0
+
+
+@pytest.mark.usefixtures("steady")
+def test_own_code_that_tells_its_epochs_runs_past_the_first(
+    asked: Callable[[], dict[str, Any]],
+) -> None:
+    with clock(steps=300, epoch_steps=60):
+        for _ in range(300):
+            if clock.step(8):
+                break
+    metrics = asked()
+    assert metrics["steps"] == 60 + 10 + 20
+    assert metrics["probe"]["epochs"] == {"planned": 4, "made": 1, "seconds": [0.0]}
 
 
 @pytest.mark.usefixtures("steady")

@@ -39,6 +39,15 @@ MACOS = (
     "--no-deps",
 )
 DEADLINE_SECONDS = 600.0
+MEASURED = (
+    "optim.optimizer.register_optimizer_step_post_hook",
+    "utils.data.DataLoader.__iter__",
+    "utils.data.dataloader._BaseDataLoaderIter.__next__",
+    "compiler.is_compiling",
+    "cuda.is_initialized",
+    "cuda.is_current_stream_capturing",
+    "cuda.Event",
+)
 
 
 def program_uses() -> list[Use]:
@@ -136,6 +145,17 @@ def test_a_release_has_every_name_and_argument_that_the_program_uses(
     uses = program_uses()
     assert len({use.name for use in uses}) > 50
     assert find_problems(uses, read, release(version), FIRST_RELEASE) == []
+
+
+@pytest.mark.slow
+def test_a_release_has_what_the_measurement_of_a_script_uses(
+    of_release: tuple[str, Sources],
+) -> None:
+    """nodesweep_measure.py imports nothing of torch, so that its uses are not found like the
+    program's.
+    """
+    _, read = of_release
+    assert [name for name in MEASURED if read.find(f"torch.{name}") is None] == []
 
 
 @pytest.mark.slow

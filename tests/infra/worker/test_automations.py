@@ -141,7 +141,7 @@ def test_a_server_that_wants_its_password_says_so(
             server.shutdown()
     assert code == 1
     said = (
-        "nodesweep: Prefect's server wants its password: export PREFECT_API_AUTH_STRING, see"
+        "nodesweep: Prefect's server requires its password: export PREFECT_API_AUTH_STRING; see"
         " docs/production.md"
     )
     assert capsys.readouterr().err.splitlines()[-1] == said

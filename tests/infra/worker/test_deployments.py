@@ -43,7 +43,7 @@ def test_refused_command_is_named_with_what_it_said(monkeypatch: pytest.MonkeyPa
 
 
 def test_server_that_gets_nowhere_is_not_waited_for() -> None:
-    reasons = iter([None, "without any progress for 60 s"])
+    reasons = iter([None, "after 60 s without progress"])
     with pytest.raises(DeployError, match=f"{NOWHERE} .*60 s"):
         wait_for_server(NOWHERE, problem=lambda: next(reasons))
 

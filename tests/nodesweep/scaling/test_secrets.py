@@ -123,6 +123,8 @@ def test_looking_for_many_secrets_too(part: str) -> None:
 
 def test_a_password_of_the_second_url_in_a_word_is_hidden_too() -> None:
     assert hide_in_text(f"a://host:80/x,b://u:p{AT}h/y") == f"a://host:80/x,b://{HIDDEN}{AT}h/y"
+    shown = f"a://{HIDDEN}{AT}h,b://{HIDDEN}{AT}i"
+    assert hide_in_text(f"a://u:p{AT}h,b://v:q{AT}i") == shown
 
 
 VALUE = "Tr0ub4dor & 3/über"
@@ -202,6 +204,7 @@ def test_the_secrets_of_a_config_are_those_under_secret_names_and_random_ones_of
         ("https://me:" + "pa55word" + "@host/x", ["pa55word"]),
         ("postgresql://me:" + "p/4%40ss" + "@db:5432/x", ["p/4%40ss", "p/4@ss"]),
         ("https://" + "t0kenOfTheIndex" + "@host/simple", ["t0kenOfTheIndex"]),
+        ("postgresql://me:" + "p/4ss" + "@db/x@y", ["p/4ss", "p/4ss@db/x"]),
         ("https://me@host:8080/x@y", []),
         ("http://host:8080/x@y", []),
         ("s3://bucket/me:them@x", []),

@@ -14,9 +14,7 @@ from nodesweep.configs.models import FrameworkConfig, ImageConfig, PlatformConfi
 from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.image import bases as image_bases
 from nodesweep.tasks.image.bases import (
-    Base,
     device_of,
-    dockerfile_bases,
     framework_image,
     pin_bases,
     pin_container,
@@ -28,32 +26,6 @@ DLC = "123456789012.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
 CPU, GPU, NEURON = (
     load_catalogue().get(f"ml.{name}") for name in ("m5.xlarge", "g5.xlarge", "trn1.2xlarge")
 )
-
-
-@pytest.mark.parametrize(
-    ("text", "bases"),
-    [
-        ("FROM scratch\n", []),
-        ("FROM python:3.11\n", [("python:3.11", None)]),
-        ("from --platform=linux/amd64 python:3.11 as a\nFROM a\nCOPY --from=a /x /x\n",
-         [("python:3.11", None)]),
-        ("ARG BASE=a:1\nFROM ${BASE}\n", [("a:1", "BASE")]),
-        ("ARG BASE=a:1\nFROM $BASE\n", [("a:1", "BASE")]),
-        ("ARG GIVEN=a:1\nFROM ${GIVEN}\n", [("b:2", "GIVEN")]),
-        ("ARG V=1\nARG BASE=a:${V}\nFROM ${BASE}\n", [("a:1", "BASE")]),
-        ('ARG V="1"\nFROM a:${V}\n', [("a:1", None)]),
-        ("FROM ${NONE:-a:1}\n", [("a:1", None)]),
-        ("# FROM x\nARG \\\n# in between\n  BASE=a:1\nFROM ${BASE}\nARG BASE=later\n",
-         [("a:1", "BASE")]),
-        ("FROM a:1 AS One\nFROM b:1\nCOPY --from=one x y\nCOPY --from=c:1 x y\nCOPY --from=0 x y\n",
-         [("a:1", None), ("b:1", None), ("c:1", None)]),
-        ("FROM ${UNKNOWN}\n", []),
-    ],
-)  # fmt: skip
-def test_every_image_that_is_built_on_is_found(
-    text: str, bases: list[tuple[str, str | None]]
-) -> None:
-    assert list(dockerfile_bases(text, {"GIVEN": "b:2"})) == [Base(*base) for base in bases]
 
 
 def test_base_in_ecr_is_pinned_by_the_digest_of_its_tag(

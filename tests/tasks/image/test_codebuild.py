@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.tasks.errors import ImageBuildFailed
+from nodesweep.tasks.image import codebuild
 from nodesweep.tasks.image.codebuild import running_build, start, wait
 from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.polling import Cancelled, Clock
@@ -125,6 +126,14 @@ def test_build_gets_context_tag_and_arguments_also_where_others_may_not_be_liste
     with pytest.raises(ImageBuildFailed) as refused:
         start(CodeBuild(), s3, config, platform, read_context(config), "repo-uri", "token-3")
     assert str(refused.value) == snapshot
+
+
+def test_a_buildspec_whose_aliases_expand_to_millions_of_values_counts_as_text() -> None:
+    """Two of them would take forever to compare."""
+    aliases = (f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))
+    bomb = "\n".join(["a0: &a0 [x]", *aliases])
+    assert codebuild._parsed(bomb) == bomb
+    assert codebuild._parsed("a: 1 # one") == codebuild._parsed("a:   1")
 
 
 WANTED = {"IMAGE_REPO_URI": "repo-uri", "IMAGE_TAG": "ctx-1"}

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from nodesweep.configs.models import ImageConfig
-from nodesweep.tasks.image.bases import dockerfile_bases
+from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.tasks.image.find import read_context
 from tests.hadolint import hadolint
 

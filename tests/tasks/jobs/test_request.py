@@ -4,6 +4,7 @@ nothing else is.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import logging
@@ -25,6 +26,7 @@ from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.jobs.kind import TRAINING
 from nodesweep.tasks.jobs.request import create, request_problems
 from nodesweep.tasks.jobs.training_jobs import QuotaReached, submit
 from nodesweep.tasks.platform import aws_client
@@ -209,7 +211,8 @@ def test_the_platforms_refusal_keeps_its_kind(
     code: str,
     error: type[Exception],
 ) -> None:
-    monkeypatch.setattr("nodesweep.tasks.jobs.training_jobs.describe", lambda *_: None)
+    unknown = dataclasses.replace(TRAINING, describe=lambda *_: None)
+    monkeypatch.setattr("nodesweep.tasks.jobs.training_jobs.TRAINING", unknown)
     wire.refuse(code)
     with pytest.raises(error, match=f"said {code}"):
         submit(client, request_)
@@ -232,9 +235,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"RoleArn": None}, "role_arn: Missing required argument"),
     (
         {"StoppingCondition": {"MaxRuntimeInSeconds": 1, "Colour": 1}},
-        "sagemaker-core does not know all of StoppingCondition; a newer one may",
+        "sagemaker-core does not know all of StoppingCondition; a newer version may",
     ),
-    ({"Colour": "red"}, "sagemaker-core does not know all of Colour; a newer one may"),
+    ({"Colour": "red"}, "sagemaker-core does not know all of Colour; a newer version may"),
     (
         {"EnableManagedSpotTraining": "yes"},
         "sagemaker-core does not know all of EnableManagedSpotTraining",

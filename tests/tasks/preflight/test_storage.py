@@ -83,6 +83,12 @@ def test_ecr_image_is_read_from_its_uri(uri: str, image_id: dict[str, str]) -> N
     assert parse_ecr_image(uri) == EcrImage("123456789012", "us-east-1", "a/b", image_id)
 
 
+def test_ecr_has_other_domains_in_other_partitions() -> None:
+    for domain in ("amazonaws.com.cn", "amazonaws.eu", "cloud.adc-e.uk"):
+        found = parse_ecr_image(f"123456789012.dkr.ecr.a-b-1.{domain}/x:1")
+        assert found == EcrImage("123456789012", "a-b-1", "x", {"imageTag": "1"})
+
+
 @pytest.mark.parametrize(
     "uri", ["public.ecr.aws/x/y:1", "docker.io/library/python:3.11", "localhost/training:1"]
 )
@@ -123,7 +129,7 @@ def test_container_that_runs_as_it_is_is_named_by_its_own_field(
     )
     (problem,) = ask_image(question(config, lambda *_: aws("ecr"))).problems
     assert problem == snapshot
-    assert problem.endswith("; name another")
+    assert problem.endswith("; use another")
 
 
 def test_an_image_that_is_built_needs_a_repository(

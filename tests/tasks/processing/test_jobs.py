@@ -17,6 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
+from nodesweep.tasks.jobs.watch import JobLimits
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.processing import calls, jobs
@@ -109,7 +110,8 @@ def wait_for(
 ) -> dict[str, Any]:
     """At a look every 10 s; 600 s for instances, 3600 s from then on."""
     budget = CallBudget(None, 1, platform.clock)
-    return watch(platform, NAME, 10.0, 600.0, 3600.0, platform.clock, budget, is_stopped)
+    limits = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
+    return watch(platform, NAME, 10.0, limits, platform.clock, budget, is_stopped)
 
 
 def test_it_is_watched_from_the_wait_for_instances_to_its_end(
@@ -152,6 +154,20 @@ def test_one_that_goes_on_after_its_stop_is_given_up(snapshot: SnapshotAssertion
         wait_for(platform, lambda: True)
     assert str(refused.value) == snapshot
     assert len(platform.stopped_at) == 1, "one that is stopping is not asked again"
+
+
+def test_a_stop_that_fails_is_asked_again_until_the_job_is_given_up() -> None:
+    platform = FakePlatform({0.0: "Running"}, status_after_stop=None)
+    with pytest.raises(ValidationJobFailed, match="300 s"):
+        wait_for(platform, lambda: True)
+    assert platform.stopped_at == [] and 300 < platform.seconds < 400
+    platform = FakePlatform({0.0: "Running"}, status_after_stop=None)
+
+    def allow_late() -> bool:
+        platform.status_after_stop = "Stopped" if platform.seconds > 100 else None
+        return True
+
+    assert wait_for(platform, allow_late)["ProcessingJobStatus"] == "Stopped"
 
 
 def test_one_that_nobody_knows_is_given_up() -> None:

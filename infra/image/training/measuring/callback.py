@@ -124,6 +124,8 @@ class Measurement(pl.Callback):
             if self._amount is None
             else self._amount.steps
         )
+        if self.probe is not None and self.planned_steps is not None:
+            self.probe.expect_epochs(data.epoch_plan.steps, self.planned_steps)
         if self.resumed_at_step is not None:
             self._check_work_is_left()
             # Lightning counts from zero, but val_check_interval refers to this total.
@@ -186,7 +188,8 @@ class Measurement(pl.Callback):
 
     def _steady(self, trainer: pl.Trainer) -> Sequence[float]:
         seconds = self._look()
-        return seconds[self._first_steady(table_data(trainer).epoch_plan.steps, seconds) :]
+        first = self._first_steady(table_data(trainer).epoch_plan.steps, seconds)
+        return seconds[first:] if self.probe is None else self.probe.steady(seconds, first)
 
     def on_validation_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Stop the train clock."""

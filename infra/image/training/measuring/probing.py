@@ -31,7 +31,8 @@ def probe_section(
     arguments: TrainingArguments,
     epoch_plan: EpochPlan,
     global_batch_size: int,
-    steady_seconds: Sequence[float],
+    step_seconds: Sequence[float],
+    first_steady: int,
 ) -> dict[str, Any]:
     """Return the `probe` section of metrics.json; empty for a full run."""
     planned = measurement.planned_steps
@@ -40,8 +41,9 @@ def probe_section(
     between = steps_between_validations(arguments, global_batch_size) or epoch_plan.steps
     return {
         "probe": measurement.probe.section(
-            steady_seconds,
+            step_seconds,
             planned,
+            first_steady,
             planned_epochs=planned / epoch_plan.steps,
             validations={
                 "planned": math.ceil(planned / between),

@@ -137,7 +137,7 @@ class ContainerCli:
             needs_registry
             and shutil.which("docker-registry", path=self.environment["PATH"]) is None
         ):
-            return "docker-registry is not installed, and --registry names no other"
+            return "docker-registry is not installed, and --registry is not set"
         if self.name != "podman":
             return (
                 None

@@ -76,7 +76,7 @@ class ContainerEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder (one live engine each) and remove a killed one's leftovers."""
+        """Lock the state folder (one live engine each) and remove a killed engine's leftovers."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self.room = Room.of_this_machine()
         self._slot = SharedSlot()

@@ -1,7 +1,7 @@
 """An OCI registry (Debian's docker-registry, or a given one) behind a proxy that acts as ECR.
 
 The proxy is a small HTTP server on loopback that streams everything through. On a push it does what
-ECR does and a registry does not: it refuses to move an immutable tag, and registers the image in
+ECR does but a registry does not: it refuses to move an immutable tag, and registers the image in
 ECR's API.
 """
 

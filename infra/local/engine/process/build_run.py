@@ -103,7 +103,7 @@ class BuildRun:
 
 @contextmanager
 def build_lock(path: Path, run: BuildRun) -> Iterator[int]:
-    """Hold a file lock against builds of the same thing in any process; yield its descriptor."""
+    """Hold a file lock that excludes concurrent builds in any process; yield its descriptor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pause_seconds = 0.05
     with path.open("w") as file:

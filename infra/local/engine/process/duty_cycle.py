@@ -37,11 +37,11 @@ def process_cpu_seconds(pid: int) -> float:
 
 
 def period_lengths(clock: Callable[[], float] = time.monotonic) -> Iterator[float]:
-    """Yield the seconds whose share a node may use in each period: those since the last one began.
+    """Yield the length of each period in seconds, measured from the start of the previous one.
 
     The supervisor wakes late on a busy machine, and stopped nodes would lose that time without
     having waited for a CPU: next to 8 busy processes a node got 80% of its quota, and 99.8% with
-    this. At most _LONGEST_SECONDS, so that a pause of the machine is not made up for in one burst.
+    this. The maximum, _LONGEST_SECONDS, prevents a burst after a pause of the machine.
     """
     begun = clock() - PERIOD_SECONDS
     while True:
@@ -52,7 +52,7 @@ def period_lengths(clock: Callable[[], float] = time.monotonic) -> Iterator[floa
 
 @dataclass
 class NodeBudget:
-    """The CPU seconds that a node may still use in this period, and what earlier ones used."""
+    """The CPU seconds that a node may still use in this period, and its use so far."""
 
     left_seconds: float = 0.0
     is_stopped: bool = False

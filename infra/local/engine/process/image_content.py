@@ -208,7 +208,7 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
 
 
 def python_name() -> str:
-    """Name the Python that environments are created with; compiled packages fit no other."""
+    """Return the name of the Python that environments use; compiled packages fit no other."""
     return (
         f"{platform.python_implementation()}-{platform.python_version()}-{sysconfig.get_platform()}"
     )

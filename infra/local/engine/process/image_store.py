@@ -49,7 +49,7 @@ class ProcessImageStore:
     """
 
     def __init__(self, state_dir: Path) -> None:
-        """Open the store, and end what the builds of a killed predecessor left running."""
+        """Open the store, and end processes that builds of a killed server left running."""
         self._images = state_dir.resolve() / "images"
         self._venvs = (state_dir / "venvs").resolve()
         end_leftovers(self._venvs)
@@ -165,8 +165,8 @@ class ProcessImageStore:
                 tag,
             ) and known_digest != f"sha256:{digest}":
                 raise ImageBuildError(
-                    f"TAG {repository}:{tag}: tags are immutable and this one names {known_digest},"
-                    f" the build gives sha256:{digest}; use another tag"
+                    f"TAG {repository}:{tag}: the tag is immutable and points to {known_digest},"
+                    f" but the build produced sha256:{digest}; use another tag"
                 )
 
     def _add_tag(self, repository: str, tag: str, digest: str, run: BuildRun) -> None:

@@ -1,12 +1,12 @@
-"""The parent of a job's nodes, which starts them, reports their ends and leaves none behind.
+"""The parent of a job's nodes: it starts them, reports when they end and leaves none behind.
 
 It is a separate process, so that killing the server (even with SIGKILL) leaves no nodes: end of
-file on stdin, a pipe from the server, is the order to clean up. If the supervisor itself is killed,
+file on stdin, a pipe from the server, tells it to clean up. If the supervisor itself is killed,
 the kernel kills each node's first process (PR_SET_PDEATHSIG) and the server the rest; orphaned
 descendants are reparented to it (PR_SET_CHILD_SUBREAPER). Input: a line of JSON, a `Plan`, then a
 line {"vcpus": 0.2} per change of the duty cycle (null: none). Output: a line of JSON per event,
 {"event": "started" | "not_started" | "ended" | "periods", "host", …}. Standard library only: it
-must start in milliseconds and never fail for want of a package.
+must start in milliseconds and depend on no package.
 """
 
 from __future__ import annotations

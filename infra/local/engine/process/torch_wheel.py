@@ -180,11 +180,11 @@ def _default_wheel_note(target: Target, lines: Sequence[str], answered: str) -> 
     )
     sizes = _default_wheel_sizes(target, lines)
     if sizes is None:
-        much = "The default wheel may include CUDA: several GB with NVIDIA's packages"
+        much = "The default wheel may include CUDA: several GB, including NVIDIA's packages"
     elif any(map(_OF_CUDA.match, sizes)):
         much = (
             "The default wheel includes CUDA, which no node here can use:"
-            f" {megabytes(sum(sizes.values()))} in {len(sizes)} packages with NVIDIA's"
+            f" {megabytes(sum(sizes.values()))} in {len(sizes)} packages, including NVIDIA's"
         )
     else:
         return f"[NOTE] {why}. The default wheel is {megabytes(sum(sizes.values()))}, without CUDA"

@@ -3,7 +3,7 @@
 <state>/jobs/<job>/<host>/ml       the node's /opt/ml (SAGEMAKER_BASE_DIR)
                           files    the image's other files, by absolute path
                           home     its HOME
-                          python   packages of its own requirements.txt (jobs with own code)
+                          python   packages of its requirements.txt (jobs that bring code)
                           opt      only during startup: this machine's /opt (host/containment.py)
                           boot     the boot barrier's `ready` and `go`
 <state>/jobs/<job>/hosts           its nodes' /etc/hosts
@@ -28,7 +28,7 @@ from nodesweep.infra.local.state.files import write_atomically
 GROUP_NAME = "homogeneousCluster"
 CONTAINER_INTERFACE = "eth0"
 READABLE = 0o644
-"""Mode of a file that a node reads, whichever user its program runs as."""
+"""Mode of a file that a node's program must be able to read as any user."""
 _MAX_FAILURE_BYTES = 16_384  # FailureReason takes 1,024; the rest helps find the root cause
 _RESOLVER = Path("/etc/resolv.conf")
 _FOLDERS = (

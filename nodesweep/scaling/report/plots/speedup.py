@@ -103,7 +103,7 @@ def _caption(report: ScalingReport, baseline: Baseline) -> str:
     if extrapolation.supported.value:
         text += (
             f" Dotted: extrapolation to {nodes_text(extrapolation.nodes or 0)} with its 95% "
-            "interval; nothing was measured there."
+            "interval if one of the laws holds; nothing was measured there."
         )
     single = [row.nodes for row in report.summary if row.n == 1]
     if single and len(single) <= 8:
@@ -169,7 +169,7 @@ def _draw_law(drawing: Drawing, report: ScalingReport, baseline: Baseline) -> in
         [each[0] for each in path],
         [baseline.train_seconds / each[1] for each in path],
         linestyle=DOTTED,
-        label="extrapolated",
+        label="extrapolated if a law holds",
         **style,
     )
     ends = _predicted_interval(report, baseline)

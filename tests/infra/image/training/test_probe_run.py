@@ -40,6 +40,26 @@ def test_two_nodes_end_together_and_say_what_they_left_out(
     assert projection.train_seconds == pytest.approx(expected)
 
 
+def test_two_nodes_run_past_the_first_epoch_where_that_costs_little(
+    trainings: Trainings, tmp_path: Path
+) -> None:
+    """Of 10 epochs of 29 steps each."""
+    run = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--epochs", "10", *EXCLUDE)
+    kept = ("--checkpoint-dir", str(tmp_path / "checkpoints"))
+    succeed(*two_nodes(trainings, *run, *kept, **ASKED))
+    metrics = trainings.metrics("127.0.9.1")
+    probe = metrics["probe"]
+    assert metrics["steps"] in (59, 60)  # an epoch, the ten steps that begin the next, and twenty
+    assert probe["epoch_steps"] == 29
+    epochs = probe["epochs"]
+    assert (epochs["planned"], epochs["made"], len(epochs["seconds"])) == (9, 2, 1)
+    assert len(probe["validations"]["seconds"]) == 3, "one an epoch, and at the end"
+    assert probe["checkpoints"]["made"] == 2
+    projection = project(metrics, {})
+    assert projection is not None and projection.unseen == ()
+    assert (projection.epochs_seen, projection.validations_seen) == (1, 3)
+
+
 def test_two_nodes_make_as_many_steps_as_take_the_seconds_that_the_sweep_asks_for(
     trainings: Trainings,
 ) -> None:

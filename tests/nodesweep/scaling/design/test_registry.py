@@ -63,8 +63,10 @@ def test_only_the_probe_design_has_jobs_that_are_placed_later(probe_config):
         (True, False),
         (False, True),
     ]
-    (line,) = DESIGNS["probe"].plan_lines(config)
-    assert line.split()[0] == "7"  # 3 counts x 2 repeats, then this one
+    lines = DESIGNS["probe"].plan_lines(config)
+    assert [line.split()[0] for line in lines] == ["7", "8"]  # after 3 counts x 2 repeats
+    (alone,) = DESIGNS["probe"].plan_lines(probe_config(node_counts=[2]))
+    assert alone.split()[0] == "2"
     assert all(DESIGNS[name].plan_lines(config) == [] for name in ("full", "sequential"))
 
 

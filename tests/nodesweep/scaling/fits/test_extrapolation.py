@@ -16,20 +16,20 @@ from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.fits.extrapolation import (
     MAX_MARGIN_OF_ERROR,
     LawPredictions,
-    margin_of_error,
+    is_narrow,
     predict_by_law,
     run_noise,
 )
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.laws import Sample
-from nodesweep.scaling.fits.models import Extrapolation, Fits, Law
+from nodesweep.scaling.fits.models import Extrapolation, Fits
 
 Runs = dict[int, list[float]]
 COUNTS = (1, 2, 4, 8)
 
 
 def amdahl(nodes: int) -> float:
-    return 600 * (1 + 0.05 * (nodes - 1)) / nodes
+    return 600 * (1 + 0.02 * (nodes - 1)) / nodes
 
 
 def ring(nodes: int) -> float:
@@ -77,9 +77,9 @@ def said(runs: Runs) -> LawPredictions:
     return predict_by_law(fits_of(runs).laws, sample, {}, noise, 2 * max(runs))
 
 
-def margin(found: LawPredictions, law: Law) -> float:
+def width(found: LawPredictions) -> float:
     assert found.interval is not None
-    return margin_of_error(found.interval, found.seconds[law])
+    return math.log(found.interval.high / found.interval.low)
 
 
 def refusal(found: Extrapolation) -> str:
@@ -99,64 +99,48 @@ def test_noise_is_pooled_over_the_counts():
     assert run_noise([[1.0, 1.0, 1.0], [1.0, 1.1]]) is None and run_noise([]) is None
 
 
-def test_interval_of_a_law_is_that_of_the_regression():
-    # A flat node-time at 1, 2, 4 and 8: 1/4 + (16 - 3.75)²/28.75 = 5.4696 variances of a median.
-    # Four counts of three runs: 8 degrees of freedom, t(0.975; 8) = 2.306.
-    found = said(spread(lambda nodes: 100 / nodes, 0.01))
-    variance = math.pi / 2 * 0.01**2 / 3
-    error = 2.306004 * math.sqrt(5.4696 * variance)
-    assert found.seconds["amdahl"] == pytest.approx(100 / 16)
-    ends = found.intervals["amdahl"]
-    assert (ends.low, ends.high) == (
-        pytest.approx(100 / 16 * math.exp(-error)),
-        pytest.approx(100 / 16 * math.exp(error)),
-    )
-
-
-def test_interval_holds_what_each_law_leaves_open():
-    found = said(spread(amdahl, 0.03))
-    # usl has a parameter more, which four counts hardly hold.
-    assert found.intervals["usl"].high > 1.2 * found.intervals["amdahl"].high
-    assert found.interval == found.intervals["usl"] and found.rejected == ()
-    assert margin(found, "amdahl") == pytest.approx(
-        math.log(found.intervals["usl"].high / found.seconds["amdahl"])
-    )
+def test_interval_spans_more_than_the_fitted_laws():
+    """No term but N fits these times without noise; with it many do, and they differ at 16."""
+    found = said(spread(amdahl, 0.01))
+    assert found.interval is not None and found.rejected == ()
+    assert found.interval.low < 0.95 * amdahl(16) and found.interval.high > 1.2 * amdahl(16)
+    assert all(found.interval.contains(seconds) for seconds in found.seconds.values())
+    assert said(spread(lambda nodes: 100 / nodes**1.3, 0.01)).interval is None
 
 
 def test_supported_prediction_says_on_what_it_rests(snapshot):
-    found = beyond(spread(amdahl, 0.004))
+    found = beyond(spread(amdahl, 0.001))
     assert found.supported.reason == snapshot
     assert found.train_seconds == pytest.approx(amdahl(16))
     assert found.by_law == pytest.approx({"amdahl": amdahl(16), "usl": amdahl(16)})
     assert found.leave_one_out_seconds == pytest.approx((amdahl(16), amdahl(16)))
-    five = spread(amdahl, 0.003)
+    five = spread(amdahl, 0.001)
     five[8] = [*five[8], five[8][1], five[8][1]]
     assert beyond(five).supported.reason == snapshot
 
 
 def test_law_that_the_runs_reject_leaves_nothing_open():
     def bent(nodes: int) -> float:
-        return 600 * (1 + 0.05 * (nodes - 1) + 0.01 * nodes * (nodes - 1)) / nodes
+        return 600 * (1 + 0.02 * (nodes - 1) + 0.001 * nodes * (nodes - 1)) / nodes
 
-    runs = spread(bent, 0.002, (1, 2, 3, 4, 6, 8))
+    runs = spread(bent, 0.0005, (1, 2, 3, 4, 6, 8))
     found = said(runs)
-    assert found.rejected == ("amdahl",) and found.interval == found.intervals["usl"]
+    assert found.rejected == ("amdahl",)
+    assert found.interval is not None and found.interval.low > found.seconds["amdahl"]
     assert beyond(runs).train_seconds == pytest.approx(bent(16))
     assert beyond(runs).law == "usl"
-    nothing = LawPredictions(
-        16, {"amdahl": 1.0}, {"amdahl": Interval(low=0.5, high=2)}, ("amdahl",)
-    )
-    assert nothing.interval is None
 
 
-def test_margin_of_error_is_that_of_the_farther_end():
-    assert margin_of_error(Interval(low=80, high=110), 100) == pytest.approx(math.log(100 / 80))
-    assert margin_of_error(Interval(low=95, high=130), 100) == pytest.approx(math.log(1.3))
+@pytest.mark.parametrize(
+    ("low", "high", "narrow"), [(91, 110, True), (91, 111, False), (90, 110, False)]
+)
+def test_both_ends_decide_whether_an_interval_is_narrow(low, high, narrow):
+    assert is_narrow(Interval(low=low, high=high), 100) is narrow
 
 
 def test_ring_predicts_where_the_steps_differ(snapshot):
     counts = (1, 2, 4, 8, 16)
-    found = beyond(spread(ring, 0.01, counts), {nodes: 1 / nodes for nodes in (*counts, 32)})
+    found = beyond(spread(ring, 0.003, counts), {nodes: 1 / nodes for nodes in (*counts, 32)})
     assert found.nodes == 32 and found.supported.value
     assert found.train_seconds == pytest.approx(ring(32))
     assert found.supported.reason == snapshot
@@ -164,14 +148,13 @@ def test_ring_predicts_where_the_steps_differ(snapshot):
 
 
 def test_more_runs_narrow_the_interval_and_noise_widens_it():
-    def mean_margin(noise: float, runs: int) -> float:
+    def mean_width(noise: float, runs: int) -> float:
         found = [said(sweep(amdahl, noise, runs, seed)) for seed in range(12)]
-        margins = [margin(each, "amdahl") for each in found if each.interval is not None]
-        return float(np.mean(margins))
+        return float(np.mean([width(each) for each in found if each.interval is not None]))
 
-    by_runs = [mean_margin(0.02, runs) for runs in (3, 5, 10, 20)]
+    by_runs = [mean_width(0.02, runs) for runs in (3, 5, 10, 20)]
     assert by_runs == sorted(by_runs, reverse=True) and by_runs[0] > 1.5 * by_runs[-1]
-    by_noise = [mean_margin(noise, 5) for noise in (0.005, 0.01, 0.02, 0.05)]
+    by_noise = [mean_width(noise, 5) for noise in (0.005, 0.01, 0.02, 0.05)]
     assert by_noise == sorted(by_noise) and by_noise[-1] > 3 * by_noise[0]
 
 
@@ -182,15 +165,16 @@ def test_interval_covers_the_truth_where_a_law_goes_on(beta):
 
     found = [said(sweep(usl, 0.01, 5, seed)).interval for seed in range(60)]
     covered = [each is not None and each.contains(usl(16)) for each in found]
-    # At least 95% less the 1% that the test rejects; 60 draws have a standard error of 3%.
+    # At least 95%; 60 draws have a standard error of 3%.
     assert np.mean(covered) >= 0.88
 
 
 def test_fewer_than_three_runs_are_refused(snapshot):
-    runs = sweep(amdahl, 0.01, 5)
-    runs[4], runs[8] = runs[4][:2], runs[8][:1]
+    runs = sweep(amdahl, 0.003, 5)
+    four = runs[4]
+    runs[4], runs[8] = four[:2], runs[8][:1]
     assert refusal(beyond(runs)) == snapshot
-    runs[4] = runs[2]
+    runs[4] = four
     assert refusal(beyond(runs)) == snapshot
     no_runs = fit_laws([(nodes, amdahl(nodes)) for nodes in COUNTS], None)
     assert refusal(no_runs.extrapolation) == snapshot
@@ -203,15 +187,22 @@ def test_runs_without_variance_are_refused(snapshot):
 def test_noise_that_leaves_more_than_ten_percent_open_is_refused(snapshot):
     some, much = refusal(beyond(spread(amdahl, 0.012))), refusal(beyond(spread(amdahl, 0.3)))
     assert some == snapshot
-    # The margin of three runs over ln 1.1, squared, is how many times as many are needed.
-    error = margin(said(spread(amdahl, 0.012)), "amdahl")
-    more = math.ceil(3 * (error / math.log(1.1)) ** 2) - 3
-    assert f" {more} more " in some
     assert much == snapshot
+    runs = spread(amdahl, 0.012)
+    points = [(nodes, at[1]) for nodes, at in runs.items()]
+    rates = fit_laws(points, None, runs=runs, per_sample=True)
+    assert refusal(rates.extrapolation) == snapshot
+
+
+def test_slower_link_beyond_the_counts_is_outside_the_interval():
+    """No measured time shows it: `assumes` of the report says so and names the job that would."""
+    found = beyond(spread(amdahl, 0.001))
+    slower = 600 / 16 + 2 * (amdahl(16) - 600 / 16)
+    assert found.interval is not None and not found.interval.contains(slower)
 
 
 def test_interval_of_a_supported_prediction_is_within_ten_percent():
-    found = beyond(spread(amdahl, 0.0045))
+    found = beyond(spread(amdahl, 0.0012))
     assert found.train_seconds is not None and found.interval is not None
     assert found.interval.high / found.train_seconds - 1 <= MAX_MARGIN_OF_ERROR
     assert found.train_seconds / found.interval.low - 1 <= MAX_MARGIN_OF_ERROR
@@ -219,8 +210,8 @@ def test_interval_of_a_supported_prediction_is_within_ten_percent():
 
 
 def test_times_that_follow_no_law_are_refused(snapshot):
-    # 8 nodes take 30% longer than the law of the others: 1% of noise does not explain that.
-    runs = spread(lambda nodes: amdahl(nodes) * (1.3 if nodes == 4 else 1), 0.01)
+    # 4 nodes take 5% longer than the law of the others: 0.3% of noise does not explain that.
+    runs = spread(lambda nodes: amdahl(nodes) * (1.05 if nodes == 4 else 1), 0.003)
     assert refusal(beyond(runs)) == snapshot
 
 
@@ -231,19 +222,13 @@ def test_laws_that_can_not_be_told_are_refused(snapshot):
     assert refusal(beyond(linear)) == snapshot
 
 
-def test_single_law_is_refused(snapshot):
-    # Without small N nothing holds usl's time on one node above 0.
-    points = [(10, 3.7), (13, 1.7), (18, 125.0), (26, 600.0), (34, 232.0), (40, 29.0)]
-    assert refusal(fit_laws(points, None).extrapolation) == snapshot
-
-
 def test_unknown_number_of_steps_there_is_refused(snapshot):
     runs = spread(ring, 0.01, (1, 2, 4, 8, 16))
     assert refusal(beyond(runs, {nodes: 1 / nodes for nodes in runs})) == snapshot
 
 
 def test_longer_times_scale_the_prediction_alone():
-    runs = sweep(amdahl, 0.003, 4)
+    runs = sweep(amdahl, 0.001, 4)
     hours = {nodes: [3600 * seconds for seconds in at] for nodes, at in runs.items()}
     one, other = beyond(runs), beyond(hours)
     assert other.supported == one.supported

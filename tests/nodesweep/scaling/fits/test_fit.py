@@ -101,6 +101,21 @@ def test_four_points_do_not_identify_usl(snapshot):
     assert law_of(five, "usl").identifiable.reason == snapshot
 
 
+def test_interval_that_excludes_nothing_identifies_nothing(snapshot):
+    points = [(n, 100 / speedup) for n, speedup in ((1, 1), (2, 0.98), (4, 1.77), (8, 3.61))]
+    fits = fit_laws(points, None)
+    sigma = parameter(fits, "amdahl", "sigma")
+    assert sigma.value == pytest.approx(0.16, abs=0.01)
+    assert (sigma.interval.low, sigma.interval.high) == (0, pytest.approx(0.66, abs=0.01))
+    assert not law_of(fits, "amdahl").identifiable.value
+    assert law_of(fits, "amdahl").identifiable.reason == snapshot
+    flat = [(n, seconds / n) for n, seconds in ((1, 100.0), (2, 97.0), (4, 105.0), (8, 101.0))]
+    within = fit_laws(flat, fewer_steps(flat))
+    assert parameter(within, "amdahl", "sigma").interval.high < 0.1
+    assert law_of(within, "amdahl").identifiable.value
+    assert law_of(within, "ring").identifiable.reason == snapshot
+
+
 def test_perfect_scaling_lies_on_the_bound_so_nothing_is_identifiable(snapshot):
     fits = fit_laws([(nodes, 100 / nodes) for nodes in EIGHT], None)
     assert values(fits, "amdahl") == pytest.approx([100, 0])

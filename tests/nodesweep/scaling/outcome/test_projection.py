@@ -11,6 +11,7 @@ from nodesweep.scaling.outcome.projection import (
     half_width,
     partial_run_steps,
     project,
+    step_trend,
 )
 from tests.nodesweep.scaling.outcome.test_outcome import description, read, read_logged_run
 
@@ -70,6 +71,45 @@ def test_checkpoints_are_trained_through_and_validations_are_not():
     assert errors["validations"] == pytest.approx(5 * 0.75)
 
 
+def test_what_the_end_of_an_epoch_adds_is_added_for_each_that_is_left():
+    """Of 5 ends, 2 were crossed and added 4 and 5 s: 3 of 4.5 s more. Half of their interval is
+    12.706 x 0.7071 / sqrt(2) = 6.353 s each.
+    """
+    projection = project(with_probe(epochs={"planned": 5, "made": 2, "seconds": [4.0, 5.0]}), {})
+    assert projection.train_seconds == pytest.approx(152.0 + 13.5)
+    assert projection.error_seconds == pytest.approx((2.5**2 + (3 * 6.353) ** 2) ** 0.5, rel=1e-3)
+    assert (projection.epochs_seen, projection.checkpoints_seen) == (2, None)
+    assert projection.unseen == ()
+    lucky = project(with_probe(epochs={"planned": 5, "made": 1, "seconds": [-0.5]}), {})
+    assert lucky.train_seconds == pytest.approx(152.0 - 2.0)
+    assert lucky.error_seconds == pytest.approx((2.5**2 + 0.5**2) ** 0.5)
+
+
+def test_an_end_of_an_epoch_that_was_never_seen_is_named_and_leaves_the_error_open():
+    projection = project(with_probe(epochs={"planned": 5, "made": 0, "seconds": []}), {})
+    assert projection.train_seconds == pytest.approx(152.0)
+    assert projection.error_seconds is None
+    assert (projection.unseen, projection.epochs_seen) == (("epochs",), 0)
+    single = project(with_probe(epochs={"planned": 0, "made": 0, "seconds": []}), {})
+    assert (single.unseen, single.error_seconds) == ((), pytest.approx(2.5))
+
+
+@pytest.mark.parametrize(("trend", "error"), [(0.04, 2.5 + 2.5), (-0.04, 5.0), (0.005, 2.5)])
+def test_a_trend_widens_the_error_by_half_of_it(trend, error):
+    """250 steps of 0.5 s, each 2% longer or shorter than the mean: 2.5 s more."""
+    projection = project(with_probe(step_trend=trend), {})
+    assert projection.error_seconds == pytest.approx(error)
+    assert projection.step_trend == trend
+    assert projection.is_trending == (abs(trend) > 0.01)
+
+
+def test_probes_of_earlier_versions_say_nothing_of_what_they_saw():
+    projection = project(METRICS, {})
+    assert (projection.epochs_seen, projection.validations_seen) == (None, None)
+    assert projection.step_trend is None and not projection.is_trending
+    assert {"epochs_seen", "step_trend"}.isdisjoint(projection.model_dump())
+
+
 def test_of_one_time_the_error_is_a_quarter():
     assert half_width([4.0]) == 1.0
     assert half_width([1.0, 1.0, 1.0]) == 0.0
@@ -122,9 +162,18 @@ def test_by_the_lines_of_the_log_that_tell_each_step():
     numbers = {"steps": 30, "planned_steps": 100, "train_seconds": 15.0}
     steady = [0.4, 0.4, 0.6, 0.6] * 5
     projection = project(None, numbers, steady)
+    assert projection.step_trend == 0.0
     assert projection.train_seconds == pytest.approx(15.0 + 70 * 0.5)
     assert projection.error_seconds == pytest.approx(70 * 2.2622 * 0.10541 / 10**0.5, rel=1e-3)
     assert project(None, numbers, steady[:19]).error_seconds is None
+
+
+def test_the_lines_of_a_log_show_a_trend():
+    """Batches of 0.5025, 0.5125, … s: nine times a slope of 0.01 s, of a mean of 0.5475 s."""
+    numbers = {"steps": 30, "planned_steps": 100, "train_seconds": 15.0}
+    rising = [0.5 + 0.005 * n for n in range(20)]
+    assert project(None, numbers, rising).step_trend == pytest.approx(0.09 / 0.5475)
+    assert step_trend(rising[:19]) is None
 
 
 def test_the_lines_of_a_log_are_read():

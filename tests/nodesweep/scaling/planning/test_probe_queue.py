@@ -80,6 +80,17 @@ def test_probes_know_when_to_end_and_differ_from_whole_jobs_by_their_digest(make
     assert digests[4, 1, 1] != digests[4, 3, 1]
 
 
+def test_a_sweep_that_an_earlier_version_ended_gets_the_full_run_that_it_lacks(
+    make_config, monkeypatch
+):
+    """4 nodes are rejected; earlier versions validated 2 nodes alone."""
+    monkeypatch.setitem(SECONDS, 4, 35.0)
+    orders = to_the_end(probing(make_config))
+    assert sorted(places(orders)) == sorted([*PROBES, (2, 2, 1), CHECK])
+    earlier = [order for order in orders if order.attempt.identity != CHECK]
+    assert places(resumed(make_config, earlier)[1]) == [CHECK]
+
+
 def test_the_check_waits_for_all_probes(make_config):
     queue = probing(make_config, max_parallel_jobs=3)
     orders = [submit(queue) for _ in range(3)]
@@ -140,14 +151,14 @@ def test_a_budget_that_is_spent_refuses_the_check(make_config):
     assert refused.is_over_budget
 
 
-def test_the_cost_bound_has_one_check_at_the_largest_count(make_config):
+def test_the_cost_bound_has_checks_at_the_two_largest_counts(make_config):
     config = make_config(
         sweep={"design": "probe", "node_counts": [1, 2, 4], "repeats": 2, "max_attempts": 1},
         training={"max_runtime_seconds": 3480},
     )
     instance = load_catalogue().get(config.training.instance_type)
     bound, reason = cost_bound(config, instance)
-    assert reason.startswith("18.0 node-hours")  # 2 x 7 and 4, of an hour with the stop
+    assert reason.startswith("20.0 node-hours")  # 2 x 7, 4 and 2, of an hour with the stop
     assert bound is not None
 
 

@@ -172,14 +172,14 @@ def test_prediction_rests_on_the_runs_and_says_what_it_takes_for_granted(
     make_outcome, make_outcomes, make_report, snapshot
 ):
     times = {
-        nodes: [100 * (1 + 0.1 * (nodes - 1)) / nodes * factor for factor in (0.997, 1, 1.003)]
+        nodes: [100 * (1 + 0.02 * (nodes - 1)) / nodes * factor for factor in (0.999, 1, 1.001)]
         for nodes in (1, 2, 4, 8)
     }
     # One that failed is no run of the curve.
     failed = make_outcome(1, None, 4)
     found = make_report([*make_outcomes(times), failed]).fits.extrapolation
-    assert found.train_seconds == pytest.approx(15.625)
-    assert found.interval.low < 15.625 < found.interval.high < 1.1 * 15.625
+    assert found.train_seconds == pytest.approx(8.125)
+    assert found.interval.low < 8.125 < found.interval.high < 1.1 * 8.125
     assert found.assumes == snapshot(name="assumes")
     few = {nodes: at[:2] for nodes, at in times.items()}
     refused = make_report(make_outcomes(few)).fits.extrapolation

@@ -112,8 +112,8 @@ def test_every_caveat_is_printed(make_outcomes, make_report):
 
 
 def test_a_supported_prediction_is_printed_with_its_interval(make_outcomes, make_report, snapshot):
-    times = {n: 100 * (1 + 0.1 * (n - 1)) / n for n in (1, 2, 4, 8)}
-    report = make_report(make_outcomes({n: [t * 0.998, t, t * 1.002] for n, t in times.items()}))
+    times = {n: 100 * (1 + 0.02 * (n - 1)) / n for n in (1, 2, 4, 8)}
+    report = make_report(make_outcomes({n: [t * 0.999, t, t * 1.001] for n, t in times.items()}))
     text = " ".join(printed(report).split())
     prediction = extrapolation_text(report)
     assert prediction == snapshot

@@ -5,6 +5,7 @@ from __future__ import annotations
 import botocore.session
 import pytest
 
+from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules import limits, offline, plan
@@ -125,6 +126,13 @@ def test_what_ends_every_job_early_is_the_sweeps_to_set(name, design, check_conf
 def test_how_much_each_job_does_is_the_sweeps_to_set(name, check_config, snapshot):
     (problem,) = check_config(training={"environment": {name: "30"}}).problems
     assert problem == snapshot
+
+
+def test_whether_a_script_is_measured_is_the_configs_to_set(check_config, snapshot):
+    """The report reads `helper` from the request; a variable of one's own could contradict it."""
+    (problem,) = check_config(training={"environment": {SWITCH: "off"}}).problems
+    assert problem == snapshot
+    assert not check_config(training={"measure": "off"}).problems
 
 
 def test_a_build_argument_that_looks_like_a_secret_is_named(make_config):

@@ -134,6 +134,7 @@ def test_own_code_beside_code_in_the_image_is_refused_with_the_line_and_the_cure
     [
         ('add ["a b.py", "/opt/ml/code"]', 1),
         ("COPY a.py \\\n  b.py /opt/ml/code/", 1),
+        ("COPY a.py \\\n\n  /opt/ml/code/", 1),
         ("WORKDIR /opt/ml\nCOPY --chown=root train.py code/", 1),
         ("WORKDIR /opt/ml/code\nCOPY . .", 1),
         ("COPY a.py /opt/ml/code/\nFROM base\nCOPY a.py /opt/own/", 0),

@@ -11,6 +11,7 @@ from rich.console import Console
 from scipy.stats import mannwhitneyu
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.scaling.analysis.per_result import Amounts, PerResult, share_interval
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.trend.compare import (
@@ -230,6 +231,51 @@ def test_costs_are_compared(sweep: Reports, snapshot: SnapshotAssertion) -> None
     assert (row.a_total_usd, row.b_total_usd, row.cost_ratio) == (2.0, 3.0, 1.5)
     assert compare(sweep({1: [50.0] * 3}), after).rows[0].cost_ratio is None
     assert details(compare(before, after)) == snapshot
+
+
+def failing(report: ScalingReport, failed: int, has_costs: bool = True) -> ScalingReport:
+    """Return the report with this many failed attempts per completed run, each as expensive."""
+    [row] = report.summary
+    usd = row.costs.total_usd
+    lost, result = (
+        Amounts(usd=each, train_seconds=None, submit_to_end_seconds=None)
+        for each in (usd, usd and usd * (1 + failed))
+    )
+    per = PerResult(
+        completed=row.n,
+        failed=failed * row.n,
+        completed_share=share_interval(row.n, failed * row.n),
+        failed_attempt=lost,
+        result=result,
+    )
+    changes = {"per_result": per if has_costs else None, "n_failed": failed * row.n}
+    return report.model_copy(update={"summary": (row.model_copy(update=changes),)})
+
+
+def test_failed_attempts_are_in_the_costs_that_are_compared(
+    sweep: Reports, snapshot: SnapshotAssertion
+) -> None:
+    """A sweep at the same cost per run, two of three attempts of which fail, is three times it."""
+    before, same = (sweep({1: [50.0] * 3}, given_cost_usd=2.0) for _ in "ab")
+    after = failing(same, 2)
+    [row] = compare(before, after).rows
+    assert (row.a_total_usd, row.b_total_usd) == (2.0, 2.0)
+    assert (row.a_usd_per_result, row.b_usd_per_result, row.cost_ratio) == (2.0, 6.0, 3.0)
+    assert compare(after, before).rows[0].cost_ratio == pytest.approx(1 / 3)
+    assert compare(failing(before, 1), after).rows[0].cost_ratio == 1.5
+    assert details(compare(before, after)) == snapshot
+
+
+def test_runs_are_compared_where_a_results_cost_is_unknown(sweep: Reports) -> None:
+    """As in an older report with failed attempts."""
+    before, same = (sweep({1: [50.0] * 3}, given_cost_usd=2.0) for _ in "ab")
+    older = failing(before, 1, has_costs=False)
+    [row] = compare(older, failing(same, 2)).rows
+    assert (row.a_usd_per_result, row.b_usd_per_result, row.cost_ratio) == (None, 6.0, 1.0)
+    [row] = compare(before, same).rows
+    assert "a_usd_per_result" not in row.model_dump(mode="json") and row.cost_ratio == 1.0
+    free = sweep({1: [50.0] * 3})
+    assert compare(free, failing(free, 1)).rows[0].cost_ratio is None
 
 
 @pytest.mark.parametrize(

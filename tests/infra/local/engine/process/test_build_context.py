@@ -14,7 +14,7 @@ import pytest
 from nodesweep.configs.models import ImageConfig
 from nodesweep.infra.local.engine.process import dockerfile
 from nodesweep.infra.local.engine.process.image_content import _included_files
-from nodesweep.tasks.image import bases as image_bases
+from nodesweep.scaling.rules.dockerfile import dockerfile_bases, instructions
 from nodesweep.tasks.image.find import read_context, zip_context
 
 NAMES = (
@@ -134,6 +134,6 @@ def test_what_the_tag_counts_is_what_is_built(
 def test_both_read_a_dockerfile_alike(text: str) -> None:
     given = {"GIVEN": "base:1"}
     read_by_engine = [(name, rest.split()) for _, name, rest in dockerfile._instructions(text)]
-    assert read_by_engine == list(image_bases._instructions(text))
+    assert read_by_engine == list(instructions(text))
     assert dockerfile.parse(text, given).base == "base:1"
-    assert [base.reference for base in image_bases.dockerfile_bases(text, given)] == ["base:1"]
+    assert [base.reference for base in dockerfile_bases(text, given)] == ["base:1"]
