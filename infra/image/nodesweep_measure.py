@@ -9,6 +9,7 @@ DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with
                      optimizer step, evaluations between the steps included
     observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
                      100 steps); data_wait_seconds; torch; or only not_measured, a reason
+    budget           the parts of the time of rank 0; each other rank writes its own into a file
 
 Nothing here may change a result, print, or raise: whatever goes wrong becomes a reason. A traceback
 out of a DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns it off, and so do
@@ -23,6 +24,10 @@ import threading
 import time
 import weakref
 from array import array
+
+from nodesweep_budget import budget
+from nodesweep_budget import install as install_budget
+from nodesweep_budget import write as write_budget
 
 SWITCH = "NODESWEEP_MEASURE"
 _ENDS_EARLY = ("NODESWEEP_PROBE_PRECISION", "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS")
@@ -87,6 +92,7 @@ class Watch:
         self._group = self._first_loader = self._delivered = self._thread = None
         self._loaders, self._by_loader = [], weakref.WeakKeyDictionary()
         self._first_event = self._last_event = self._first_event_at = None
+        budget.reset()
 
     def after_fork(self):
         """Start anew in a forked child, which may be the one that trains."""
@@ -121,6 +127,7 @@ class Watch:
             self._kinds += 1
         self._optimizers.append(number)
         self._times.append(now)
+        budget.end_step(optimizer, now)
         if self._delivered is not None:
             self._delivered.steps += 1
             self._delivered = None
@@ -165,6 +172,7 @@ class Watch:
         loader.iterations += 1
         loader.had_short_batch, loader.opened = False, time.perf_counter()
         iterator._nodesweep_loader = loader
+        budget.fetched(loader, began)
 
     def on_batch(self, loader, began, batch):
         """Record a delivered batch."""
@@ -179,6 +187,7 @@ class Watch:
         loader.waited_seconds += now - began
         loader.count(batch)
         self._delivered = loader
+        budget.fetched(loader, began)
 
     # The end
 
@@ -209,6 +218,10 @@ class Watch:
             "data_wait_seconds": waited,
             "torch": str(self.torch.__version__),
         }
+        size = metrics["world"]["world_size"]
+        by_part = budget.facts(start, training, size, self.rank)
+        if by_part is not None:
+            metrics["budget"] = [by_part]
         return metrics
 
     def _metrics(self, start, last, training):
@@ -360,6 +373,10 @@ def install(torch):
 
     register(after_step)
     _watch_loaders(torch.utils.data.DataLoader)
+    try:
+        install_budget(torch, is_compiling)
+    except Exception:  # the time is measured without its parts
+        budget.turn_off()
 
 
 def _watch_loaders(DataLoader):
@@ -451,6 +468,8 @@ def write():
                 watched.library = _load_clock()
             if watched.rank == 0:
                 _write(watched.facts())
+            else:
+                _write_budget(watched.facts())
     except Exception:  # at its exit the program must not fail; nothing is written
         pass
 
@@ -485,6 +504,13 @@ def _write(facts):
     known = _known(folder)
     if known is None or (known and "train_seconds" in facts):
         watched.library._write(folder, facts)
+
+
+def _write_budget(facts):
+    """Write the parts of this rank's time; the program's own metrics.json makes them unused."""
+    folder = os.environ.get("SM_OUTPUT_DATA_DIR")
+    if folder and facts and "budget" in facts:
+        write_budget(folder, facts["budget"][0])
 
 
 def _known(folder):

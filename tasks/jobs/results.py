@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 import tarfile
 import zlib
 from collections.abc import Mapping
@@ -27,6 +28,9 @@ _MAX_HEADER_BYTES = 256 * 1024
 A path has at most 4,096 bytes.
 """
 _MAX_METRICS_DEPTH = 32
+_BUDGET_FILE = re.compile(r"(\./)?nodesweep-budget-\d{1,6}\.json")
+"""Where every rank but 0 of an observed program has the parts of its time."""
+_MAX_BUDGET_FILES, _MAX_BUDGET_BYTES = 1024, 64 * 1024
 _MAX_UNPACKED_BYTES = 16 * 1024**3
 """Maximum unpacked bytes up to metrics.json, a limit against archives of zeros.
 
@@ -48,14 +52,27 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
             return None
         raise
     try:
-        metrics = _parse_metrics(_metrics_in(answer["Body"]))
+        content, budgets = _metrics_in(answer["Body"])
+        metrics = _parse_metrics(content)
     except _Unusable as error:
         logger.warning("%s: %s; the job is used without its program's metrics", uri, error)
         return None
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
         logger.warning("%s contains no readable %s: %s", uri, names.METRICS_FILE, error)
         return None
-    return metrics if isinstance(metrics, dict) else None
+    if not isinstance(metrics, dict):
+        return None
+    if isinstance(metrics.get("budget"), list):
+        metrics["budget"] += map(_budget_of_rank, budgets)
+    return metrics
+
+
+def _budget_of_rank(content: bytes) -> Any:
+    """Return a rank's file; None, which is no rank's, if it is unreadable."""
+    try:
+        return _parse_metrics(content)
+    except (_Unusable, ValueError):
+        return None
 
 
 class _Unusable(Exception):
@@ -86,8 +103,9 @@ class _BoundedReader:
         return data
 
 
-def _metrics_in(archive: Any) -> bytes | None:
-    """Return the content of the metrics.json nearest to the archive's root; None without one."""
+def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
+    """Return (the metrics.json nearest to the archive's root, or None; the other ranks' files)."""
+    budgets: list[bytes] = []
     found: tuple[int, bytes | _Unusable] | None = None
     unpacked_bytes = 0
     unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=archive))
@@ -106,6 +124,14 @@ def _metrics_in(archive: Any) -> bytes | None:
                     f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, so it is not read"
                     " further"
                 )
+            if (
+                member.isfile()
+                and _BUDGET_FILE.fullmatch(member.name)
+                and member.size <= _MAX_BUDGET_BYTES
+                and len(budgets) < _MAX_BUDGET_FILES
+            ):
+                stream = tar.extractfile(member)
+                budgets.append(stream.read() if stream else b"")
             depth = member.name.count("/")
             if not member.isfile() or member.name.split("/")[-1] != names.METRICS_FILE:
                 continue
@@ -121,7 +147,7 @@ def _metrics_in(archive: Any) -> bytes | None:
     content = found[1] if found else None
     if isinstance(content, _Unusable):
         raise content
-    return content
+    return content, budgets
 
 
 def _parse_metrics(content: bytes | None) -> Any:

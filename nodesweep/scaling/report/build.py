@@ -23,6 +23,7 @@ from nodesweep.scaling.analysis.speedup import (
     choose_train_clock,
     summarise_runs,
 )
+from nodesweep.scaling.analysis.step_budget import find_step_budget
 from nodesweep.scaling.design.base import Design, Measured, Progress, kind_of_job
 from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.registry import design_of
@@ -187,6 +188,7 @@ def analyse(
         recommendation=recommendation,
         check=check,
         other_checks=other_checks,
+        step_budget=find_step_budget(rows, runs) if clock == "observed" else None,
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,

@@ -16,6 +16,7 @@ from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
+from nodesweep.scaling.analysis.step_budget import StepBudget
 from nodesweep.scaling.design.base import Check, JobKind, validates
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.instances.model import InstanceComparison
@@ -355,6 +356,14 @@ class ScalingReport(Part):
         default=(),
         exclude_if=lambda points: not points,
         description="The attempts on the other instance types; absent: one type.",
+    )
+    step_budget: StepBudget | None = Field(
+        default=None,
+        exclude_if=lambda budget: budget is None,
+        description=(
+            "Where the train time goes, and the causes of lost efficiency; absent unless nodesweep "
+            "observed the program on CPUs, in steps of 3 ms or more."
+        ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(

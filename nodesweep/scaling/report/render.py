@@ -41,6 +41,7 @@ from nodesweep.scaling.report.tables.attempts import (
     console_url,
     run_anchor,
 )
+from nodesweep.scaling.report.tables.budget import budget_table, loss_lines
 from nodesweep.scaling.report.tables.cells import MAX_NODE_COUNTS_SHOWN, shown_rows, time_unit
 from nodesweep.scaling.report.tables.costs import costs_table, price_text
 from nodesweep.scaling.report.tables.fits import (
@@ -167,6 +168,7 @@ def _page(
         else None
     )
     main = main_table(report)
+    budget = budget_table(report)
     clocks, costs, fits = clocks_table(report), costs_table(report), fits_table(report)
     attempts = attempts_table(report, logs)
     return (
@@ -189,6 +191,7 @@ def _page(
                 [place for place, row in enumerate(shown_rows(report)) if not row.n],
                 "status",
             ),
+            budget_html=budget and page_table(budget),
             clocks=clocks and page_table(clocks),
             costs=costs and page_table(costs),
             fits=fits and page_table(fits),
@@ -228,6 +231,8 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "basis": BASIS_TEXTS,
         "rejected_shown": MAX_NODE_COUNTS_SHOWN,
         "costs_text": costs_text(report),
+        "budget": budget_table(report),
+        "loss_lines": loss_lines(report),
         "hour_values": hour_value_text(report.hour_values),
         "law_lines": [law_line(law, time_unit(report)) for law in report.fits.laws],
         "extrapolation": extrapolation_text(report),

@@ -17,6 +17,7 @@ from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_line
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, evenly_spaced, titled
+from nodesweep.scaling.report.tables.budget import loss_lines
 from nodesweep.scaling.report.tables.fits import extrapolation_text
 from nodesweep.scaling.report.tables.instances import brief_arms_table
 from nodesweep.scaling.report.tables.summary import brief_table
@@ -86,6 +87,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
     parts.append(Text(typed(report.headline), style="bold"))
     notes = [
+        *loss_lines(report),
         *report.caveats,
         *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),
     ]

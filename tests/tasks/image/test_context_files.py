@@ -41,6 +41,7 @@ def test_context_holds_what_the_image_is_made_of_and_nothing_else() -> None:
     assert {Path(name).parts[0] for name in files} == {
         ".dockerignore",
         "Dockerfile",
+        "nodesweep_budget.py",
         "nodesweep_clock.py",
         "nodesweep_measure.py",
         "nodesweep_start.py",

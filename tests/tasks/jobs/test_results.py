@@ -229,3 +229,25 @@ def test_a_sparse_file_is_not_read(
     stream._parts = [header(tarfile.GNUTYPE_SPARSE, 0), bytes(1024)]
     assert read_metrics(stream, "bucket", "k") is None
     assert caplog.messages == snapshot
+
+
+def test_the_other_ranks_budgets_follow_that_of_rank_0(s3: Any) -> None:
+    files = {
+        "./nodesweep-budget-2.json": b'{"rank": 2}',
+        "metrics.json": b'{"budget": [{"rank": 0}]}',
+        "nodesweep-budget-1.json": b'{"rank": 1}',
+        "nodesweep-budget-3.json": b"{",
+        "nodesweep-budget-4.json": b"[" * 100 + b"]" * 100,
+        "nodesweep-budget-5.json": b" " * 100_000,
+        "elsewhere/nodesweep-budget-6.json": b'{"rank": 6}',
+    }
+    s3.put_object(Bucket="bucket", Key="k", Body=archive(files))
+    metrics = read_metrics(s3, "bucket", "k")
+    assert metrics is not None
+    assert metrics["budget"] == [{"rank": 0}, {"rank": 2}, {"rank": 1}, None, None]
+
+
+def test_budgets_without_one_of_rank_0_are_not_used(s3: Any) -> None:
+    files = {"metrics.json": b"{}", "nodesweep-budget-1.json": b'{"rank": 1}'}
+    s3.put_object(Bucket="bucket", Key="k", Body=archive(files))
+    assert read_metrics(s3, "bucket", "k") == {}

@@ -1,0 +1,295 @@
+"""Split one process's training time into parts, for nodesweep_measure.
+
+The time between two events belongs to what the process was doing: the events are a DataLoader's
+batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save,
+and the start and end of an optimizer step. In a backward pass a callback of the autograd engine,
+queued before DistributedDataParallel's own, shows when the gradients are computed; the rest of the
+pass waits for their reduction, which is the communication that nothing hides.
+
+The parts sum to the train time. Nothing is measured before the end of the first step (`start`), in
+other threads, or unless the parameters are on the CPU: what a GPU does, the program does not see.
+Steps under 3 ms are not split, so that the measurement takes at most 1%.
+Whatever goes wrong ends the split; the program and the train time remain.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import threading
+import time
+from array import array
+from collections import defaultdict
+
+PARTS = (
+    "start",  # up to the end of the first step
+    "data",
+    "forward",  # from the batch to the backward pass
+    "backward",
+    "communication",  # not hidden, waiting for slower processes included
+    "optimizer",
+    "evaluation",
+    "checkpoint",
+    "other",
+)
+FILE = "nodesweep-budget-{rank}.json"
+COLLECTIVES = (
+    *("all_reduce", "reduce", "broadcast", "barrier", "send", "recv", "gather", "scatter"),
+    *("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"),
+    *("all_to_all", "all_to_all_single", "all_reduce_coalesced", "all_gather_coalesced"),
+    *("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"),
+    "_broadcast_coalesced",  # of the buffers, by DistributedDataParallel's forward
+)
+# The events of a step took 13 microseconds more than the time alone (12): of steps under 3 ms that
+# is more than 1% in all, and they are not split. The callback takes 7 microseconds; of steps under
+# 5 ms one in four gets it.
+_PACES_AFTER, _LEAST_STEP_SECONDS = (20, 200), 0.003
+_SHORT_STEP_SECONDS, _EVERY_SHORT_STEP = 0.005, 4
+_MOST_VALUES = 2000  # of the communication in each step; then sums of 2, 4, ... steps
+
+
+class Budget:
+    """The time of this process by part."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        """Forget everything, at the start and in a forked process."""
+        self.thread = None  # None: before the first step, or not measured
+        self.is_inside = False
+        self._is_off = False
+        self.seconds = defaultdict(float)
+        self._at_step = None
+        self._last, self._place = 0.0, "other"
+        self._in_backward, self._handle, self._marked = False, None, False
+        self.steps, self._every, self._first_end = 0, 1, 0.0
+        self._values, self._steps_per_value = array("d"), 1
+        self._value = 0.0
+
+    def turn_off(self):
+        """Measure no more; what is known of the parts is not used."""
+        self._is_off, self.thread = True, None
+
+    def _lap(self, part, now):
+        """Add the time since the last event to a part."""
+        self.seconds[part] += now - self._last
+        self._last = now
+
+    # Events
+
+    def fetched(self, loader, began):
+        """Record that the process asked a loader at `began` and has its batch now."""
+        if threading.get_ident() != self.thread:
+            return
+        if began > self._last:
+            self._lap(self._place, began)
+        self._lap(("data", loader), time.perf_counter())
+        self._place = ("after", loader)
+
+    def begin_backward(self, tensors, queue_callback):
+        """Record the start of a backward pass; False if it is none of the training's."""
+        if threading.get_ident() != self.thread or self._in_backward:
+            return False
+        self._lap("forward", time.perf_counter())
+        self._in_backward, self._marked = True, False
+        if self.steps % self._every == 0:
+            # an iterator is the pass's own to use up
+            root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
+            if getattr(root, "grad_fn", None) is not None:
+
+                def queue(_):
+                    with contextlib.suppress(Exception):  # else this pass is not split
+                        queue_callback(self._end_of_gradients)
+
+                self._handle = root.register_hook(queue)
+        return True
+
+    def _end_of_gradients(self):
+        if self._in_backward and threading.get_ident() == self.thread:
+            self._lap("backward", time.perf_counter())
+            self._marked = True
+
+    def end_backward(self):
+        """Record the end of a backward pass."""
+        self._lap("reduction" if self._marked else "unsplit", time.perf_counter())
+        self._in_backward, self._place = False, "other"
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def carve(self, part, seconds):
+        """Add the time of a call to a part, and take it out of the one around it."""
+        self.seconds[part] += seconds
+        self._last += seconds
+
+    def begin_step(self):
+        """Record the start of an optimizer step."""
+        if threading.get_ident() == self.thread:
+            self._lap(self._place, time.perf_counter())
+
+    def end_step(self, optimizer, now):
+        """Record the end of an optimizer step at `now`."""
+        try:
+            if threading.get_ident() == self.thread:
+                self._lap("optimizer", now)
+                self._place = "other"
+                self._count_step(now)
+            elif self.thread is None and not self._is_off:
+                self._begin(optimizer, now)
+        except Exception:
+            self.turn_off()
+
+    def _begin(self, optimizer, now):
+        devices = {
+            parameter.device.type
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        if devices != {"cpu"}:
+            self.turn_off()
+            return
+        self.seconds.clear()
+        self._first_end = self._last = now
+        self._at_step = {}
+        self.thread = threading.get_ident()
+
+    def _count_step(self, now):
+        self._at_step = self.seconds.copy()
+        self.steps += 1
+        if self.steps in _PACES_AFTER:
+            pace = (now - self._first_end) / self.steps
+            if pace < _LEAST_STEP_SECONDS:
+                self.turn_off()
+            elif pace < _SHORT_STEP_SECONDS:
+                self._every = _EVERY_SHORT_STEP
+        if self.steps % self._steps_per_value == 0:
+            value = self.seconds["reduction"] + self.seconds["collectives"]
+            self._values.append(value - self._value)
+            self._value = value
+            if len(self._values) == _MOST_VALUES:
+                pairs = zip(self._values[::2], self._values[1::2])  # noqa: B905
+                self._values = array("d", map(sum, pairs))
+                self._steps_per_value *= 2
+
+    # The end
+
+    def facts(self, start, training, world_size, rank):
+        """Return what this process adds to the file; None if its time was not split.
+
+        Args:
+            start: When its train time began.
+            training: The loaders of the training; what others deliver is for evaluations.
+            world_size: Processes of the job; None: unknown.
+            rank: Its own rank.
+        """
+        if self._is_off or not self._at_step or world_size is None:
+            return None
+        found = dict(self._at_step)
+        parts = dict.fromkeys(PARTS, 0.0)
+        parts["start"] = self._first_end - start
+        reduction, gradients = found.pop("reduction", 0.0), found.pop("backward", 0.0)
+        unsplit = found.pop("unsplit", 0.0)
+        if not gradients:
+            return None  # no backward pass was seen
+        share = reduction / (reduction + gradients) if reduction else 0.0
+        if world_size == 1:
+            share, gradients, reduction = 0.0, gradients + reduction, 0.0
+        parts["backward"] = gradients + unsplit * (1 - share)
+        parts["communication"] = reduction + unsplit * share + found.pop("collectives", 0.0)
+        for place, seconds in found.items():
+            if isinstance(place, str):
+                parts[place] += seconds
+            elif place[1] not in training:
+                parts["evaluation"] += seconds
+            else:
+                parts["data" if place[0] == "data" else "forward"] += seconds
+        return {
+            "rank": rank,
+            "node": os.environ.get("SM_CURRENT_HOST"),
+            "seconds": {part: round(seconds, 6) for part, seconds in parts.items()},
+            "communication_seconds": [round(value, 6) for value in self._values],
+            "steps_per_value": self._steps_per_value,
+            "split_every": self._every,
+        }
+
+
+budget = Budget()
+
+
+def install(torch, is_compiling):
+    """Install the events in torch, which has a public hook only for the optimizer's.
+
+    The wrappers step aside while torch.compile traces them.
+    """
+    # torch.optim deletes the attribute
+    register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
+
+    def before_step(optimizer, args, kwargs):
+        if not is_compiling():
+            budget.begin_step()
+
+    register(before_step)
+    _watch_backward(torch, is_compiling)
+    _time_calls(torch, ["save"], "checkpoint", is_compiling)
+    if torch.distributed.is_available():
+        _time_calls(torch.distributed, COLLECTIVES, "collectives", is_compiling)
+        _time_calls(torch.distributed.Work, ["wait"], "collectives", is_compiling)
+
+
+def _watch_backward(torch, is_compiling):
+    original = torch.autograd.backward
+    # No public function has it; FSDP and the communication hooks of DDP use the same.
+    queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+    @functools.wraps(original)
+    def backward(*args, **kwargs):
+        if is_compiling():
+            return original(*args, **kwargs)
+        try:
+            tensors = args[0] if args else kwargs["tensors"]
+            is_training = budget.begin_backward(tensors, queue_callback)
+        except Exception:
+            budget.turn_off()
+            is_training = False
+        if not is_training:
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            budget.end_backward()
+
+    torch.autograd.backward = backward
+
+
+def _time_calls(owner, names, part, is_compiling):
+    for name in names:
+        call = getattr(owner, name, None)
+        if call is not None:
+            setattr(owner, name, _timed(call, part, is_compiling))
+
+
+def _timed(call, part, is_compiling):
+    @functools.wraps(call)
+    def timed(*args, **kwargs):
+        if is_compiling() or threading.get_ident() != budget.thread or budget.is_inside:
+            return call(*args, **kwargs)
+        budget.is_inside = True
+        began = time.perf_counter()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            budget.is_inside = False
+            budget.carve(part, time.perf_counter() - began)
+
+    return timed
+
+
+def write(folder, facts):
+    """Write a rank's own file, next to rank 0's metrics.json."""
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, FILE.format(rank=facts["rank"]))
+    with open(path + ".tmp", "w", encoding="utf-8") as stream:
+        json.dump(facts, stream, allow_nan=False)
+    os.replace(path + ".tmp", path)

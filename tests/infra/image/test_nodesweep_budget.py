@@ -1,0 +1,317 @@
+"""The parts of a process's train time: by a clock of the test, and with the image's torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.infra.image.test_nodesweep_measure import Run, Runner, runner
+from tests.infra.image.training.processes import IMAGE, free_port
+
+OPTIMIZER = SimpleNamespace(
+    param_groups=[{"params": [SimpleNamespace(device=SimpleNamespace(type="cpu"))]}]
+)
+ON_GPU = SimpleNamespace(
+    param_groups=[{"params": [SimpleNamespace(device=SimpleNamespace(type="cuda"))]}]
+)
+
+
+class Process:
+    """A process whose time passes only by `spend`."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.now = module, 0.0
+        self.budget = module.Budget()
+        self.callbacks: list[Callable[[], None]] = []
+        self.hooks: list[Callable[[Any], None]] = []
+
+    def spend(self, seconds: float) -> None:
+        self.now += seconds
+
+    def fetch(self, loader: object, seconds: float) -> None:
+        began = self.now
+        self.spend(seconds)
+        self.budget.fetched(loader, began)
+
+    def backward(self, gradients: float, reduction: float, has_graph: bool = True) -> None:
+        def register(hook: Callable[[Any], None]) -> SimpleNamespace:
+            self.hooks.append(hook)
+            return SimpleNamespace(remove=self.hooks.clear)
+
+        loss = SimpleNamespace(grad_fn=1 if has_graph else None, register_hook=register)
+        if self.budget.begin_backward(loss, self.callbacks.append):
+            for hook in self.hooks:
+                hook(None)
+            self.spend(gradients)
+            while self.callbacks:
+                self.callbacks.pop()()
+            self.spend(reduction)
+            self.budget.end_backward()
+            assert self.hooks == []
+        else:
+            self.spend(gradients + reduction)
+
+    def step(self, seconds: float, optimizer: object = OPTIMIZER) -> None:
+        self.budget.begin_step()
+        self.spend(seconds)
+        self.budget.end_step(optimizer, self.now)
+
+    def facts(self, training: list[object], world_size: int | None = 2) -> Any:
+        return self.budget.facts(0.0, training, world_size, 1)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    spec = importlib.util.spec_from_file_location("budget_of_test", IMAGE / "nodesweep_budget.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = Process(module)
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: made.now))
+    return made
+
+
+def train(process: Process, loader: object, steps: int = 10, step: float = 0.1) -> None:
+    """Spend `step` seconds on each step, a fifth of them on the reduction of the gradients."""
+    for _ in range(steps):
+        process.fetch(loader, 0.1 * step)
+        process.spend(0.2 * step)
+        process.backward(0.3 * step, 0.2 * step)
+        process.step(0.1 * step)
+        process.spend(0.1 * step)
+
+
+def test_the_parts_sum_to_the_time(process: Process) -> None:
+    train(process, "loader", 11)
+    parts = process.facts(["loader"])["seconds"]
+    assert parts == pytest.approx(
+        {
+            "start": 0.09,
+            "data": 0.1,
+            "forward": 0.2,
+            "backward": 0.3,
+            "communication": 0.2,
+            "optimizer": 0.1,
+            "evaluation": 0.0,
+            "checkpoint": 0.0,
+            "other": 0.1,
+        }
+    )
+    assert sum(parts.values()) == pytest.approx(process.now - 0.01)
+
+
+def test_one_process_has_no_communication(process: Process) -> None:
+    train(process, "loader", 11)
+    parts = process.facts(["loader"], world_size=1)["seconds"]
+    assert (parts["backward"], parts["communication"]) == (0.5, 0)
+
+
+def test_short_steps_are_split_one_in_four(process: Process) -> None:
+    train(process, "loader", 101, step=0.004)
+    facts = process.facts(["loader"])
+    assert facts["split_every"] == 4
+    assert facts["seconds"]["backward"] == pytest.approx(0.12)
+    assert facts["seconds"]["communication"] == pytest.approx(0.08)
+    assert facts["communication_seconds"][-4:].count(0) == 3
+
+
+def test_very_short_steps_are_not_split(process: Process) -> None:
+    train(process, "loader", 101, step=0.002)
+    assert process.facts(["loader"]) is None
+    assert not process.budget.begin_backward(None, process.callbacks.append)
+
+
+def test_evaluations_checkpoints_and_collectives_are_parts_of_their_own(process: Process) -> None:
+    train(process, "loader")
+    for _ in range(5):
+        process.fetch("held out", 0.1)
+        process.spend(0.3)
+    save = process.module._timed(lambda: process.spend(0.7), "checkpoint", bool)
+    reduce = process.module._timed(lambda: process.spend(0.4), "collectives", bool)
+    process.module.budget = process.budget
+    save()
+    reduce()
+    train(process, "loader", 2)
+    parts = process.facts(["loader"])["seconds"]
+    assert (parts["evaluation"], parts["checkpoint"]) == pytest.approx((2.0, 0.7))
+    assert parts["communication"] == pytest.approx(0.4 + 11 * 0.02)
+    assert sum(parts.values()) == pytest.approx(process.now - 0.01)
+
+
+def test_a_failing_collective_fails_as_before(process: Process) -> None:
+    train(process, "loader")
+    process.module.budget = process.budget
+
+    def fail() -> None:
+        raise RuntimeError("peer closed")
+
+    with pytest.raises(RuntimeError, match="peer closed"):
+        process.module._timed(fail, "collectives", bool)()
+    assert not process.budget.is_inside
+
+
+def test_accumulation_and_a_loss_without_a_graph(process: Process) -> None:
+    train(process, "loader")
+    process.fetch("loader", 0.1)
+    process.backward(0.3, 0.0)
+    process.fetch("loader", 0.1)
+    process.backward(0.5, 0.0, has_graph=False)
+    process.step(0.1)
+    parts = process.facts(["loader"], world_size=1)["seconds"]
+    assert parts["backward"] == pytest.approx(9 * 0.05 + 0.8)
+
+
+def test_an_iterator_of_losses_is_left_to_the_pass(process: Process) -> None:
+    train(process, "loader")
+    losses = iter([SimpleNamespace(grad_fn=1)])
+    assert process.budget.begin_backward(losses, process.callbacks.append)
+    assert len(list(losses)) == 1
+
+
+def test_many_steps_are_kept_as_sums(process: Process) -> None:
+    train(process, "loader", 4101)
+    facts = process.facts(["loader"])
+    assert facts["steps_per_value"] == 4
+    assert len(facts["communication_seconds"]) == 1025
+    assert facts["communication_seconds"] == pytest.approx([0.08] * 1025)
+
+
+def test_other_threads_are_not_counted(process: Process) -> None:
+    train(process, "loader", 11)
+    before = process.facts(["loader"])
+    thread = threading.Thread(target=train, args=(process, "loader", 5))
+    thread.start()
+    thread.join()
+    assert process.facts(["loader"]) == before
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda process: process.step(0.1, ON_GPU),
+        lambda process: process.step(0.1, SimpleNamespace()),
+        lambda process: process.budget.turn_off(),
+    ],
+    ids=["on a GPU", "an unknown optimizer", "off"],
+)
+def test_what_cannot_be_split_is_unknown(process: Process, spoil: Callable[[Any], None]) -> None:
+    spoil(process)
+    train(process, "loader")
+    assert process.facts(["loader"]) is None
+
+
+def test_without_steps_backward_passes_or_a_world_it_is_unknown(process: Process) -> None:
+    assert process.facts([]) is None
+    for _ in range(5):
+        process.step(0.1)
+    assert process.facts([]) is None
+    train(process, "loader")
+    assert process.facts(["loader"], world_size=None) is None
+
+
+# With the image's torch
+
+SCRIPT = """
+    import os, sys, time
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data.distributed import DistributedSampler
+
+    class Samples(Dataset):
+        def __len__(self):
+            return 640
+        def __getitem__(self, index):
+            LOADER
+            return torch.full((64,), index / 640.0), index % 4
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
+    dist.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(model)
+    data = Samples()
+    loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(2):
+        for samples, labels in loader:
+            STEP
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(samples), labels)
+            loss.backward()
+            optimizer.step()
+    sys.stdout.write(f"loss {loss.item()!r}\\n")
+    dist.destroy_process_group()
+"""
+
+
+def budgets(done: Run, folder: Path) -> dict[int, dict[str, float]]:
+    files = [json.loads(path.read_text()) for path in folder.glob("nodesweep-budget-*.json")]
+    ranks = [*done.metrics["budget"], *files]
+    return {each["rank"]: each["seconds"] for each in ranks}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("loader", "step", "largest"),
+    [
+        ("time.sleep(0.002)", "", ("data", "data")),
+        ("", "dist.get_rank() and time.sleep(0.02)", ("communication", "forward")),
+        ("", "dist.barrier(); dist.get_rank() or time.sleep(0.02); dist.barrier()",
+         ("forward", "communication")),
+    ],
+    ids=["slow loader", "a rank that sleeps", "a rank that the others wait for"],
+)  # fmt: skip
+def test_with_torch_the_cause_is_the_largest_part(
+    image_python: str, tmp_path: Path, loader: str, step: str, largest: tuple[str, str]
+) -> None:
+    run_real: Runner = runner(tmp_path, image_python, [IMAGE])
+    text = SCRIPT.replace("LOADER", loader or "pass").replace("STEP", step or "pass")
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    done = run_real(text, *torchrun)
+    assert done.code == 0, done.stderr
+    by_rank = budgets(done, tmp_path / "out")
+    assert tuple(max(by_rank[rank], key=by_rank[rank].__getitem__) for rank in (0, 1)) == largest
+    assert sum(by_rank[0].values()) == pytest.approx(done.metrics["train_seconds"], rel=0.001)
+    plain = run_real(text, *torchrun, NODESWEEP_MEASURE="off", out="off")
+    assert sorted(done.stdout.splitlines()) == sorted(plain.stdout.splitlines())
+    assert plain.files == []
+
+
+@pytest.mark.slow
+def test_with_torch_compiled_collectives_and_backward_run_as_before(
+    image_python: str, tmp_path: Path
+) -> None:
+    run_real: Runner = runner(tmp_path, image_python, [IMAGE])
+    text = """
+        import time, torch, torch.distributed as dist
+        dist.init_process_group("gloo")
+        weight = torch.nn.Parameter(torch.ones(4))
+        optimizer = torch.optim.SGD([weight], lr=0.1)
+        @torch.compile(backend="eager", fullgraph=True)
+        def doubled(values):
+            dist.all_reduce(values)
+            return values * 2
+        for _ in range(120):
+            time.sleep(0.004)
+            optimizer.zero_grad()
+            (weight * weight).sum().backward()
+            work = dist.all_reduce(weight.grad, async_op=True)
+            work.wait()
+            optimizer.step()
+        print(doubled(torch.ones(2)).tolist(), weight.tolist())
+        dist.destroy_process_group()
+    """
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
+    done = run_real(text, *torchrun)
+    plain = run_real(text, *torchrun, NODESWEEP_MEASURE="off", out="off")
+    assert (done.code, done.stdout) == (0, plain.stdout), done.stderr
+    assert done.metrics["budget"][0]["seconds"]["communication"] > 0

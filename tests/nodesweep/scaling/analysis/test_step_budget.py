@@ -1,0 +1,233 @@
+"""Where the time goes: the parts of T, and the causes of lost efficiency."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.analysis.step_budget import WRITTEN, find_step_budget, read_run_budget
+
+
+def rank(number=0, steps=30, communication=0.0, node=None, **seconds):
+    """What one rank wrote: its parts in seconds, communication alike in each step."""
+    parts = {**dict.fromkeys(WRITTEN, 0.0), "communication": communication, **seconds}
+    return {
+        "rank": number,
+        "node": node or f"algo-{number + 1}",
+        "seconds": parts,
+        "communication_seconds": [communication / steps] * steps,
+        "steps_per_value": 1,
+        "split_every": 1,
+    }
+
+
+def metrics(*ranks, world=None):
+    return {"budget": list(ranks), "world": {"world_size": world or len(ranks)}}
+
+
+def run(make_outcome, nodes, seconds, ranks, repeat=1):
+    return make_outcome(
+        nodes,
+        seconds,
+        repeat,
+        train_clock="observed",
+        train_seconds_by={"observed": seconds},
+        metrics=metrics(*ranks),
+    )
+
+
+def budget_of(outcomes):
+    return find_step_budget(*summarise_runs(outcomes))
+
+
+def shares(count):
+    return {part.name: part.share for part in count.parts if part.share}
+
+
+def causes(loss):
+    return {each.cause: round(each.efficiency, 3) for each in loss.causes if each.named}
+
+
+def test_one_process_waits_for_none():
+    found = read_run_budget(metrics(rank(data=4.0, forward=6.0)), 10.0)
+    assert (found.shares["data"], found.shares["forward"]) == (0.4, 0.6)
+    assert found.shares["waiting"] == found.shares["communication"] == 0
+    assert found.slowest_node is None
+
+
+def test_the_others_wait_for_the_slowest_node():
+    """Rank 1 computes 8 of 10 s and transfers for 2; rank 0 computes 5 and waits for 3 of its 5.
+
+    The parts are those of rank 0: what rank 1 does in these 3 s is why it waits.
+    """
+    found = read_run_budget(
+        metrics(rank(0, forward=5.0, communication=5.0), rank(1, forward=8.0, communication=2.0)),
+        10.0,
+    )
+    assert found.shares["communication"] == pytest.approx(0.2)
+    assert found.shares["waiting"] == pytest.approx(0.3)
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert found.slowest_node == "algo-2"
+
+
+def test_waiting_in_turns_names_no_node():
+    ranks = [rank(0, forward=6.0, communication=4.0), rank(1, forward=6.0, communication=4.0)]
+    ranks[0]["communication_seconds"] = [0.1, 0.3] * 10
+    ranks[1]["communication_seconds"] = [0.3, 0.1] * 10
+    found = read_run_budget(metrics(*ranks), 10.0)
+    assert (found.shares["communication"], found.shares["waiting"]) == pytest.approx((0.2, 0.2))
+    assert found.slowest_node is None
+
+
+def test_few_steps_name_no_node_and_no_communication_is_no_waiting():
+    few = [rank(0, 19, 5.0, forward=5.0), rank(1, 19, 2.0, forward=8.0)]
+    assert read_run_budget(metrics(*few), 10.0).slowest_node is None
+    none = read_run_budget(metrics(rank(0, forward=10.0), rank(1, forward=10.0)), 10.0)
+    assert (none.shares["waiting"], none.slowest_node) == (0, None)
+
+
+@pytest.mark.parametrize("change", [{"steps_per_value": 2}, {"communication_seconds": []}])
+def test_ranks_that_cannot_be_compared_leave_waiting_in_the_communication(change):
+    ranks = [rank(0, forward=6.0, communication=4.0), rank(1, forward=9.0, communication=1.0)]
+    found = read_run_budget(metrics(ranks[0], {**ranks[1], **change}), 10.0)
+    assert found.shares["communication"] == pytest.approx(0.25)
+    assert "waiting" not in found.shares
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        (None, 10.0),
+        ({"budget": "none"}, 10.0),
+        ({"budget": [rank(forward=10.0)]}, 10.0),
+        (metrics(rank(forward=10.0)), None),
+        (metrics(rank(forward=10.0)), 9.6),
+        (metrics(rank(1, forward=10.0), world=2), 10.0),
+        (metrics(rank()), 10.0),
+        (metrics(None, "text", {"rank": 0}, {"rank": "0"}), 10.0),
+        (metrics({**rank(forward=10.0), "communication_seconds": None}), 10.0),
+        (metrics({**rank(forward=10.0), "seconds": {"forward": 10.0}}), 10.0),
+        (metrics(rank(forward=float("nan"))), 10.0),
+    ],
+)
+def test_what_is_not_a_whole_budget_of_this_time_is_unknown(written, seconds):
+    assert read_run_budget(written, seconds) is None
+
+
+def test_one_node_waits_for_itself():
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    ranks[1]["node"] = "algo-1"
+    found = read_run_budget(metrics(*ranks), 10.0)
+    assert (found.slowest_node, found.shares["waiting"]) == (None, pytest.approx(0.15))
+
+
+def test_a_node_name_from_elsewhere_is_not_shown():
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    ranks[1]["node"] = "ip-10-0-0-1.internal"
+    assert read_run_budget(metrics(*ranks), 10.0).slowest_node is None
+
+
+def test_a_loss_is_split_by_hand(make_outcome):
+    """At 1 node 10 s of compute; at 2 nodes 5 s, 2 s of communication and 1 s of data wait.
+
+    E(2) = 10 / (2 x 8) = 0.625: of the 0.375 lost, 2/8 is communication and 1/8 data.
+    """
+    found = budget_of(
+        [
+            run(make_outcome, 1, 10.0, [rank(backward=10.0)]),
+            run(
+                make_outcome,
+                2,
+                8.0,
+                [rank(each, backward=5.0, communication=2.0, data=1.0) for each in range(2)],
+            ),
+        ]
+    )
+    one, two = found.counts
+    assert shares(one) == {"backward": 1}
+    assert shares(two) == {"backward": 0.625, "communication": 0.25, "data": 0.125}
+    assert [part.seconds for part in two.parts if part.name == "communication"] == [2.0]
+    [loss] = found.losses
+    assert (loss.from_nodes, loss.to_nodes, loss.efficiency) == (1, 2, pytest.approx(0.375))
+    assert causes(loss) == {"communication": 0.25, "data": 0.125}
+    assert sum(each.efficiency for each in loss.causes) == pytest.approx(loss.efficiency)
+    assert {each.interval for each in loss.causes} == {None}
+
+
+def repeated(make_outcome, communication, base=(10.0, 10.1, 9.9)):
+    """One node of 10 s, and two of 5 s and this much communication per repeat."""
+    outcomes = [
+        run(make_outcome, 1, seconds, [rank(backward=seconds)], repeat)
+        for repeat, seconds in enumerate(base, start=1)
+    ]
+    return budget_of(
+        outcomes
+        + [
+            run(
+                make_outcome,
+                2,
+                5.0 + extra,
+                [rank(each, backward=5.0, communication=extra) for each in range(2)],
+                repeat,
+            )
+            for repeat, extra in enumerate(communication, start=1)
+        ]
+    )
+
+
+def test_a_cause_within_the_noise_of_the_repeats_is_not_named(make_outcome):
+    [steady] = repeated(make_outcome, [1.0, 1.05, 0.95]).losses
+    assert causes(steady) == {"communication": pytest.approx(1 / 6, abs=0.01)}
+    interval = steady.causes[0].interval
+    assert 0 < interval.low < steady.causes[0].efficiency < interval.high
+    [noisy] = repeated(make_outcome, [0.05, 1.0, 3.0]).losses
+    assert causes(noisy) == {}
+
+
+def test_equal_repeats_have_an_interval_of_no_width(make_outcome):
+    [loss] = repeated(make_outcome, [1.0] * 3, base=[10.0] * 3).losses
+    assert causes(loss) == {"communication": 0.167}
+    assert loss.causes[0].interval.low == pytest.approx(loss.causes[0].interval.high)
+
+
+def test_the_slowest_node_is_that_of_most_runs(make_outcome):
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    turned = [rank(0, communication=2.0, forward=8.0), rank(1, communication=5.0, forward=5.0)]
+    always = [run(make_outcome, 2, 10.0, ranks, repeat) for repeat in (1, 2)]
+    assert budget_of(always).counts[0].slowest_node == "algo-2"
+    changing = [always[0], run(make_outcome, 2, 10.0, turned, 2)]
+    assert budget_of(changing).counts[0].slowest_node is None
+
+
+def test_one_run_without_its_ranks_leaves_waiting_in_the_communication_of_all(make_outcome):
+    whole = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    outcomes = [run(make_outcome, 2, 10.0, whole), run(make_outcome, 2, 10.0, whole, 2)]
+    part = replace(outcomes[1], metrics=metrics(whole[0], world=2))
+    [count] = budget_of([outcomes[0], part]).counts
+    assert shares(count)["communication"] == pytest.approx(0.5)
+    assert "waiting" not in {each.name for each in count.parts}
+
+
+def test_without_observed_runs_there_is_none(make_outcome, make_outcomes):
+    assert budget_of(make_outcomes({1: 10.0, 2: 5.0})) is None
+    odd = run(make_outcome, 1, 10.0, [rank()])
+    assert budget_of([odd]) is None
+
+
+def test_a_count_without_its_half_has_no_loss(make_outcome):
+    found = budget_of([run(make_outcome, nodes, 10.0, [rank(forward=10.0)]) for nodes in (1, 3, 4)])
+    assert ([count.nodes for count in found.counts], found.losses) == ([1, 3, 4], ())
+
+
+def test_without_an_efficiency_there_is_no_loss(make_outcome):
+    """Another count has only the time of the platform's phase, so that is the clock of all."""
+    both = {"observed": 10.0, "training_phase": 10.0}
+    observed = [
+        replace(run(make_outcome, nodes, 10.0, [rank(forward=10.0)]), train_seconds_by=both)
+        for nodes in (1, 2)
+    ]
+    phase = {"train_clock": "training_phase", "train_seconds_by": {"training_phase": 10.0}}
+    found = budget_of([*observed, make_outcome(4, 10.0, **phase)])
+    assert ([count.nodes for count in found.counts], found.losses) == ([1, 2], ())
