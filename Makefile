@@ -34,6 +34,7 @@ down: setup
 # The flows' tests first, five workers: they wait more than they compute. Tests of the arithmetic run once, with coverage.
 OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
 test: setup others coverage
+AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
 others: setup
 	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
@@ -43,37 +44,45 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py tests/infra/local/api/test_access.py tests/infra/worker/test_machine.py \
 		--ignore=tests/infra/local/engine/process/test_image_store.py
 
-# Three workers, since they wait about as much as they compute; the longest files first. Alone: tests that share one Prefect server,
-# and tests that measure emulated nodes.
+# Three workers, since they wait about as much as they compute; the longest files first, so that no worker ends long before the
+# others. By themselves: tests that share one Prefect server, and tests that soon expect their jobs to run. Jobs with real nodes
+# take turns on a machine (infra/local/engine/host/port_lock.py), so these never run beside `several`, not even with
+# --jobs, and in the list files with such jobs stand apart.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
-LONGEST := $(wildcard tests/infra/image_spark/test_judge_on_*.py) tests/examples/test_recipes.py tests/benchmarks/test_chaos.py \
-	tests/infra/image/training/test_resume.py tests/test_end_to_end_secrets.py tests/test_end_to_end_spark.py \
-	tests/infra/local/engine/process/test_real_toolkit.py tests/infra/local/state/test_damaged_files.py tests/test_package.py \
-	tests/infra/image/test_torch_names.py tests/infra/image/training/test_runs.py tests/clients/test_aws_cli.py
+LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
+	tests/infra/local/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
+	tests/clients/test_rehearsal_doc.py tests/benchmarks/test_many_jobs.py tests/benchmarks/test_orchestration_overhead.py \
+	tests/infra/image/training/test_resume.py tests/infra/image_spark/test_judge_on_nodes.py \
+	tests/infra/image/training/test_runs.py tests/infra/image/test_torch_names.py tests/test_end_to_end_spark.py \
+	tests/clients/test_aws_cli.py tests/test_package.py tests/flows/stages/test_foreign_answers.py \
+	tests/infra/local/engine/process/test_real_toolkit.py tests/flows/validation/test_struck_validation.py \
+	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py tests/infra/local/processing/test_spark.py \
+	tests/configs/test_fuzzed_configs.py tests/test_end_to_end_secrets.py tests/infra/aws/test_deployment.py \
+	tests/clients/test_local_platform_doc.py
 SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
 	$(sort $(shell grep -lr mark.slow tests --include='test_*.py')))
-slow: several measured production
+slow: measured several production
 
-several: setup
-	$(BIN)/pytest -m slow -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(LONGEST) $(SEVERAL)
+several: setup | $(if $(filter measured slow check,$(MAKECMDGOALS)),measured)
+	$(BIN)/pytest -m slow -n 3 --dist loadfile --no-loadscope-reorder --durations=30 $(LONGEST) $(SEVERAL)
 
 measured: setup
-	$(BIN)/pytest -m slow --durations=15 $(MEASURED)
+	$(BIN)/pytest -m slow --durations=30 $(MEASURED)
 
 production: setup
-	$(BIN)/pytest -m slow --durations=15 tests/production
+	$(BIN)/pytest -m slow --durations=30 tests/production
 
 # Texts for people (messages, reports, terminal pages) are compared with snapshots; review the diff of a change.
 snapshots: setup
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --snapshot-update $$(grep -lrw snapshot tests --include='test_*.py')
 
 # What only an ordinary user with user namespaces does: two nodes, each with its own /opt/ml. Skipped, with the reason, if
-# the kernel allows no user namespaces.
-namespaces: setup
+# the kernel allows no user namespaces. With --jobs beside the tests of the arithmetic.
+namespaces: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -m slow tests/clients/test_model_trainer.py -k two_nodes
 
 containers: setup
-	$(BIN)/pytest -m containers --durations=15 tests/containers
+	$(BIN)/pytest -m containers --durations=30 tests/containers
 
 # One environment at a time, deleted after its test; the result goes to benchmarks/results.
 matrix: setup
@@ -90,7 +99,7 @@ lint: setup
 	$(BIN)/ruff check .
 
 # The arithmetic, with every line and branch. The omitted modules are covered by the tests of the tasks and flows that use them.
-coverage: setup
+coverage: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
 		--cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \

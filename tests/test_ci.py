@@ -12,13 +12,9 @@ import pytest
 
 CI = Path(__file__).resolve().parents[1] / ".ci"
 STAGES = [
-    "make lint types",
-    "as_user make test namespaces",
-    "make engines",
-    "make run",
-    "make measured",
-    "make several",
-    "make --keep-going --jobs=2 --output-sync production containers",
+    "make --jobs=4 --output-sync lint types engines run",
+    "as_user make --jobs=2 --output-sync test namespaces",
+    "make --keep-going --jobs=3 --output-sync production containers measured several",
 ]
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"

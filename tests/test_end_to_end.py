@@ -51,7 +51,11 @@ def site(
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return SimpleNamespace(
-        folder=folder, state=state, endpoint=f"http://127.0.0.1:{port}", port=str(port)
+        folder=folder,
+        state=state,
+        endpoint=f"http://127.0.0.1:{port}",
+        port=str(port),
+        prefect_home=tmp_path_factory.mktemp("prefect"),
     )
 
 
@@ -91,12 +95,13 @@ def node_processes(ending: str = "") -> list[int]:
     return found
 
 
-def prefect_servers() -> set[int]:
-    """Every Prefect server on this machine."""
-    found = set()
+def prefect_servers(mark: str) -> set[int]:
+    """Every Prefect server of a command whose environment has this value of TEST_OF."""
+    found, variable = set(), f"TEST_OF={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"ephemeral_prefect.py" in (folder / "cmdline").read_bytes():
+            is_server = b"ephemeral_prefect.py" in (folder / "cmdline").read_bytes()
+            if is_server and variable in (folder / "environ").read_bytes().split(b"\0"):
                 found.add(int(folder.name))
         except OSError:
             continue
@@ -126,14 +131,20 @@ def write_config(site: SimpleNamespace, name: str, **changes: Any) -> Path:
     return path
 
 
+def environment(site: SimpleNamespace, mark: str = "") -> dict[str, str]:
+    """That of a command; the Prefect server that it starts shares its database with no other."""
+    own = {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "120", "TEST_OF": mark}
+    return {**os.environ, **own, "PREFECT_HOME": str(site.prefect_home)}
+
+
 def nodesweep(
-    site: SimpleNamespace, *arguments: str, timeout: float = 400
+    site: SimpleNamespace, *arguments: str, timeout: float = 400, mark: str = ""
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodesweep", *arguments]
     return subprocess.run(
         command,
         cwd=site.folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "COLUMNS": "120"},
+        env=environment(site, mark),
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -231,8 +242,7 @@ def test_killed_node_fails_its_point_and_spares_the_other(
     run = subprocess.Popen(
         [sys.executable, "-m", "nodesweep", "run", str(config), "--set",
          "training.hyperparameters.max-steps=40"],
-        cwd=platform_process.folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        stderr=subprocess.PIPE,
+        cwd=platform_process.folder, env=environment(platform_process), stderr=subprocess.PIPE,
         text=True,
     )  # fmt: skip
     try:
@@ -347,9 +357,11 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
         },
         sweep={"node_counts": [1]},
     )
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     died = subprocess.run(
-        [sys.executable, "-c", CUT_OFF, str(config)], env=environment, timeout=120, check=False
+        [sys.executable, "-c", CUT_OFF, str(config)],
+        env=environment(platform_process),
+        timeout=120,
+        check=False,
     )
     assert died.returncode == 9
     done = nodesweep(
@@ -365,7 +377,9 @@ def test_upload_that_was_cut_off_is_resumed(platform_process: SimpleNamespace) -
 
 @pytest.fixture
 def autostarted(site: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
-    """platform section and port of a config that starts its own platform."""
+    """platform section and port of a config that starts its own platform, and the mark of its
+    command's processes.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -374,7 +388,7 @@ def autostarted(site: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     raw = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())["platform"]
     section = {**raw, "endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
-    return SimpleNamespace(section=section, port=port)
+    return SimpleNamespace(section=section, port=port, mark=str(tmp_path))
 
 
 def is_silent(port: int) -> bool:
@@ -387,13 +401,13 @@ def test_platform_started_for_a_command_ends_with_it(
 ) -> None:
     """Also when the command fails: an unknown sweep is one message and exit code 1."""
     config = write_config(site, "autostarted", platform=autostarted.section)
-    before = prefect_servers()
-    done = nodesweep(site, "report", "autostarted-20260101000000-00000000", "--config", str(config))
+    unknown = ("report", "autostarted-20260101000000-00000000", "--config", str(config))
+    done = nodesweep(site, *unknown, mark=autostarted.mark)
     assert done.returncode == 1, done.stderr
     assert "no sweep autostarted-20260101000000-00000000" in done.stderr
     assert "Traceback" not in done.stderr
     assert is_silent(autostarted.port)
-    assert prefect_servers() <= before
+    assert prefect_servers(autostarted.mark) == set()
 
 
 def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: SimpleNamespace) -> None:
@@ -401,20 +415,18 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
     with it.
     """
     config = write_config(site, "orphan", platform=autostarted.section, sweep={"node_counts": [2]})
-    before = prefect_servers()
     run = subprocess.Popen(
         [sys.executable, "-m", "nodesweep", "run", str(config)], cwd=site.folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.DEVNULL,
+        env=environment(site, autostarted.mark), stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         nodes = wait_until(node_processes, 180)
-        servers = prefect_servers() - before
+        servers = prefect_servers(autostarted.mark)
     finally:
         run.kill()
     assert nodes and servers
     wait_until(lambda: not node_processes(), 30)
-    wait_until(lambda: not servers & prefect_servers(), 30)
-
+    wait_until(lambda: not prefect_servers(autostarted.mark), 30)
     wait_until(lambda: is_silent(autostarted.port), 30)
 
 
@@ -463,7 +475,7 @@ def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> Non
 
     run = subprocess.Popen(
         [sys.executable, "-m", "nodesweep", "run", str(config)], cwd=platform_process.folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, stderr=subprocess.PIPE, text=True,
+        env=environment(platform_process), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         wait_until(lambda: jobs() and node_processes(), 120)

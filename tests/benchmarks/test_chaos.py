@@ -381,7 +381,7 @@ def test_sweeps_are_done_whatever_strikes_them(
 
     monkeypatch.setattr(chaos_program, "draw_plan", plan_of)
     places = ["--work-dir", str(tmp_path / "work"), "--output", str(tmp_path / "result.json")]
-    assert chaos_program.main(["--seeds", "3:52:16", "--at-once", "1", *places]) == 0
+    assert chaos_program.main(["--seeds", "3:52:16", "--at-once", "2", *places]) == 0
     result = json.loads((tmp_path / "result.json").read_bytes())
     assert [line.split()[0] for line in result["runs"]] == ["3", "19", "35", "51"]
     assert result["broken"] == []

@@ -15,6 +15,7 @@ from typing import Any
 from wsgiref.types import WSGIApplication
 
 import boto3
+import botocore.session
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 from botocore.config import Config
@@ -47,7 +48,9 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
     boto3 clients are thread-safe.
     """
-    session: Any = boto3.Session(aws_access_key_id=OWN_KEY_ID, aws_secret_access_key="platform")
+    own = botocore.session.Session()
+    own.register_component("data_loader", _reader())
+    session: Any = boto3.Session(OWN_KEY_ID, "platform", botocore_session=own)
 
     @functools.cache
     def client(service: str, region: str) -> Any:
@@ -58,6 +61,12 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
         return made
 
     return client
+
+
+@functools.cache
+def _reader() -> Any:
+    """Return the process's reader of API models, megabytes of JSON that it reads once."""
+    return botocore.session.Session().get_component("data_loader")
 
 
 def is_own_call(environ: Mapping[str, Any]) -> bool:
