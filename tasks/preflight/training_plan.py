@@ -36,13 +36,13 @@ class PlanResponse:
         """The plan's reserved capacities."""
         return list(self.plan.get("ReservedCapacitySummaries", ()))
 
-    def blocks_now(self, instance_type: str) -> list[Mapping[str, Any]]:
-        """Return the reserved capacities of a type that can be used at the time of the query."""
+    @property
+    def blocks_now(self) -> list[Mapping[str, Any]]:
+        """The reserved capacities that have begun and not ended at the time of the query."""
         return [
             block
             for block in self.blocks
-            if block["InstanceType"] == instance_type
-            and block.get("StartTime", self.now) <= self.now < _end(block, self.now)
+            if block.get("StartTime", self.now) <= self.now < _end(block, self.now)
         ]
 
 
@@ -87,7 +87,7 @@ def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
                 " use a plan of that type, or change training.instance_type",
             )
         )
-    usable = response.blocks_now(wanted)
+    usable = [block for block in response.blocks_now if block["InstanceType"] == wanted]
     total = (
         sum(int(block["TotalInstanceCount"]) for block in usable)
         if usable
@@ -141,7 +141,7 @@ def _unusable(response: PlanResponse) -> str | None:
         for block in (plan, *response.blocks)
         if "StartTime" in block and block["StartTime"] > now
     ]
-    if status == "Scheduled" or plan.get("StartTime", now) > now:
+    if status == "Scheduled" or (starts and not response.blocks_now):
         at = f" until {_shown(min(starts))}" if starts else ""
         return f"{name} has no instances{at}; start the sweep then, or use a plan that is active"
     return None

@@ -59,6 +59,18 @@ def judged(make_config: Configs) -> Callable[..., Findings]:
     return judge
 
 
+def test_active_plan_between_its_blocks_is_refused(judged: Callable[..., Findings]) -> None:
+    block = {"InstanceType": "ml.p5.48xlarge", "TotalInstanceCount": 8}
+    blocks = [
+        {**block, "StartTime": NOW - DAY, "EndTime": NOW - HOUR},
+        {**block, "StartTime": NOW + 20 * HOUR, "EndTime": NOW + 2 * DAY},
+    ]
+    found = judged(ReservedCapacitySummaries=blocks, EndTime=NOW + 2 * DAY)
+    assert found.notices == ()
+    [problem] = found.problems
+    assert "has no instances until 2026-03-03 08:00 UTC" in problem
+
+
 def test_plan_with_all_that_the_sweep_needs_passes(judged: Callable[..., Findings]) -> None:
     assert judged() == Findings()
 
