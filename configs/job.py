@@ -267,7 +267,7 @@ class JobFeatures(Section):
     placement: PlacementConfig | None = Field(
         default=None,
         exclude_if=lambda placement: placement is None,
-        description="Placement on UltraServers (ml.p6e-gb200). Null: SageMaker chooses.",
+        description="Placement on UltraServers (p6e-gb200). Null: SageMaker chooses.",
     )
     mlflow: MlflowConfig | None = Field(
         default=None,

@@ -26,6 +26,7 @@ EXCEPTIONS = {
     "nodesweep/scaling/rules/distribution/options.py",
     "nodesweep/scaling/rules/distribution/rules.py",
     "nodesweep/scaling/rules/distribution/table.py",
+    "nodesweep/scaling/rules/features.py",
     "nodesweep/scaling/rules/offline.py",
     "nodesweep/scaling/rules/plan.py",
     "tasks/image/bases.py",

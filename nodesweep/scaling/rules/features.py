@@ -44,7 +44,7 @@ def spot_has_no_warm_pool(facts: Facts) -> Iterator[str]:
 def resources_are_of_the_run(facts: Facts) -> Iterator[str]:
     """Refuse a plan or MLflow resource of another region or account: no job can use it."""
     training, platform = facts.training, facts.config.platform
-    own, mlflow = platform.role_arn.split(":")[4], training.mlflow
+    own, mlflow = platform.account_id, training.mlflow
     for field, arn in (
         ("training.training_plan_arn", training.training_plan_arn),
         ("training.mlflow.resource_arn", None if mlflow is None else mlflow.resource_arn),
