@@ -17,6 +17,7 @@ the variables by which a sweep ends runs early, since only the helper (nodesweep
 """
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -72,7 +73,10 @@ class Loader:
     def count(self, batch):
         """Add a batch: its samples count if every batch but an iteration's last is full."""
         self.batches += 1
-        length = _length(batch) if self.is_counted and self.batch_size else None
+        length = None
+        if self.is_counted and self.batch_size:
+            with contextlib.suppress(Exception):  # of a class of the program's own
+                length = _length(batch)
         if length is None or length > self.batch_size or self.had_short_batch:
             self.is_counted = False
         else:
@@ -164,8 +168,8 @@ class Watch:
 
     def on_iteration(self, data_loader, iterator, began):
         """Record that a DataLoader's iteration began."""
-        if self._is_off or self.pid != os.getpid():
-            return
+        if self._is_off or self.pid != os.getpid() or not hasattr(iterator, "__dict__"):
+            return  # a generator is of the program's own
         loader = self._by_loader.get(data_loader)
         if loader is None:
             sampler = getattr(data_loader, "batch_sampler", None)

@@ -398,12 +398,14 @@ def test_trainings_in_processes_of_their_own_are_not_taken_for_one(
     assert "train_seconds" not in done.metrics
 
 
-def test_a_batch_of_the_programs_own_class_is_not_called(run: Runner) -> None:
+@pytest.mark.parametrize("shape", ["square", "1 / 0"])
+def test_a_batch_of_the_programs_own_class_is_not_called(run: Runner, shape: str) -> None:
     text = textwrap.dedent(LOOP).replace(
         "started =",
-        """
+        f"""
+square = "square"
 class Batch:
-    shape = "square"
+    shape = property(lambda self: {shape})
     def values(self): print("called")
 import torch.utils.data as data
 data.Iterator.__next__ = lambda self: (next(self.sizes), Batch())[1]
@@ -412,6 +414,19 @@ started =""",
     done = run(text)
     assert "called" not in done.stdout
     assert done.metrics["steps"] == 12 and done.metrics["samples"]["processed"] is None
+
+
+def test_an_iterator_of_the_programs_own_is_left_alone(run: Runner) -> None:
+    done = run("""
+        import torch
+        import torch.utils.data as data
+        data.Iterator.__new__ = lambda kind, loader: (data.Tensor(size) for size in loader.sizes)
+        model = torch.optim.SGD()
+        for batch in data.DataLoader([4] * 120):
+            model.step()
+    """)
+    assert done.code == 0, done.stderr
+    assert done.metrics["observed"]["starts_at"] == "first_step_end"
 
 
 def test_samples_are_counted_once_where_processes_share_their_batches(run: Runner) -> None:
