@@ -209,6 +209,9 @@ class Watch:
             return self._without(f"the program ended by {sys.last_type.__name__}")
         first, last = self._times[0], self._last_step_at()
         training = self._training_loaders()
+        by_loaders = sum(each.steps for each in self._loaders)
+        if self._first_loader is None and by_loaders * 2 >= len(self._times):
+            return self._without("it made a step before its training asked for data")
         started = self._first_loader.started if training else None
         if started is None and len(self._times) < STEPS_WITHOUT_START:
             return self._without(

@@ -416,6 +416,13 @@ started =""",
     assert done.metrics["steps"] == 12 and done.metrics["samples"]["processed"] is None
 
 
+def test_a_step_before_the_training_is_not_its_start(run: Runner) -> None:
+    """Set-up may follow such a step, to create the optimizer's state for example."""
+    text = textwrap.dedent(LOOP).replace("time.sleep(0.3)", "model.step(); time.sleep(0.3)")
+    done = run(text.replace("range(3)", "range(30)").replace("time.sleep(0.01)", "pass"))
+    assert done.reason == "it made a step before its training asked for data"
+
+
 def test_an_iterator_of_the_programs_own_is_left_alone(run: Runner) -> None:
     done = run("""
         import torch
