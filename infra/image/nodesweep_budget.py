@@ -21,6 +21,7 @@ import threading
 import time
 from array import array
 from collections import defaultdict
+from types import ModuleType
 
 PARTS = (
     "start",  # up to the end of the first step
@@ -261,13 +262,19 @@ def _watch_backward(torch, is_compiling):
             budget.end_backward()
 
     torch.autograd.backward = backward
+    builtins = sys.modules.get("torch.jit._builtins")
+    if builtins is not None:  # TorchScript knows its functions by id
+        builtins._register_builtin(backward, "aten::backward")
 
 
 def _time_calls(owner, names, part, is_compiling):
     for name in names:
         call = getattr(owner, name, None)
         if call is not None:
-            setattr(owner, name, _timed(call, part, is_compiling))
+            timed = _timed(call, part, is_compiling)
+            if isinstance(owner, ModuleType):  # where pickle looks for it
+                timed.__module__, timed.__qualname__ = owner.__name__, name
+            setattr(owner, name, timed)
 
 
 def _timed(call, part, is_compiling):

@@ -17,6 +17,7 @@ the variables by which a sweep ends runs early, since only the helper (nodesweep
 """
 
 import atexit
+import contextlib
 import functools
 import os
 import sys
@@ -24,6 +25,7 @@ import threading
 import time
 import weakref
 from array import array
+from collections.abc import Mapping
 
 from nodesweep_budget import budget
 from nodesweep_budget import install as install_budget
@@ -46,6 +48,10 @@ _NOT_LOADED = (
     "not Python, runs as python -S, -I or -E or with another sitecustomize first on PYTHONPATH, "
     "trains in a forked process, or ends by os._exit"
 )
+_SEVERAL = (
+    "several processes of the program trained, each as rank 0, one after another for example, and "
+    "their times cannot be told from one training's"
+)
 
 
 class Loader:
@@ -67,7 +73,10 @@ class Loader:
     def count(self, batch):
         """Add a batch: its samples count if every batch but an iteration's last is full."""
         self.batches += 1
-        length = _length(batch) if self.is_counted and self.batch_size else None
+        length = None
+        if self.is_counted and self.batch_size:
+            with contextlib.suppress(Exception):  # of a class of the program's own
+                length = _length(batch)
         if length is None or length > self.batch_size or self.had_short_batch:
             self.is_counted = False
         else:
@@ -83,6 +92,7 @@ class Watch:
         self.torch = self.library = None
         self._is_off = False
         self.forks, self.script = 0, ""
+        self.has_written = False
         self._reset()
 
     def _reset(self):
@@ -158,8 +168,8 @@ class Watch:
 
     def on_iteration(self, data_loader, iterator, began):
         """Record that a DataLoader's iteration began."""
-        if self._is_off or self.pid != os.getpid():
-            return
+        if self._is_off or self.pid != os.getpid() or not hasattr(iterator, "__dict__"):
+            return  # a generator is of the program's own
         loader = self._by_loader.get(data_loader)
         if loader is None:
             sampler = getattr(data_loader, "batch_sampler", None)
@@ -199,6 +209,9 @@ class Watch:
             return self._without(f"the program ended by {sys.last_type.__name__}")
         first, last = self._times[0], self._last_step_at()
         training = self._training_loaders()
+        by_loaders = sum(each.steps for each in self._loaders)
+        if self._first_loader is None and by_loaders * 2 >= len(self._times):
+            return self._without("it made a step before its training asked for data")
         started = self._first_loader.started if training else None
         if started is None and len(self._times) < STEPS_WITHOUT_START:
             return self._without(
@@ -436,11 +449,15 @@ def _are_in_parts(steps, batches, loaders):
 
 
 def _length(batch):
-    """Return the length of the first tensor in a batch; None if there is none."""
+    """Return the length of the first tensor in a batch; None if there is none.
+
+    Nothing else of a class of the program's own is called: it may have side effects.
+    """
     for _ in range(4):
-        if hasattr(batch, "shape"):
-            return int(batch.shape[0]) if len(batch.shape) else None
-        if hasattr(batch, "values"):
+        shape = getattr(batch, "shape", None)
+        if isinstance(shape, tuple):  # torch.Size is one
+            return int(shape[0]) if shape else None
+        if isinstance(batch, Mapping):
             batch = next(iter(batch.values()), None)
         elif isinstance(batch, (list, tuple)) and batch:
             batch = batch[0]
@@ -497,13 +514,22 @@ def _is_child():
 
 
 def _write(facts):
-    """Write the file atomically; a measurement replaces a reason, nothing the program's own."""
+    """Write the file atomically; a measurement replaces a reason, nothing the program's own.
+
+    Two processes that measured a training each cancel out: neither time is the job's.
+    """
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if not folder or facts is None:
         return
     known = _known(folder)
-    if known is None or (known and "train_seconds" in facts):
-        watched.library._write(folder, facts)
+    if known is not None:
+        is_final = watched.has_written or known.get("not_measured") == _SEVERAL
+        if not known or is_final or "train_seconds" not in facts:
+            return
+        if "not_measured" not in known:
+            facts = watched._without(_SEVERAL)
+    watched.library._write(folder, facts)
+    watched.has_written = "train_seconds" in facts
 
 
 def _write_budget(facts):
@@ -514,7 +540,7 @@ def _write_budget(facts):
 
 
 def _known(folder):
-    """Return None without a file, True for a reason of this module's, False for any other."""
+    """Return None without a file, else its section of this module's; {} if it has none."""
     import json
 
     for found, (place, folders, files) in enumerate(os.walk(folder)):
@@ -522,9 +548,10 @@ def _known(folder):
             try:
                 path = os.path.join(place, FILE)
                 with open(path if os.path.isfile(path) else os.devnull, encoding="utf-8") as stream:
-                    return "not_measured" in json.load(stream)[SECTION]
+                    section = json.load(stream)[SECTION]
+                return section if isinstance(section, dict) else {}
             except (OSError, ValueError, KeyError, TypeError):
-                return False
+                return {}
         depth = os.path.relpath(place, folder).count(os.sep) + (place != folder)
         if depth >= _MOST_DEPTH or found > _MOST_FOLDERS:
             del folders[:]

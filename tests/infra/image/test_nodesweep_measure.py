@@ -382,6 +382,60 @@ def test_a_forked_child_that_trains_is_measured(run: Runner) -> None:
     assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch, rel=0.05)
 
 
+@pytest.mark.parametrize("folds", [2, 3])
+def test_trainings_in_processes_of_their_own_are_not_taken_for_one(
+    run: Runner, tmp_path: Path, folds: int
+) -> None:
+    """A cross-validation: the time of the first fold isn't the job's."""
+    (tmp_path / "fold.py").write_text(textwrap.dedent(LOOP))
+    done = run(f"""
+        import subprocess, sys
+        for fold in range({folds}):
+            subprocess.run([sys.executable, "fold.py"], check=True)
+    """)
+    assert done.code == 0, done.stderr
+    assert (done.reason or "").startswith("several processes of the program trained")
+    assert "train_seconds" not in done.metrics
+
+
+@pytest.mark.parametrize("shape", ["square", "1 / 0"])
+def test_a_batch_of_the_programs_own_class_is_not_called(run: Runner, shape: str) -> None:
+    text = textwrap.dedent(LOOP).replace(
+        "started =",
+        f"""
+square = "square"
+class Batch:
+    shape = property(lambda self: {shape})
+    def values(self): print("called")
+import torch.utils.data as data
+data.Iterator.__next__ = lambda self: (next(self.sizes), Batch())[1]
+started =""",
+    )
+    done = run(text)
+    assert "called" not in done.stdout
+    assert done.metrics["steps"] == 12 and done.metrics["samples"]["processed"] is None
+
+
+def test_a_step_before_the_training_is_not_its_start(run: Runner) -> None:
+    """Set-up may follow such a step, to create the optimizer's state for example."""
+    text = textwrap.dedent(LOOP).replace("time.sleep(0.3)", "model.step(); time.sleep(0.3)")
+    done = run(text.replace("range(3)", "range(30)").replace("time.sleep(0.01)", "pass"))
+    assert done.reason == "it made a step before its training asked for data"
+
+
+def test_an_iterator_of_the_programs_own_is_left_alone(run: Runner) -> None:
+    done = run("""
+        import torch
+        import torch.utils.data as data
+        data.Iterator.__new__ = lambda kind, loader: (data.Tensor(size) for size in loader.sizes)
+        model = torch.optim.SGD()
+        for batch in data.DataLoader([4] * 120):
+            model.step()
+    """)
+    assert done.code == 0, done.stderr
+    assert done.metrics["observed"]["starts_at"] == "first_step_end"
+
+
 def test_samples_are_counted_once_where_processes_share_their_batches(run: Runner) -> None:
     """Two groups of two processes: each group splits a model, and its processes get one batch."""
     text = textwrap.dedent(LOOP).replace(
@@ -508,6 +562,23 @@ def test_with_torch_a_compiled_step_runs_as_before(run_real: Runner) -> None:
     assert done.code == 0, done.stderr
     assert done.stdout.startswith("[0.49999"), done.stdout
     assert done.reason is not None, done.metrics
+
+
+@pytest.mark.slow
+def test_with_torch_watched_functions_can_be_pickled_and_scripted(run_real: Runner) -> None:
+    done = run_real("""
+        import pickle
+        import torch
+        import torch.distributed as dist
+        for each in (torch.save, torch.autograd.backward, dist.all_reduce):
+            assert pickle.loads(pickle.dumps(each)) is each
+        def train(x: torch.Tensor):
+            torch.autograd.backward([x.sum()])
+        ones = torch.ones(3, requires_grad=True)
+        torch.jit.script(train)(ones)
+        print(ones.grad.tolist())
+    """)
+    assert (done.code, done.stdout) == (0, "[1.0, 1.0, 1.0]\n"), done.stderr
 
 
 @pytest.mark.slow
