@@ -61,6 +61,7 @@ class Loader:
         self.batch_size, self.replicas = batch_size, replicas
         self.steps = 0  # optimizer steps with a batch of its since the previous step
         self.iterations = 0
+        self.overtaken = 0  # batches that another loader's followed before a step
         self.restart(None)
 
     def restart(self, started):
@@ -196,6 +197,8 @@ class Watch:
         loader.thread = threading.get_ident()
         loader.waited_seconds += now - began
         loader.count(batch)
+        if self._delivered is not None and self._delivered is not loader:
+            self._delivered.overtaken += 1
         self._delivered = loader
         budget.fetched(loader, began)
 
@@ -212,6 +215,8 @@ class Watch:
         by_loaders = sum(each.steps for each in self._loaders)
         if self._first_loader is None and by_loaders * 2 >= len(self._times):
             return self._without("it made a step before its training asked for data")
+        if any(each.overtaken >= max(2, len(self._times) / 2) for each in self._loaders):
+            return self._without("its steps take batches from several DataLoaders at once")
         started = self._first_loader.started if training else None
         if started is None and len(self._times) < STEPS_WITHOUT_START:
             return self._without(

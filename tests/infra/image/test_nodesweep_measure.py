@@ -423,6 +423,12 @@ def test_a_step_before_the_training_is_not_its_start(run: Runner) -> None:
     assert done.reason == "it made a step before its training asked for data"
 
 
+def test_steps_that_take_batches_from_two_loaders_are_not_measured(run: Runner) -> None:
+    """The first loader may have been asked long before the second, whose batch the step follows."""
+    text = textwrap.dedent(LOOP).replace("in loader:", "in zip(loader, DataLoader([2] * 4, 2)):")
+    assert run(text).reason == "its steps take batches from several DataLoaders at once"
+
+
 def test_an_iterator_of_the_programs_own_is_left_alone(run: Runner) -> None:
     done = run("""
         import torch
