@@ -77,6 +77,12 @@ AFTER_A_BAD_SWEEP = Event(
     FOUND_WITHIN,
     lambda sweeps: np.log(1.25) * (sweeps == 2) + np.log(1.1) * _since(sweeps, 15),
 )
+AFTER_A_SLOW_WEEK = Event(
+    "sweeps 1 to 6 4% slower, 10% slower from sweep 26 on",
+    25,
+    FOUND_WITHIN,
+    lambda sweeps: np.log(1.04) * (1 - _since(sweeps, 6)) + np.log(1.1) * _since(sweeps, 25),
+)
 CREEP, CREEP_FROM_FIRST = (
     Event(
         f"1% slower with each sweep from sweep {begins + 1} on",
@@ -86,7 +92,16 @@ CREEP, CREEP_FROM_FIRST = (
     )
     for begins in (LEARNING_SWEEPS, 0)
 )
-EVENTS = (NOTHING, STEP, LATER_STEP, STEP_BACK, AFTER_A_BAD_SWEEP, CREEP, CREEP_FROM_FIRST)
+EVENTS = (
+    NOTHING,
+    STEP,
+    LATER_STEP,
+    STEP_BACK,
+    AFTER_A_BAD_SWEEP,
+    AFTER_A_SLOW_WEEK,
+    CREEP,
+    CREEP_FROM_FIRST,
+)
 
 
 def _normal(run: float, night: float) -> Draw:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import trend
 from benchmarks.trend import (
     AFTER_A_BAD_SWEEP,
+    AFTER_A_SLOW_WEEK,
     NOISES,
     NOTHING,
     STEP,
@@ -28,7 +29,9 @@ def test_nothing_alarms_seldom(noise: str) -> None:
     assert simulate(noise, 3, NOTHING, 20, seed=1).share <= 0.2
 
 
-@pytest.mark.parametrize("event", [STEP, STEP_BACK, AFTER_A_BAD_SWEEP], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "event", [STEP, STEP_BACK, AFTER_A_BAD_SWEEP, AFTER_A_SLOW_WEEK], ids=lambda each: each.name
+)
 def test_a_step_is_found(event: Event) -> None:
     assert simulate(NOISE, 3, event, 20, seed=1).share >= 0.8
 

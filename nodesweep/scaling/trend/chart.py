@@ -37,6 +37,9 @@ _MEDIAN_MOVE, _NINE_IN_TEN = 0.9539, 1.6449
 # The mean of s² over sweeps, out of runs of which a few are very slow: 7 of 10 normal s² are less.
 _WITHIN = 0.7
 _MOST_CORRELATION = 0.9
+# Standard errors by which later sweeps are below the reference if that was slow, and the least
+# share of the tolerance.
+_LOWER, _LOWER_SHARE = 3.0, 0.2
 # What a sweep of 1, 2 and more runs adds to the sum at most, in limits: one run in 20 that takes
 # twice as long must not alarm, so an alarm takes four, three and two such sweeps in a row.
 _MOST_ADDED = (0.33, 0.49, 0.66)
@@ -72,6 +75,8 @@ class Judgement:
     """First of the sweeps that the reference is the median of."""
     reference_error: float
     """Standard error of the reference."""
+    recent: float
+    """Median of the latest LEVEL_SWEEPS sweeps without an alarm."""
     sigma: float
     """Standard deviation of a sweep, larger while it is learned or if sweeps depend on another."""
     allowance: float
@@ -89,10 +94,15 @@ class Judgement:
         """Least step that alarms within FOUND_WITHIN sweeps in 9 of 10 histories.
 
         Its excess over the allowance adds up to the limit in that many sweeps, with 1.28 standard
-        errors of their mean and of the reference to spare.
+        errors of their mean and of the reference to spare. It is a step from the level of the
+        latest sweeps: where they are below the reference, it first has to make up for that.
         """
-        error = math.hypot(self.sigma / math.sqrt(FOUND_WITHIN), self.reference_error)
-        return self.allowance + self.limit / FOUND_WITHIN + 1.2816 * error
+        error = self.sigma / math.sqrt(FOUND_WITHIN)
+        spare = max(
+            1.2816 * math.hypot(error, self.reference_error),
+            1.2816 * error + self.reference - self.recent,
+        )
+        return self.allowance + self.limit / FOUND_WITHIN + spare
 
 
 def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel:
@@ -116,7 +126,9 @@ def chart_sweeps(
     """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
     A confirmed shift down starts a new level, of the first LEARNING_SWEEPS sweeps since it began.
-    Until they are there, sweeps are judged by the level before.
+    Until they are there, sweeps are judged by the level before. The latest LEVEL_SWEEPS sweeps
+    start one, too, if none is in an alarm and all since the first LEARNING_SWEEPS show a lower
+    level: the first ones were slow, if by less than the limits show.
 
     Args:
         levels: Levels of the sweeps, oldest first.
@@ -124,7 +136,7 @@ def chart_sweeps(
         node_counts: Number of charted counts, which share the allowance for false alarms.
     """
     judged: dict[str, Judgement] = {}
-    deviations: list[float] = []
+    deviations: dict[int, float] = {}
     start: int | None = 0
     while start is not None:
         made, start = _judge_level(levels, start, deviations, tolerance, node_counts)
@@ -148,7 +160,7 @@ class _Sum:
 def _judge_level(
     levels: Sequence[SweepLevel],
     start: int,
-    deviations: list[float],
+    deviations: dict[int, float],
     tolerance: float,
     node_counts: int,
 ) -> tuple[list[Judgement], int | None]:
@@ -157,8 +169,9 @@ def _judge_level(
     Args:
         levels: As in chart_sweeps().
         start: Index of the first sweep of the level.
-        deviations: Those of earlier sweeps from their own level; this level's are added. Sweeps
-            of which a sum is above 0 are added when it has fallen to 0 without passing its limit.
+        deviations: Those of earlier sweeps, by index, from their own level; this level's are added.
+            Sweeps of which a sum is above 0 are added when it has fallen to 0 without passing its
+            limit.
         tolerance: As in chart_sweeps().
         node_counts: As in chart_sweeps().
 
@@ -170,14 +183,16 @@ def _judge_level(
         return [], None
     settled = [level.log_seconds for level in learnt]
     reference = statistics.median(settled)
-    deviations += [each - reference for each in settled]
+    for index in range(start, len(levels)):
+        deviations.pop(index, None)
+    deviations |= {start + place: each - reference for place, each in enumerate(settled)}
     slower, faster = _Sum(), _Sum()
     judgements: list[Judgement] = []
-    unsettled: list[float] = []
-    alarmed, lower = False, None
+    unsettled: dict[int, float] = {}
+    alarmed, lower, calm = False, None, 0
     for index, level in enumerate(levels[start + LEARNING_SWEEPS :], start + LEARNING_SWEEPS):
         within = _quantile((each.error_variance for each in levels[start:index]), _WITHIN)
-        sigma = scatter(deviations, math.sqrt(within))
+        sigma = scatter(list(deviations.values()), math.sqrt(within))
         reference = statistics.median(settled[:LEVEL_SWEEPS])
         error = sigma * math.sqrt(_VARIANCE_OF_MEDIAN / len(settled[:LEVEL_SWEEPS]))
         allowance, limit = design(sigma, error, tolerance, node_counts)
@@ -198,19 +213,25 @@ def _judge_level(
                 reference=reference,
                 reference_since=learnt[0].sweep_id,
                 reference_error=error,
+                recent=statistics.median(settled[-LEVEL_SWEEPS:]),
                 sigma=sigma,
                 allowance=allowance,
                 limit=limit,
                 faster_since=None if lower is None else levels[lower].sweep_id,
             )
         )
-        unsettled.append(level.log_seconds)
+        unsettled[index] = level.log_seconds
         alarmed = alarmed or judgements[-1].alarms or lower is not None
         if not slower.value and not faster.value:
-            if not alarmed:
-                settled += unsettled
-                deviations += [each - reference for each in unsettled]
-            alarmed, unsettled = False, []
+            if alarmed:
+                calm = 0
+            else:
+                settled += unsettled.values()
+                deviations |= {at: each - reference for at, each in unsettled.items()}
+                calm += len(unsettled)
+            alarmed, unsettled = False, {}
+            if calm >= LEVEL_SWEEPS and _is_lower(settled, reference, math.sqrt(within), tolerance):
+                return judgements, index + 1 - LEVEL_SWEEPS
         if lower is not None and index + 1 >= lower + LEARNING_SWEEPS:
             since = levels[lower : lower + LEARNING_SWEEPS]
             median = statistics.median(each.log_seconds for each in since)
@@ -218,6 +239,17 @@ def _judge_level(
                 return judgements, lower
             lower, faster = None, _Sum()
     return judgements, None
+
+
+def _is_lower(settled: Sequence[float], reference: float, within: float, tolerance: float) -> bool:
+    """Return whether the sweeps after the learned ones are clearly faster than the reference."""
+    first, later = settled[:LEARNING_SWEEPS], settled[LEARNING_SWEEPS:]
+    level = statistics.median(later)
+    # Not sigma of the chart: to that, a shift between the first sweeps and the later ones is noise.
+    own = [each - statistics.median(first) for each in first] + [each - level for each in later]
+    errors = math.sqrt(_VARIANCE_OF_MEDIAN * (1 / LEVEL_SWEEPS + 1 / len(later)))
+    least = max(_LOWER * scatter(own, within) * errors, _LOWER_SHARE * math.log1p(tolerance))
+    return reference - level > least
 
 
 def scatter(deviations: Sequence[float], within: float) -> float:

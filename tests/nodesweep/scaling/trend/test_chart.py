@@ -101,6 +101,43 @@ def test_one_bad_sweep_among_the_first_hides_no_later_step(bad: int, runs: int) 
     assert 16 <= found[0] <= 19
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("slow", [5, 6, 7])
+def test_a_slow_first_week_does_not_stay_the_level(slow: int, runs: int, seed: int) -> None:
+    """It is slower by less than the tolerance, so that no shift down is confirmed after it."""
+    times = [104.0] * slow + [100.0] * (25 - slow) + [108.0] * 5
+    history = levels(*noisy(*times, seed=seed, share=0.005), runs=runs)
+    judged = {each.sweep_id: each for each in chart_sweeps(history, 0.05, 4)}
+    assert judged["sweep-25"].reference == pytest.approx(math.log(100), abs=0.005)
+    assert 26 < min(int(name[6:]) for name, each in judged.items() if each.alarms) <= 30
+
+
+def test_while_a_slow_first_week_is_the_level_the_step_that_is_noticed_is_larger() -> None:
+    times = [104.0] * 7 + [100.0] * 6
+    before, *_, after = chart_sweeps(levels(*times), 0.05, 1)
+    assert after.reference == pytest.approx(math.log(104)) == before.reference
+    assert after.recent == pytest.approx(math.log(100), abs=0.021)
+    hidden = math.log(104) - after.recent
+    rest = after.allowance + after.limit / 4 + 1.2816 * after.sigma / 2
+    assert after.noticeable == pytest.approx(rest + hidden) and hidden > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("share", [0.005, 0.02, 0.05])
+def test_a_steady_level_is_not_questioned(share: float, seed: int) -> None:
+    judged = chart_sweeps(levels(*noisy(*[100.0] * 60, seed=seed, share=share)), 0.05, 4)
+    assert {each.reference_since for each in judged} == {"sweep-1"}
+
+
+@pytest.mark.parametrize(("slow", "since"), [(100.9, "sweep-1"), (101.1, "sweep-6")])
+def test_a_first_week_slower_by_less_than_a_fifth_of_the_tolerance_stays(
+    slow: float, since: str
+) -> None:
+    *_, last = chart_sweeps(levels(*[slow] * 6, *[100.0] * 20), 0.05, 4)
+    assert last.reference_since == since
+
+
 def test_one_run_that_takes_twice_as_long_is_no_alarm() -> None:
     times = [100.0] * 30
     for sweep in (6, 15, 16, 29):
