@@ -1,12 +1,14 @@
 """Measure what nodesweep_measure costs an unmodified script: its step time with and without.
 
-    PYTHON_OF_THE_IMAGE benchmarks/measure_overhead.py [--repeats 15] [--output FILE.json]
+    PYTHON_OF_THE_IMAGE benchmarks/measure_overhead.py [--repeats 15] [--work-seconds 0]
+        [--output FILE.json]
 
 Runs a script of small steps (a linear layer on one thread, batches from a DataLoader) in processes
 that alternate between with and without it on PYTHONPATH, so that other load affects both alike. The
 result is the difference of the median steps in microseconds, with a 95% interval from resampling
-pairs of runs, and the same as a share of a step of 2 ms, the limit. Start-up is the difference of
-`python -c pass`. Exit code 1 if the share is above --limit.
+pairs of runs, and the same as a share of a step of --work-seconds, at least 2 ms. Every step waits
+busily for --work-seconds: from 20 ms on its parts are measured, too (nodesweep_budget.py). Start-up
+is the difference of `python -c pass`. Exit code 1 if the share is above --limit.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from pathlib import Path
 from statistics import median, quantiles
 
 IMAGE = Path(__file__).resolve().parents[1] / "infra" / "image"
-STEP_SECONDS = 0.002
+LEAST_STEP_SECONDS = 0.002
 SCRIPT = """
-import time, torch
+import sys, time, torch
 from statistics import median
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -35,11 +37,14 @@ torch.manual_seed(0)
 model = torch.nn.Linear(64, 64)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 loader = DataLoader(TensorDataset(torch.randn(8000, 64)), batch_size=8)
-times = []
+times, work = [], float(sys.argv[1])
 for epoch in range(3):
     last = time.perf_counter()
     for [batch] in loader:
         optimizer.zero_grad()
+        end = time.perf_counter() + work
+        while time.perf_counter() < end:
+            pass
         model(batch).square().mean().backward()
         optimizer.step()
         now = time.perf_counter()
@@ -57,18 +62,22 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(options.repeats + 1):
             order = (True, False) if repeat % 2 else (False, True)
-            steps = {measured: step_seconds(measured, folder) for measured in order}
+            steps = {
+                measured: step_seconds(measured, folder, options.work_seconds) for measured in order
+            }
             began = {measured: start_seconds(measured, folder) for measured in order}
             if repeat:  # the first pair warms up caches
                 pairs.append((steps[False], steps[True]))
                 starts.append((began[False], began[True]))
     low, high = interval(pairs)
-    share = difference(pairs) / STEP_SECONDS
+    step = max(LEAST_STEP_SECONDS, options.work_seconds)
+    share = difference(pairs) / step
     result = {
         "step_microseconds_without": round(1e6 * median(without for without, _ in pairs), 2),
         "added_microseconds": round(1e6 * difference(pairs), 2),
         "added_microseconds_95": [round(1e6 * low, 2), round(1e6 * high, 2)],
-        "share_of_a_2_ms_step": round(share, 5),
+        "share": round(share, 5),
+        "of_a_step_of_milliseconds": round(1e3 * step, 3),
         "start_up_milliseconds": round(1e3 * difference(starts), 2),
         "repeats": options.repeats,
         "python": sys.version.split()[0],
@@ -80,9 +89,9 @@ def main(argv: Sequence[str]) -> int:
     return int(share > options.limit)
 
 
-def step_seconds(is_measured: bool, folder: str) -> float:
+def step_seconds(is_measured: bool, folder: str, work: float) -> float:
     """Return the median step of one run of the script."""
-    return float(_run(is_measured, folder, "-c", SCRIPT))
+    return float(_run(is_measured, folder, "-c", SCRIPT, str(work)))
 
 
 def start_seconds(is_measured: bool, folder: str) -> float:
@@ -120,6 +129,7 @@ def interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--work-seconds", type=float, default=0.0, help="busy wait in each step")
     parser.add_argument("--limit", type=float, default=0.01, help="largest share of a step")
     parser.add_argument("--output", type=Path)
     return parser.parse_args(argv)
