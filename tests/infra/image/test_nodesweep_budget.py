@@ -263,9 +263,9 @@ def budgets(done: Run, folder: Path) -> dict[int, dict[str, float]]:
 @pytest.mark.parametrize(
     ("loader", "step", "largest"),
     [
-        ("time.sleep(0.002)", "", ("data", "data")),
-        ("", "dist.get_rank() and time.sleep(0.02)", ("communication", "forward")),
-        ("", "dist.barrier(); dist.get_rank() or time.sleep(0.02); dist.barrier()",
+        ("time.sleep(0.004)", "", ("data", "data")),
+        ("", "dist.get_rank() and time.sleep(0.04)", ("communication", "forward")),
+        ("", "dist.barrier(); dist.get_rank() or time.sleep(0.04); dist.barrier()",
          ("forward", "communication")),
     ],
     ids=["slow loader", "a rank that sleeps", "a rank that the others wait for"],
@@ -301,7 +301,7 @@ def test_with_torch_compiled_collectives_and_backward_run_as_before(
             dist.all_reduce(values)
             return values * 2
         for _ in range(120):
-            time.sleep(0.004)
+            time.sleep(0.025)
             optimizer.zero_grad()
             (weight * weight).sum().backward()
             work = dist.all_reduce(weight.grad, async_op=True)
