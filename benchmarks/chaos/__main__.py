@@ -266,7 +266,7 @@ def _seeds(text: str) -> range:
     parts = text.split(":")
     if len(parts) > 3 or not all(part.isdigit() for part in parts) or parts[2:] == ["0"]:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is neither FIRST:END[:STEP] nor a seed, e.g. 0:50, or 2:50:3 on Spark alone"
+            f"{text!r} is neither FIRST:END[:STEP] nor a seed; 2:50:3 selects only the Spark runs"
         )
     first, *rest = map(int, parts)
     seeds = range(first, *rest) if rest else range(first, first + 1)

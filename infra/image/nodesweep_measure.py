@@ -243,7 +243,7 @@ class Watch:
         return metrics
 
     def _metrics(self, start, last, training):
-        """Return what the helper would write, by its own code."""
+        """Return the metrics that the helper would write, computed by the helper's own code."""
         clock = self.library.Clock()
         clock._start_unix_seconds = time.time() - (time.perf_counter() - start)
         steps, ends = self._steps()

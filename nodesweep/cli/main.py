@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 class _Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a command; if its help cannot be written, end with a message."""
+        """Run a command; exit with an error message if its help cannot be printed."""
         try:
             return super().main(*args, **kwargs)
         except OSError as error:

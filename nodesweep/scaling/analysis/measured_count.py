@@ -172,7 +172,7 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
 def attempts_text(row: SummaryRow, note: str = "") -> str | None:
     """Return "3 of 9 attempts completed (90%: 14%–60%), $5.32 per result"; None if none failed.
 
-    The note follows the attempts.
+    `note` follows the attempts.
     """
     if row.per_result is None:
         return None

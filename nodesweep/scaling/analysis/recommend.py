@@ -243,8 +243,8 @@ def _efficiency_reason(
     if chosen.doubling_ratio is None:
         notes = [
             (
-                f"the doubling ratio was not judged, since half of {chosen.nodes} nodes has no "
-                "train time to compare with"
+                f"the doubling ratio at {nodes_text(chosen.nodes)} was not judged, since there is "
+                "no train time at half that count"
             ),
             *notes,
         ]

@@ -25,7 +25,7 @@ THROUGHPUT_ONLY = "Throughput only"
 _NOTHING_TO_COMPARE = "no larger node count has a time to train to compare with"
 _MOST_SHOWN = 6
 _WHOLE_FROM = 100
-"""Samples per second from which decimals are not shown."""
+"""Rates of at least this many samples per second are shown without decimals."""
 
 
 def unless_convergence_unknown(

@@ -44,7 +44,7 @@ from nodesweep.scaling.formats import (
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
-"""The largest distance of a supported prediction from an end of its interval, as a share."""
+"""Maximum distance from a prediction to either end of its interval, as a share."""
 _REQUIRED_MEASUREMENTS = "a prediction needs"
 
 

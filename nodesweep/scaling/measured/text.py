@@ -55,10 +55,10 @@ class _Record(NamedTuple):
 
 
 def refuse_other_files(head: bytes) -> None:
-    """Refuse a file whose first HEAD_BYTES (or all of it) cannot begin a table.
+    """Refuse a file that cannot be a table, judging by its first HEAD_BYTES bytes.
 
     Raises:
-        MeasuredTableError: It is empty, binary, UTF-16, or its first line names no column.
+        MeasuredTableError: It is empty, binary or UTF-16, or its first line names no column.
     """
     if head.startswith(_UTF16_MARKS):
         raise MeasuredTableError("this is UTF-16 text; save the table as CSV in UTF-8")

@@ -111,7 +111,7 @@ class Projection(Part):
 
     @property
     def unseen(self) -> tuple[PartName, ...]:
-        """The parts of a whole run that the probe never met, so that nothing is projected."""
+        """The parts of a whole run that the probe did not run, so their time is not projected."""
         return tuple(part.name for part in self.parts if part.seconds_each is None)
 
     @property

@@ -249,7 +249,7 @@ def _compare(
 ) -> str:
     """Return "3.6x faster than 1 node at 46.2 s (95%: 3.4x–3.8x), 9% more expensive".
 
-    Only the time if the baseline's nodes were too contended for a ratio.
+    If the baseline was too contended to compute a ratio, return only the time.
     """
     if is_unknown(base):
         parts = [format_seconds(row.train.seconds), attempts_text(row)]

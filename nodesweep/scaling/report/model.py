@@ -146,7 +146,7 @@ class Point(Part):
     failed_host: str | None = Field(
         default=None,
         description=(
-            "Node that failed first, according to the reason, otherwise to the logs; null: "
+            "Node that failed first, from `reason` or, if it names none, from the logs; null: "
             "none or unknown."
         ),
     )
@@ -172,11 +172,12 @@ class Point(Part):
     clocks: Clocks
     train_clock: TrainClock | None = Field(
         description=(
-            "The best known source. program: metrics.json; logged: train_seconds from the "
-            "program's log; observed: from the first request for data to the last optimizer step "
-            "of a program that reports no time; phase_from_start_line, phase_from_first_step, "
-            "training_phase: the platform's Training phase, from a line of the log or in full; "
-            "measured: as given; throughput: seconds per sample from a given rate."
+            "The best available source of the train time. projected: from a probe; program: "
+            "metrics.json; logged: train_seconds from the program's log; observed: from the first "
+            "request for data to the last optimizer step of a program that reports no time; "
+            "phase_from_start_line, phase_from_first_step: the platform's Training phase from that "
+            "log line on; training_phase: the whole phase; measured: the time in a table; "
+            "throughput: seconds per sample, from the rate in a table."
         )
     )
     train_seconds_by: Mapping[str, float] = Field(
@@ -362,7 +363,7 @@ class ScalingReport(Part):
         exclude_if=lambda budget: budget is None,
         description=(
             "Where the train time goes, and the causes of lost efficiency; absent unless nodesweep "
-            "observed the program on CPUs, in steps of 3 ms or more."
+            "observed the program on CPUs, in steps of 20 ms or more."
         ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")

@@ -157,8 +157,8 @@ def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
             if secrets_in({name: value}):
                 yield (
                     f"{field}.{name} looks like a secret, and anyone who can pull the image can "
-                    "read it in its history; have the job fetch it, or use an index without a "
-                    "password"
+                    "read build arguments in the image's history; have the job fetch the secret, "
+                    "or use a package index that needs no password"
                 )
 
 

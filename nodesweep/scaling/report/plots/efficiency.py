@@ -1,4 +1,4 @@
-"""Efficiency over node counts, with a line at the lowest efficiency that is recommended."""
+"""Plot of efficiency by node count, with a line at the minimum for a recommendation."""
 
 from __future__ import annotations
 

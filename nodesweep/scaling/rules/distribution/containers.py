@@ -18,7 +18,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU and the CUDA versions with code for it; `last` is None if none has dropped it yet."""
+    """A GPU and the CUDA versions that support it; `last` is None if support was never dropped."""
 
     capability: str
     first: Version
@@ -173,8 +173,9 @@ def device_is_used(facts: Facts) -> list[str]:
             " none; a CPU container is smaller and starts sooner"
         ]
     return [
-        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} of "
-        f"{instance.instance_type} stay idle but are paid for; use the container for them"
+        f"{image.field}: {image.uri} is made for {made_for}, so the {instance.accelerator} "
+        f"accelerators of {instance.instance_type} stay idle but are paid for; use a container "
+        "that is made for them"
     ]
 
 

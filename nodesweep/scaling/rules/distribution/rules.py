@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from nodesweep.configs.distribution import SmpV1, SmpV2, TorchDistributed
+from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.rules.distribution.efa import (
     DEVICE_RDMA,
     PROVIDER,
@@ -240,9 +241,9 @@ def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
     for nodes, world in _worlds(facts):
         if world % parts:
             yield (
-                f"{_FIELD}.partitions: {text} do not divide the {world} processes of {nodes} nodes"
-                f" x {facts.processes_per_node}; partitions x data-parallel degree must be the"
-                " number of processes"
+                f"{_FIELD}.partitions: {text} do not divide the {world} processes"
+                f" ({nodes_text(nodes)}, {facts.processes_per_node} per node); partitions x"
+                " data-parallel degree must equal the number of processes"
             )
         elif world // parts % sharded:
             yield (
@@ -275,7 +276,7 @@ def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
         if shares and batch.size % shares == 0 and batch.size // shares % pieces:
             yield (
                 f"{_FIELD}.microbatches: {pieces} do not divide the per-replica batch of"
-                f" {batch.size // shares} on {nodes} nodes;"
+                f" {batch.size // shares} on {nodes_text(nodes)};"
                 " change training.batch.size or microbatches"
             )
 
