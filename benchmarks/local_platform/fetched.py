@@ -87,7 +87,7 @@ class CountingProxy:
         with self._lock:
             self.connections += 1
 
-    def note(self, host: str, received: int = 0, sent: int = 0) -> None:
+    def add_bytes(self, host: str, received: int = 0, sent: int = 0) -> None:
         """Count bytes by host."""
         with self._lock:
             self.received[host] += received
@@ -137,7 +137,7 @@ class _Handler(socketserver.BaseRequestHandler):
                 request = f"{method} {path}{query} HTTP/1.1\r\nConnection: close\r\n"
                 sent = request.encode("latin-1") + _without_connection(rest)
                 upstream.sendall(sent)
-                self.server.proxy.note(host, sent=len(sent))
+                self.server.proxy.add_bytes(host, sent=len(sent))
             self._hand_on(host, upstream)
 
     def _read_head(self) -> bytes:
@@ -158,10 +158,10 @@ class _Handler(socketserver.BaseRequestHandler):
                     if not data:
                         return
                     if one is upstream:
-                        self.server.proxy.note(host, received=len(data))
+                        self.server.proxy.add_bytes(host, received=len(data))
                         self.request.sendall(data)
                     else:
-                        self.server.proxy.note(host, sent=len(data))
+                        self.server.proxy.add_bytes(host, sent=len(data))
                         upstream.sendall(data)
 
 

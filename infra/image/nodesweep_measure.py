@@ -526,7 +526,7 @@ def _write(facts):
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if not folder or facts is None:
         return
-    known = _known(folder)
+    known = _read_section(folder)
     if known is not None:
         is_final = watched.has_written or known.get("not_measured") == _SEVERAL
         if not known or is_final or "train_seconds" not in facts:
@@ -544,8 +544,8 @@ def _write_budget(facts):
         write_budget(folder, facts["budget"][0])
 
 
-def _known(folder):
-    """Return None without a file, else its section of this module's; {} if it has none."""
+def _read_section(folder):
+    """Return this module's section of metrics.json; {} if it has none, None without a file."""
     import json
 
     for found, (place, folders, files) in enumerate(os.walk(folder)):

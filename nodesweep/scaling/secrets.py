@@ -126,7 +126,7 @@ def hide_secrets(value: Any) -> Any:
     Numbers, booleans and null are unchanged.
     """
     if isinstance(value, Mapping):
-        return {key: _entry(str(key), entry) for key, entry in value.items()}
+        return {key: _hide_entry(str(key), entry) for key, entry in value.items()}
     if isinstance(value, str):
         return hide_in_text(value)
     return [hide_secrets(entry) for entry in value] if isinstance(value, list | tuple) else value
@@ -144,7 +144,7 @@ def hide_in_request(
         (request to show, paths of the masked members such as Environment.HF_TOKEN).
     """
     shown = {
-        key: hide_secrets(value) if key == "Environment" else _entry(key, value)
+        key: hide_secrets(value) if key == "Environment" else _hide_entry(key, value)
         for key, value in request.items()
     }
     environment = request.get("Environment", {})
@@ -423,7 +423,7 @@ def is_secret_name(name: str) -> bool:
     )
 
 
-def _entry(name: str, value: Any) -> Any:
+def _hide_entry(name: str, value: Any) -> Any:
     return (
         _hide_all(value) if name in CLOSED_SECTIONS or is_secret_name(name) else hide_secrets(value)
     )

@@ -37,7 +37,7 @@ class PlanResponse:
         return list(self.plan.get("ReservedCapacitySummaries", ()))
 
     @property
-    def blocks_now(self) -> list[Mapping[str, Any]]:
+    def active_blocks(self) -> list[Mapping[str, Any]]:
         """The reserved capacities that have begun and not ended at the time of the query."""
         return [
             block
@@ -87,7 +87,7 @@ def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
                 " use a plan of that type, or change training.instance_type",
             )
         )
-    usable = [block for block in response.blocks_now if block["InstanceType"] == wanted]
+    usable = [block for block in response.active_blocks if block["InstanceType"] == wanted]
     total = (
         sum(int(block["TotalInstanceCount"]) for block in usable)
         if usable
@@ -141,7 +141,7 @@ def _unusable(response: PlanResponse) -> str | None:
         for block in (plan, *response.blocks)
         if "StartTime" in block and block["StartTime"] > now
     ]
-    if status == "Scheduled" or (starts and not response.blocks_now):
+    if status == "Scheduled" or (starts and not response.active_blocks):
         at = f" until {_shown(min(starts))}" if starts else ""
         return f"{name} has no instances{at}; start the sweep then, or use a plan that is active"
     return None

@@ -92,13 +92,13 @@ class EcrRegistry:
     ) -> Iterable[bytes]:
         answers: list[tuple[str, list[tuple[str, str]], Any]] = []
 
-        def keep(
+        def record_response(
             status: str, headers: list[tuple[str, str]], exc_info: Any = None
         ) -> Callable[[bytes], object]:
             answers.append((status, headers, exc_info))
             return lambda data: None
 
-        body = b"".join(moto(environ, keep))
+        body = b"".join(moto(environ, record_response))
         scope = credential_scope(environ)
         with self._lock:
             for name in _REPOSITORY.findall(body):

@@ -85,7 +85,7 @@ def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
         DataDownloadError: If one is not possible.
     """
     for each in downloads:
-        _found(s3, each.source)
+        _require_objects(s3, each.source)
 
 
 def _shares(
@@ -95,13 +95,13 @@ def _shares(
 
     These are all nodes or, with ShardedByS3Key, one node, round-robin by sorted key.
     """
-    objects = _found(s3, source)
+    objects = _require_objects(s3, source)
     sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
     for index, item in enumerate(objects):
         yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
 
 
-def _found(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
+def _require_objects(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
     objects = _objects(s3, source)
     if not objects:
         raise DataDownloadError(

@@ -187,13 +187,13 @@ def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
     """
     measured = {each.criterion: each for each in worst.verdicts}
 
-    def told(each: Verdict) -> Verdict:
+    def with_reason(each: Verdict) -> Verdict:
         other = measured.get(each.criterion, each)
         if other.value != each.value and each.reason is not None:
             return each.model_copy(update={"reason": f"at best, {each.reason}"})
         return other if (other.value, other.answer) == (each.value, each.answer) else each
 
-    return best.model_copy(update={"verdicts": tuple(map(told, best.verdicts))})
+    return best.model_copy(update={"verdicts": tuple(map(with_reason, best.verdicts))})
 
 
 def _undecided(

@@ -89,7 +89,7 @@ def render_files(report: ScalingReport, logs: Collection[str] = ()) -> dict[str,
         report: The report.
         logs: Links to the log files that are kept, as names.log_link() makes them.
     """
-    drawings, svgs = _drawn(report)
+    drawings, svgs = _draw_plots(report)
     with drawing_style():
         pngs = {kind: to_png(drawing) for kind, drawing in drawings.items()}
     texts = {
@@ -129,7 +129,7 @@ def render_markdown(report: ScalingReport, pictures: Mapping[PlotKind, bytes] | 
 
 def render_html(report: ScalingReport) -> str:
     """Return the page as one self-contained file with the style and plots embedded."""
-    return _page(report, *_drawn(report))
+    return _page(report, *_draw_plots(report))
 
 
 def render_share(report: ScalingReport) -> str:
@@ -139,10 +139,10 @@ def render_share(report: ScalingReport) -> str:
     (`without_account_names`).
     """
     shared = without_account_names(report)
-    return _page(shared, *_drawn(shared), is_shared=True)
+    return _page(shared, *_draw_plots(shared), is_shared=True)
 
 
-def _drawn(report: ScalingReport) -> tuple[dict[PlotKind, Drawing], dict[PlotKind, bytes]]:
+def _draw_plots(report: ScalingReport) -> tuple[dict[PlotKind, Drawing], dict[PlotKind, bytes]]:
     """Return the plots of a report, and each as SVG."""
     with drawing_style():
         drawings = draw_plots(report)

@@ -266,7 +266,7 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
         "code": (
             source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None
         ),
-        **_configured(report.config),
+        **_compared_config_fields(report.config),
         **_sized(report),
     }
 
@@ -315,7 +315,7 @@ def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDiffe
     )
 
 
-def _configured(config: Mapping[str, Any] | None) -> dict[str, str]:
+def _compared_config_fields(config: Mapping[str, Any] | None) -> dict[str, str]:
     if config is None:
         return {}
     training, dataset = (
