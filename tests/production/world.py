@@ -225,6 +225,16 @@ class World:
         """Retry a run as `prefect flow-run retry` does."""
         self.set_state(run, "SCHEDULED", "Scheduled", force=True)
 
+    def reported_crashed(self, run: str) -> None:
+        """Wait until the worker has reported the run, too: it would end a retry that came before.
+
+        Prefect reports a killed process twice: the runner at once, the worker up to 34 s later on
+        a busy machine.
+        """
+        line = f"prefect.flow_runs.worker - Reported flow run '{run}' as crashed"
+        log = self.machine.folder / "worker.log"
+        wait_for("the worker's report of a crash", lambda: line in log.read_text(errors="replace"))
+
     def end_of(self, run: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Return the name of the run's final state."""
 
