@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.infra.image.test_nodesweep_measure import Run, Runner, runner
-from tests.infra.image.training.processes import IMAGE, free_port
+from tests.infra.image.test_nodesweep_measure import TORCHRUN, Run, Runner, runner
+from tests.infra.image.training.processes import IMAGE
 
 OPTIMIZER = SimpleNamespace(
     param_groups=[{"params": [SimpleNamespace(device=SimpleNamespace(type="cpu"))]}]
@@ -275,13 +275,12 @@ def test_with_torch_the_cause_is_the_largest_part(
 ) -> None:
     run_real: Runner = runner(tmp_path, image_python, [IMAGE])
     text = SCRIPT.replace("LOADER", loader or "pass").replace("STEP", step or "pass")
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
-    done = run_real(text, *torchrun)
+    done = run_real(text, *TORCHRUN)
     assert done.code == 0, done.stderr
     by_rank = budgets(done, tmp_path / "out")
     assert tuple(max(by_rank[rank], key=by_rank[rank].__getitem__) for rank in (0, 1)) == largest
     assert sum(by_rank[0].values()) == pytest.approx(done.metrics["train_seconds"], rel=0.001)
-    plain = run_real(text, *torchrun, NODESWEEP_MEASURE="off", out="off")
+    plain = run_real(text, *TORCHRUN, NODESWEEP_MEASURE="off", out="off")
     assert sorted(done.stdout.splitlines()) == sorted(plain.stdout.splitlines())
     assert plain.files == []
 
@@ -310,7 +309,7 @@ def test_with_torch_compiled_collectives_and_backward_run_as_before(
         print(doubled(torch.ones(2)).tolist(), weight.tolist())
         dist.destroy_process_group()
     """
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
+    torchrun = (*TORCHRUN[:-1], "--nproc-per-node=1")
     done = run_real(text, *torchrun)
     plain = run_real(text, *torchrun, NODESWEEP_MEASURE="off", out="off")
     assert (done.code, done.stdout) == (0, plain.stdout), done.stderr

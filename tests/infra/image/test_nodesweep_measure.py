@@ -17,10 +17,15 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.infra.image.training.processes import IMAGE, free_port
+from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
 DEADLINE_SECONDS = 240
+# The port is one that torchrun finds free: one of our choice may be taken until its second run.
+TORCHRUN = (
+    *("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
+    "--nproc-per-node=2",
+)
 TORCH = {
     "__init__.py": """
         import os
@@ -537,8 +542,7 @@ def run_real(image_python: str, tmp_path: Path) -> Runner:
 def test_with_torch_the_time_is_the_stopwatchs_and_the_output_the_same(
     run_real: Runner, tmp_path: Path, ranks: int, workers: int
 ) -> None:
-    port = f"--master-port={free_port()}"
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", port] if ranks > 1 else []
+    torchrun = TORCHRUN if ranks > 1 else ()
     text = REAL.replace("WORKERS", str(workers))
     done = run_real(text, *torchrun)
     assert done.code == 0, done.stderr
@@ -589,11 +593,10 @@ def test_with_torch_watched_functions_can_be_pickled_and_scripted(run_real: Runn
 
 @pytest.mark.slow
 def test_with_torch_a_rank_that_dies_leaves_no_time(run_real: Runner) -> None:
-    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     text = textwrap.dedent(REAL.replace("WORKERS", "0")).replace(
         "        loss.backward()",
         "        if epoch == 1 and os.environ['RANK'] == '1': os._exit(3)\n        loss.backward()",
     )
-    done = run_real(text, *torchrun)
+    done = run_real(text, *TORCHRUN)
     assert done.code != 0
     assert "train_seconds" not in done.metrics
