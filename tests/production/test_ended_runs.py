@@ -121,7 +121,7 @@ def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]
 
 def _take_over(world: World, story: Story) -> None:
     """While the jobs still run: retried runs, and a `collect` that has to come again."""
-    world.reported_crashed(story.runs["sigkill"])
+    world.worker_has_noticed_kill(story.runs["sigkill"])
     for name in RETRIED:
         world.retry(story.runs[name])
     (sweep,) = world.ledger("leave").sweeps

@@ -225,15 +225,15 @@ class World:
         """Retry a run as `prefect flow-run retry` does."""
         self.set_state(run, "SCHEDULED", "Scheduled", force=True)
 
-    def reported_crashed(self, run: str) -> None:
-        """Wait until the worker has reported the run, too: it would end a retry that came before.
+    def worker_has_noticed_kill(self, run: str) -> None:
+        """Wait until the worker knows that the run's process was killed.
 
-        Prefect reports a killed process twice: the runner at once, the worker up to 34 s later on
-        a busy machine.
+        The runner reports the run as crashed at once; the worker does so again once it notices, up
+        to 34 s later on a busy machine, and would end a retry that came before. In the run's log it
+        then has a line on memory.
         """
-        line = f"prefect.flow_runs.worker - Reported flow run '{run}' as crashed"
-        log = self.machine.folder / "worker.log"
-        wait_for("the worker's report of a crash", lambda: line in log.read_text(errors="replace"))
+        line = "Check whether the flow run exceeded its memory allocation"
+        wait_for(f"the worker to notice the end of {run}", lambda: line in self.log_of(run), 180)
 
     def end_of(self, run: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Return the name of the run's final state."""
