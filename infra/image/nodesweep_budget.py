@@ -14,7 +14,6 @@ Whatever goes wrong ends the split; the program and the train time remain.
 
 import contextlib
 import functools
-import json
 import os
 import sys
 import threading
@@ -34,7 +33,7 @@ PARTS = (
     "checkpoint",
     "other",
 )
-FILE = "nodesweep-budget-{rank}.json"
+FILE = "nodesweep-budget-{rank}.json"  # of the ranks whose parts are not in metrics.json
 COLLECTIVES = (
     *("all_reduce", "reduce", "broadcast", "barrier", "send", "recv", "gather", "scatter"),
     *("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"),
@@ -291,12 +290,3 @@ def _timed(call, part, is_compiling):
             budget.carve(part, time.perf_counter() - began)
 
     return timed
-
-
-def write(folder, facts):
-    """Write a rank's own file, next to rank 0's metrics.json."""
-    os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, FILE.format(rank=facts["rank"]))
-    with open(path + ".tmp", "w", encoding="utf-8") as stream:
-        json.dump(facts, stream, allow_nan=False)
-    os.replace(path + ".tmp", path)

@@ -510,10 +510,10 @@ def _spell(value):
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _write(folder, metrics):
+def _write(folder, metrics, name="metrics.json"):
     """Write the file atomically, so that nothing that reads the folder sees a partial file."""
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "metrics.json")
+    path = os.path.join(folder, name)
     with open(path + ".tmp", "w", encoding="utf-8") as stream:
         json.dump(metrics, stream, allow_nan=False)
     os.replace(path + ".tmp", path)

@@ -27,9 +27,9 @@ import weakref
 from array import array
 from collections.abc import Mapping
 
+from nodesweep_budget import FILE as PARTS_FILE
 from nodesweep_budget import budget
 from nodesweep_budget import install as install_budget
-from nodesweep_budget import write as write_budget
 
 SWITCH = "NODESWEEP_MEASURE"
 _ENDS_EARLY = ("NODESWEEP_PROBE_PRECISION", "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS")
@@ -55,7 +55,7 @@ _SEVERAL = (
 
 
 class Loader:
-    """What one DataLoader delivered; `started` is when its current iteration began."""
+    """Deliveries of one DataLoader; `started` is when its current iteration began."""
 
     def __init__(self, batch_size, replicas):
         self.batch_size, self.replicas = batch_size, replicas
@@ -86,7 +86,7 @@ class Loader:
 
 
 class Watch:
-    """What one process has seen of its training."""
+    """The training of one process, as its hooks saw it."""
 
     def __init__(self):
         self.reason = None
@@ -541,7 +541,8 @@ def _write_budget(facts):
     """Write the parts of this rank's time; the program's own metrics.json makes them unused."""
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if folder and facts and "budget" in facts:
-        write_budget(folder, facts["budget"][0])
+        [parts] = facts["budget"]
+        watched.library._write(folder, parts, PARTS_FILE.format(rank=parts["rank"]))
 
 
 def _read_section(folder):

@@ -1,4 +1,4 @@
-"""What a backend that runs jobs has to do; one contract suite tests every launcher.
+"""The interface of a backend that runs jobs; one contract suite tests every launcher.
 
 tests/nodesweep/launch/test_contract.py runs it against SageMaker on the local platform, and against
 a launcher in memory.

@@ -141,7 +141,7 @@ class JobStatus:
 
     @property
     def seconds_to_end(self) -> float | None:
-        """Seconds from the acceptance to the end, on the backend's clock; None before the end."""
+        """Seconds from the acceptance to the end, or to the last change, on the backend's clock."""
         end = self.ended_at or self.changed_at
         if end is None or self.created_at is None:
             return None

@@ -23,7 +23,7 @@ _HOUR_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Terms:
-    """What a plan reserves: instances of one type from a time, in Unix seconds, for some hours."""
+    """Terms of a plan: instances of one type from a time, in Unix seconds, for some hours."""
 
     instance_type: str
     instance_count: int

@@ -75,8 +75,8 @@ def read_training_job(description: Mapping[str, Any]) -> JobStatus:
             for step in transitions
             if step.get("Status") not in (None, *_TERMINAL)
         ),
-        isolation=_said(transitions, _ISOLATION),
-        launch_path_only=_said(transitions, _LAUNCH_PATH_ONLY),
+        isolation=_first_match(transitions, _ISOLATION),
+        launch_path_only=_first_match(transitions, _LAUNCH_PATH_ONLY),
         platform_kind=kind_of_arn(arn),
         region=arn.split(":")[3] or None if arn.count(":") >= 5 else None,
         image_uri=algorithm.get("TrainingImage"),
@@ -168,7 +168,7 @@ def _output_uri(description: Mapping[str, Any]) -> str | None:
     return f"{path.rstrip('/')}/{description['TrainingJobName']}/output/output.tar.gz"
 
 
-def _said(transitions: Any, pattern: re.Pattern[str]) -> str | None:
+def _first_match(transitions: Any, pattern: re.Pattern[str]) -> str | None:
     """Return the pattern's `text` group in the first status message that matches, or None."""
     for step in transitions:
         if match := pattern.search(step.get("StatusMessage") or ""):

@@ -37,7 +37,7 @@ from nodesweep.scaling.analysis.verdicts import (
 from nodesweep.scaling.formats import format_percent, format_seconds, format_usd, nodes_text
 
 ASSUMED_FACTOR = 2.0
-"""What the next run takes at most, in times of the last one, if nothing shows how runs vary.
+"""Longest time of the next run relative to the last one, if nothing shows how runs vary.
 
 19 of 20 next runs take less in every noise of benchmarks/decisions.py and in sessions that differ
 by 20% (docs/statistics.md).

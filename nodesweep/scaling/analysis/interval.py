@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import Field
 
 from nodesweep.scaling.report_part import Part
@@ -55,3 +57,13 @@ class Interval(Part):
             level=self.level,
             one_sided=None if self.one_sided is None else (low * factor, high * factor),
         )
+
+
+def welch_freedom(shares: Sequence[float], counts: Sequence[int]) -> float:
+    """Return the degrees of freedom of a difference of means (Welch, Biometrika 34, 1947).
+
+    Args:
+        shares: Each mean's share of the variance of the difference; they sum to 1.
+        counts: The number of values behind each mean, 2 or more.
+    """
+    return 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))

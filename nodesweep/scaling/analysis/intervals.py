@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval
+from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval, welch_freedom
 
 # Standard normal's 80th percentile: the spread is taken to grow with N in a fifth of the sweeps in
 # which it does not, since three repeats show real growth only if the test is that sensitive.
@@ -73,7 +73,7 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
     if error == 0:
         return Interval(low=ratio, high=ratio)
     shares = [(each / error) ** 2 for each in errors]
-    freedom = 1 / sum(share**2 / (len(logs) - 1) for share, logs in zip(shares, sides, strict=True))
+    freedom = welch_freedom(shares, [len(logs) for logs in sides])
     two_sided, one_sided = stdtrit(freedom, [_TWO_SIDED, LEVEL]) * error
     bounds = _around(ratio, float(one_sided))
     return _around(ratio, float(two_sided)).model_copy(
@@ -83,7 +83,7 @@ def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> 
 
 @dataclass(frozen=True)
 class Residuals:
-    """What a shuffled sweep's repeats and node counts leave unexplained of its log-times.
+    """Scatter of a shuffled sweep's log-times that repeats and node counts do not explain.
 
     `spread` is the standard deviation of one run with `freedom` degrees of freedom. `grow` is True
     if it seems to grow with the node count.

@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from nodesweep.configs.models import ParityConfig
+from nodesweep.scaling.analysis.interval import welch_freedom
 from nodesweep.scaling.formats import format_value
 from nodesweep.scaling.report_part import Part
 
@@ -202,13 +203,11 @@ def _p_not_worse(
     error = math.hypot(*errors)
     if error == 0:
         return 0.0 if _within(worse_by, tolerance) else 1.0
-    # Welch-Satterthwaite by shares of the variance, as squares of tiny or huge deviations would be
-    # 0 or overflow.
+    # Squares of tiny or huge deviations would be 0 or overflow.
     shares = [(each / error) ** 2 for each in errors]
     from scipy.special import stdtr  # slow to import
 
-    freedom = 1 / sum(share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
-    return float(stdtr(freedom, (worse_by - tolerance) / error))
+    return float(stdtr(welch_freedom(shares, counts), (worse_by - tolerance) / error))
 
 
 def _standard_error(sample: Sequence[float], mean: float) -> float:

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval
+from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval, welch_freedom
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
 from nodesweep.scaling.outcome.metrics_values import (
@@ -95,7 +95,7 @@ class CountBudget(Part):
 
 
 class LossCause(Part):
-    """What one cause contributes to a loss of efficiency."""
+    """The contribution of one cause to a loss of efficiency."""
 
     cause: Cause = Field(description="A part of the time; compute: forward, backward, optimizer.")
     efficiency: float = Field(description="Efficiency that it costs; negative: it gains.")
@@ -341,13 +341,13 @@ def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -
 def _reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """Return half of the 95% interval of a difference of means; None for too few runs.
 
-    Welch, Biometrika 34(1-2), 1947; the degrees of freedom are rounded down.
+    The degrees of freedom are rounded down.
     """
     if min(len(ours), len(theirs)) < MIN_REPEATS:
         return None
-    parts = [(variance(side) / len(side), len(side) - 1) for side in (ours, theirs)]
-    total = sum(part for part, _ in parts)
+    parts = [variance(side) / len(side) for side in (ours, theirs)]
+    total = sum(parts)
     if not total:
         return 0.0
-    freedom = total**2 / sum(part**2 / each for part, each in parts)
+    freedom = welch_freedom([part / total for part in parts], [len(ours), len(theirs)])
     return float(t_quantile(max(1, int(freedom)), (1 + LEVEL) / 2) * total**0.5)

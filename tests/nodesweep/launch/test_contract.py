@@ -1,4 +1,4 @@
-"""What every launcher does alike: each test runs against SageMaker, on a served local platform,
+"""The contract of every launcher: each test runs against SageMaker, on a served local platform,
 and against the launcher in memory.
 """
 

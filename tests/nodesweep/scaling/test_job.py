@@ -1,4 +1,4 @@
-"""What a job's status says of its times."""
+"""Times that follow from a job's status."""
 
 from __future__ import annotations
 

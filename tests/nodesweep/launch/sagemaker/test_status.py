@@ -1,4 +1,4 @@
-"""What SageMaker's descriptions say, in the words of a JobStatus."""
+"""SageMaker's descriptions, read into a JobStatus."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from nodesweep.scaling.analysis.step_budget import WRITTEN, find_step_budget, re
 
 
 def rank(number=0, steps=30, communication=0.0, node=None, **seconds):
-    """What one rank wrote: its parts in seconds, communication alike in each step."""
+    """The file of one rank: its parts in seconds, communication alike in each step."""
     parts = {**dict.fromkeys(WRITTEN, 0.0), "communication": communication, **seconds}
     return {
         "rank": number,
