@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import add
 from statistics import fmean, mode, variance
 from typing import Any, Literal, NamedTuple
 
@@ -135,6 +136,10 @@ class RunBudget(NamedTuple):
     seconds: float
     shares: Mapping[Name, float]
     slowest_node: str | None
+    lead: float = 0.0
+    """Share of T that ends if the slowest node is as fast as the others; 0 without one."""
+    cpu_used: float | None = None
+    """Share of its CPU quota that a node used; None: no quota, or unknown."""
 
 
 class _Rank(NamedTuple):
@@ -145,6 +150,16 @@ class _Rank(NamedTuple):
     sampling: tuple[Any, Any]
 
 
+class _Compared(NamedTuple):
+    """Parts of each rank's communication, and the node for which the others mostly wait."""
+
+    transferred: Sequence[float]
+    """What is no waiting."""
+    lead: Sequence[float]
+    """What would end if the slowest node were as fast as the others."""
+    slowest_node: str | None
+
+
 def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBudget | None:
     """Return the parts of the time at each node count; None if none is known.
 
@@ -152,16 +167,9 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
         rows: The summary.
         runs: All attempts.
     """
-    known: dict[int, list[RunBudget]] = {}
-    for run in runs:
-        if run.used and run.outcome.train_clock == "observed":
-            budget = read_run_budget(run.outcome.metrics, run.train_seconds)
-            if budget is not None:
-                known.setdefault(run.outcome.nodes, []).append(budget)
+    known = run_budgets(runs)
     if not known:
         return None
-    if not all("waiting" in each.shares for group in known.values() for each in group):
-        known = {nodes: [_with_waiting_inside(each) for each in known[nodes]] for nodes in known}
     by_nodes = {row.nodes: row for row in rows if row.nodes in known}
     counts = tuple(
         _count(nodes, row.train.seconds or 0.0, known[nodes])
@@ -173,6 +181,22 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
         if nodes % 2 == 0 and nodes // 2 in by_nodes
     ]
     return StepBudget(counts=counts, losses=tuple(loss for loss in losses if loss is not None))
+
+
+def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
+    """Return the known parts of the used runs by node count; all have `waiting`, or none."""
+    known: dict[int, list[RunBudget]] = {}
+    for run in runs:
+        if run.used and run.outcome.train_clock == "observed":
+            budget = read_run_budget(run.outcome.metrics, run.train_seconds)
+            if budget is not None:
+                percent = run.outcome.utilisation.get("quota_used_percent")
+                used = None if percent is None else percent / 100
+                budget = budget._replace(cpu_used=used)
+                known.setdefault(run.outcome.nodes, []).append(budget)
+    if not all("waiting" in each.shares for group in known.values() for each in group):
+        known = {nodes: [_with_waiting_inside(each) for each in known[nodes]] for nodes in known}
+    return known
 
 
 def read_run_budget(
@@ -193,24 +217,24 @@ def read_run_budget(
     if abs(sum(ranks[0].seconds.values()) - train_seconds) > MOST_ERROR * train_seconds:
         return None
     read = list(ranks.values())
-    slowest, transferred = None, [1.0] * len(read)
-    is_compared = world == 1
-    if len(read) == world > 1 and (compared := _compare(read)) is not None:
-        is_compared = True
-        transferred, slowest = compared
-    counted = [
-        (each, part)
-        for each, part in zip(read, transferred, strict=True)
-        if slowest is None or each.node != slowest
-    ]
+    compared = _Compared([1.0], [0.0], None) if world == 1 else None
+    if len(read) == world > 1:
+        compared = _compare(read)
+    slowest = None if compared is None else compared.slowest_node
+    counted = [place for place, each in enumerate(read) if slowest is None or each.node != slowest]
     shares: dict[Name, float] = {
-        name: fmean(_share(each, name) for each, _ in counted) for name in WRITTEN
+        name: fmean(_share(read[place], name) for place in counted) for name in WRITTEN
     }
-    if is_compared:
-        moved = fmean(_share(each, "communication") * part for each, part in counted)
-        shares["waiting"] = shares["communication"] - moved
-        shares["communication"] = moved
-    return RunBudget(train_seconds, shares, slowest)
+    if compared is None:
+        return RunBudget(train_seconds, shares, None)
+
+    def of_communication(parts: Sequence[float]) -> float:
+        return fmean(_share(read[place], "communication") * parts[place] for place in counted)
+
+    moved = of_communication(compared.transferred)
+    shares["waiting"] = shares["communication"] - moved
+    shares["communication"] = moved
+    return RunBudget(train_seconds, shares, slowest, of_communication(compared.lead))
 
 
 def _read_rank(written: Any) -> tuple[int, _Rank | None]:
@@ -235,12 +259,11 @@ def _share(rank: _Rank, name: Name) -> float:
     return rank.seconds[name] / sum(rank.seconds.values())
 
 
-def _compare(ranks: Sequence[_Rank]) -> tuple[list[float], str | None] | None:
-    """Return (share of each rank's communication that is no waiting, the slowest node).
+def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
+    """Return what the ranks wait for; None if their steps can't be compared.
 
     The ranks of a synchronous step end it together, so the one that came last waited for none, and
-    its communication is the step's; whatever another's is longer, it waited. None if the steps of
-    the ranks can't be compared.
+    its communication is the step's; whatever another's is longer, it waited.
     """
     if len({rank.sampling for rank in ranks}) > 1:
         return None
@@ -249,15 +272,28 @@ def _compare(ranks: Sequence[_Rank]) -> tuple[list[float], str | None] | None:
         return None
     least = [min(step) for step in steps]
     sums = [sum(step[place] for step in steps) for place in range(len(ranks))]
-    transferred = [min(1.0, sum(least) / total) if total > 0 else 1.0 for total in sums]
     waited = [0.0] * len(ranks)  # by the others for this one
-    for step, own in zip(steps, least, strict=True):
-        waited[step.index(own)] += sum(step) - own * len(step)
+    for step, last in zip(steps, least, strict=True):
+        waited[step.index(last)] += sum(step) - last * len(step)
     most = max(waited)
     node = ranks[waited.index(most)].node
+    own = [place for place, rank in enumerate(ranks) if rank.node == node]
+    others = [place for place, rank in enumerate(ranks) if rank.node != node]
     is_one = len(steps) >= _ENOUGH_VALUES and most >= _MOSTLY * sum(waited) > 0
-    is_alone = {rank.node for rank in ranks} == {node}
-    return transferred, None if is_alone or not is_one else node
+    if node is None or not (is_one and others):
+        return _Compared(_parts(sum(least), sums, 1.0), [0.0] * len(ranks), None)
+    # as fast on average as the others, it comes this much earlier, and varies as before
+    shift = fmean(sums[place] for place in others) - fmean(sums[place] for place in own)
+    earlier = [max(0.0, shift) / len(steps) if place in own else 0.0 for place in range(len(ranks))]
+    without = sum(min(map(add, step, earlier)) for step in steps)
+    return _Compared(
+        _parts(sum(least), sums, 1.0), _parts(without - sum(least), sums, 0.0), node
+    )
+
+
+def _parts(seconds: float, sums: Sequence[float], of_none: float) -> list[float]:
+    """Return these seconds as a part of each sum, at most 1."""
+    return [min(1.0, seconds / total) if total > 0 else of_none for total in sums]
 
 
 def _with_waiting_inside(run: RunBudget) -> RunBudget:
@@ -284,11 +320,11 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
             TimePart(name=name, seconds=share * seconds, share=share)
             for name, share in shares.items()
         ),
-        slowest_node=_slowest(runs),
+        slowest_node=most_runs_slowest(runs),
     )
 
 
-def _slowest(runs: Sequence[RunBudget]) -> str | None:
+def most_runs_slowest(runs: Sequence[RunBudget]) -> str | None:
     """Return the node that is the slowest in most runs, or None."""
     node = mode(run.slowest_node for run in runs)
     is_mostly = sum(run.slowest_node == node for run in runs) >= _MOSTLY * len(runs)
@@ -307,7 +343,7 @@ def _loss(
         to_nodes=row.nodes,
         efficiency=before - after,
         causes=tuple(sorted(causes, key=lambda each: -each.efficiency)),
-        slowest_node=_slowest(known[row.nodes]),
+        slowest_node=most_runs_slowest(known[row.nodes]),
     )
 
 
@@ -321,7 +357,7 @@ def _cause(
     """Return a cause's part of the loss, with Welch's interval of the difference of means."""
     names = CAUSES[cause]
     cost = before * _mean_share(runs, names) - after * _mean_share(half, names)
-    reach = _reach(_weighted(runs, names, before), _weighted(half, names, after))
+    reach = welch_reach(_weighted(runs, names, before), _weighted(half, names, after))
     interval = None if reach is None else Interval(low=cost - reach, high=cost + reach)
     named = cost >= LEAST_POINTS_OF_SINGLE_RUNS
     if interval is not None:
@@ -338,7 +374,7 @@ def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -
     ]
 
 
-def _reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+def welch_reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """Return half of the 95% interval of a difference of means; None for too few runs.
 
     The degrees of freedom are rounded down.

@@ -29,7 +29,7 @@ _HEADINGS: dict[str, tuple[str, str]] = {
     "start": ("first step", "up to its end"),
     "other": ("other", "the rest of T"),
 }
-_CAUSES: dict[Cause, str] = {
+CAUSE_TEXTS: dict[Cause, str] = {
     "compute": "slower compute",
     "communication": "exposed communication",
     "waiting": "waiting for the slowest process",
@@ -84,7 +84,7 @@ def _loss_text(loss: EfficiencyLoss) -> str:
     named = []
     for cause in loss.causes:
         if cause.named:
-            text = _CAUSES[cause.cause]
+            text = CAUSE_TEXTS[cause.cause]
             if cause.cause == "waiting" and loss.slowest_node is not None:
                 text = f"waiting for node {loss.slowest_node}"
             between = ""
