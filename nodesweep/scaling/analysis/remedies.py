@@ -24,6 +24,7 @@ from nodesweep.scaling.analysis.intervals import geometric_mean
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
 from nodesweep.scaling.analysis.step_budget import (
+    CAUSES,
     LEAST_POINTS,
     LEAST_POINTS_OF_SINGLE_RUNS,
     Cause,
@@ -106,14 +107,18 @@ def _without_gathering(run: RunBudget) -> Saving:
 
 
 def _double_workers(run: RunBudget) -> Saving:
-    """Return the data wait, up to half of T, as far as the nodes have CPU time left.
+    """Return the data wait, up to half of T, in which the CPU is idle.
 
-    A loader that is waited for delivers a batch per step; twice as fast, it needs half of T. A node
-    that used the share u of its quota does the same work in no less than u T.
+    A loader that is waited for delivers a batch per step; twice as fast, it needs half of T. What
+    the node used of its quota beyond the computation is taken as the loader's work, which more
+    processes do not shorten, except for what they do while the node communicates.
     """
     waited = run.shares["data"]
-    idle = 1.0 if run.cpu_used is None else max(0.0, 1 - run.cpu_used)
-    return Saving(min(waited, 0.5, idle), min(waited, idle))
+    if run.cpu_used is None:
+        return Saving(min(waited, 0.5), waited)
+    computed = sum(run.shares[name] for name in CAUSES["compute"])
+    worked = max(0.0, run.cpu_used - computed)
+    return Saving(max(0.0, min(waited - worked, 0.5)), max(0.0, min(waited, 1 - run.cpu_used)))
 
 
 def _replace_slowest(run: RunBudget) -> Saving:
