@@ -30,8 +30,8 @@ def remedies_table(report: ScalingReport) -> Table | None:
         "change": [
             "none, as measured",
             *(
-                with_note(change.change, f"Assumes {change.assumes}. Source: {change.source}.")
-                for change in changes
+                with_note(f"{each.change}.", f"Assumes {each.assumes}. Source: {each.source}.")
+                for each in changes
             ),
         ]
     }
@@ -56,8 +56,8 @@ def remedies_table(report: ScalingReport) -> Table | None:
 def remedy_lines(report: ScalingReport) -> list[str]:
     """Return a line on each of the changes that are predicted to save the most."""
     return [
-        f"{change.change}: predicted at {nodes_text(each.nodes)}: efficiency"
-        f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))}, T"
+        f"{change.change}: at {nodes_text(each.nodes)}, a predicted efficiency of"
+        f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))} and T of"
         f" {format_seconds(each.seconds)}."
         for change in _predicted(report)[:MAX_LINES]
         for each in change.predictions
