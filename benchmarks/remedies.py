@@ -236,13 +236,30 @@ def main(argv: Sequence[str]) -> int:
             for cell in check(name, case, runs[name]):
                 cells.append(cell)
                 print(_line(cell), flush=True)
+        _store(options, started, at_first, cells)
+    return 0
+
+
+def _store(
+    options: argparse.Namespace,
+    started: float,
+    at_first: Mapping[str, Any],
+    cells: Sequence[Checked],
+) -> None:
+    """Print and write the summary of what was measured so far."""
     larger = [cell for cell in cells if cell.nodes > min(options.counts)]
     errors = [abs(cell.error) for cell in larger if cell.error is not None]
+    times = [
+        abs(cell.seconds_predicted / cell.seconds_after - 1)
+        for cell in larger
+        if cell.seconds_predicted is not None
+    ]
     inside = [cell.is_inside for cell in larger if cell.is_inside is not None]
     summary = {
         "predictions": len(errors),
         "median_error_points": round(100 * median(errors), 1) if errors else None,
         "largest_error_points": round(100 * max(errors), 1) if errors else None,
+        "median_time_error_percent": round(100 * median(times), 1) if times else None,
         "inside_interval": sum(inside),
         "with_interval": len(inside),
     }
@@ -257,7 +274,6 @@ def main(argv: Sequence[str]) -> int:
         cases={name: asdict(CASES[name]) for name in options.cases},
         summary=summary,
     )
-    return 0
 
 
 def _run_type(
