@@ -190,7 +190,7 @@ def test_boot_time_out_says_what_ran_without_the_quota_and_nothing_to_who_has_en
     lines = []
     run = JobRun(
         nodes,
-        SimpleNamespace(usage=lambda vcpus: {}, thread_ids=None, stops=None),
+        SimpleNamespace(usage=lambda vcpus: {}, thread_ids=None, stopped_periods=None),
         lambda host, text, _: lines.append((host, text)),
         threading.Event(),
         600,
