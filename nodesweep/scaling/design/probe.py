@@ -143,8 +143,8 @@ class Probe(Design):
             f"one full job at the {what} that the probes recommend",
             "one full job at the node count whose rejection decides that, if there is one",
         ]
-        first = sweep.most_jobs - sweep.most_checks + 1
-        return [f"{first + n:>4} {lines[n]}" for n in range(sweep.most_checks)]
+        first = sweep.most_jobs - sweep.max_checks + 1
+        return [f"{first + n:>4} {lines[n]}" for n in range(sweep.max_checks)]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost with one probe per repeat of the config's design, at each count."""
