@@ -112,6 +112,9 @@ def _double_workers(run: RunBudget) -> Saving:
     A loader that is waited for delivers a batch per step; twice as fast, it needs half of T. What
     the node used of its quota beyond the computation is taken as the loader's work, which more
     processes do not shorten, except for what they do while the node communicates.
+
+    What more processes cost is not known: where a node had a single, mostly busy core of 0.2 vCPUs,
+    they saved nothing of a predicted 11% (benchmarks/results/remedies-2026-11-27.json).
     """
     waited = run.shares["data"]
     if run.cpu_used is None:
