@@ -286,9 +286,7 @@ def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     shift = fmean(sums[place] for place in others) - fmean(sums[place] for place in own)
     earlier = [max(0.0, shift) / len(steps) if place in own else 0.0 for place in range(len(ranks))]
     without = sum(min(map(add, step, earlier)) for step in steps)
-    return _Compared(
-        _parts(sum(least), sums, 1.0), _parts(without - sum(least), sums, 0.0), node
-    )
+    return _Compared(_parts(sum(least), sums, 1.0), _parts(without - sum(least), sums, 0.0), node)
 
 
 def _parts(seconds: float, sums: Sequence[float], of_none: float) -> list[float]:
