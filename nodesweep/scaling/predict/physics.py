@@ -3,8 +3,8 @@
     T(N) = compute + communication + waiting + data + fixed
 
 - **compute** per optimizer step by the samples per process: between measured batches interpolated;
-  below them at least the line through the two smallest, since the time is convex in the batch, and
-  at most that of the smallest.
+  below them at most that of the smallest and at least the line through the two smallest, since the
+  time is convex in the batch, or in proportion if one of these is of a single node.
 - **communication** per step is what the backward pass doesn't hide of a ring all-reduce among W
   processes, c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
@@ -136,10 +136,15 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     if below:  # no faster than the largest, and not slower per sample
         return between(spans[below[-1]].low, spans[below[-1]].high * (batch / below[-1]))
     least, high = spans[above[0]].middle, spans[above[0]].high
-    low = least * (batch / above[0])
-    if len(above) > 1:
-        slope = (spans[above[1]].middle - least) / (above[1] - above[0])
-        low = np.clip(least - slope * (above[0] - batch), 0.0, least)
+    in_proportion = least * (batch / above[0])
+    if len(above) == 1:
+        return between(in_proportion, high)
+    slope = (spans[above[1]].middle - least) / (above[1] - above[0])
+    low = np.clip(least - slope * (above[0] - batch), 0.0, least)
+    exchanging = {each.batch for each in known.places if each.nodes > 1}
+    if not exchanging.issuperset(above[:2]):
+        # one node's passes share the CPU with no exchange, so the line is too flat
+        low = np.minimum(low, in_proportion)
     return between(low, high)
 
 

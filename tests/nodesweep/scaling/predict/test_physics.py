@@ -64,13 +64,25 @@ def test_compute_that_drifts_may_drift_as_much_again():
     [
         (32.0, (20.0, 20.0)),
         (48.0, (25.0, 25.0)),  # halfway between 32 and 64
-        (16.0, (15.0, 20.0)),  # at least along the line, at most as for 32
+        (16.0, (10.0, 20.0)),  # at least in proportion, at most as for 32
         (128.0, (30.0, 60.0)),  # at least as for 64, at most in proportion
     ],
 )
 def test_compute_between_and_beyond_batches(batch, expected):
     found = known([place(1, 64.0), place(2, 32.0)], gradients=[30.0, 20.0])
     assert term("compute", found, place(4, batch)) == pytest.approx(expected)
+
+
+def test_below_the_batches_of_several_nodes_compute_is_at_least_along_a_line():
+    found = known([place(1, 128.0), place(2, 64.0), place(4, 32.0)], gradients=[50.0, 30.0, 20.0])
+    assert term("compute", found, place(8, 16.0)) == pytest.approx((15.0, 20.0))
+
+
+def test_an_exchange_that_slows_the_passes_does_not_raise_the_lower_bound():
+    """A step takes the time of its samples, 3% more on several nodes."""
+    found = known([place(1, 2.0), place(2, 1.0)], gradients=[20.0, 10.3])
+    low, high = term("compute", found, place(8, 0.25))
+    assert low <= 2.575 <= high
 
 
 def test_below_a_single_batch_compute_is_at_least_in_proportion():
