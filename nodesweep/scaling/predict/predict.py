@@ -65,7 +65,9 @@ def predict(
     answer = None
     if outlooks[0].interval is not None:
         goals = section(report, "report").get("recommendation") or {}
-        answer = recommend([*report.summary, *rows], RecommendationConfig.model_validate(goals))
+        predicted = {row.nodes for row in rows}  # one may have been contended
+        known = [row for row in report.summary if row.nodes not in predicted]
+        answer = recommend([*known, *rows], RecommendationConfig.model_validate(goals))
     sizes = sorted({*(each.place.batch for each in measured), *passes})
     counts = tuple(
         _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)

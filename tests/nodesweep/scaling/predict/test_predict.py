@@ -101,6 +101,15 @@ def test_counts_asked_for(budget_report):
     assert [count.nodes for count in predict(budget_report(two)).counts] == [4, 8]
 
 
+def test_a_contended_count_is_predicted_instead(budget_report):
+    report = budget_report()
+    last = report.summary[-1].model_copy(update={"flags": ("starved",)})
+    report = report.model_copy(update={"summary": (*report.summary[:-1], last)})
+    prediction = predict(report)
+    assert prediction.measured_nodes == (1, 2)
+    assert [each.nodes for each in prediction.judged] == [1, 2, 4, 8]
+
+
 def test_without_price_or_billed_time_there_is_no_cost(budget_report):
     (count,) = predict(budget_report(price=None)).counts
     assert (count.usd, count.usd_interval) == (None, None)
