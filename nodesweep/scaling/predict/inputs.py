@@ -87,13 +87,14 @@ def _refuse_model_parallelism(report: ScalingReport) -> None:
 
 def _measurement(budget: CountBudget, row: SummaryRow) -> Measurement:
     by_name: dict[str, tuple[float, ...]] = {part.name: part.by_run for part in budget.parts}
-    if not all(by_name.values()):
+    if any(len(seconds) != budget.n for seconds in by_name.values()):
         raise NotPredictable(
-            "the report is from before 27 November 2026 and lacks the parts of single runs; "
-            "recreate it with `nodesweep report SWEEP_ID`"
+            f"{nodes_text(row.nodes)}: the report is from before 27 November 2026 and lacks the "
+            "parts of single runs; recreate it with `nodesweep report SWEEP_ID`"
         )
     runs = {
-        part: np.sum([by_name.get(name, (0.0,) * budget.n) for name in names], axis=0)
+        # waiting is a difference, which rounding may make negative
+        part: np.sum([by_name.get(name, (0.0,) * budget.n) for name in names], axis=0).clip(0)
         for part, names in _WRITTEN.items()
     }
     world, size = row.world_size, row.global_batch_size

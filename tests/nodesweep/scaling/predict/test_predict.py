@@ -162,10 +162,10 @@ def changed(report, **row):
     return report.model_copy(update={"summary": rows})
 
 
-def without_runs(report):
+def with_runs(report, by_run):
     counts = tuple(
         count.model_copy(
-            update={"parts": tuple(p.model_copy(update={"by_run": ()}) for p in count.parts)}
+            update={"parts": tuple(p.model_copy(update={"by_run": by_run}) for p in count.parts)}
         )
         for count in report.step_budget.counts
     )
@@ -180,7 +180,8 @@ def with_distribution(report, **degrees):
 
 REFUSED = {
     "no budget": lambda make: make().model_copy(update={"step_budget": None}),
-    "old": lambda make: without_runs(make()),
+    "old": lambda make: with_runs(make(), ()),
+    "runs missing": lambda make: with_runs(make(), (1.0,)),
     "one count": lambda make: make({2: WEAK[2]}),
     "one node": lambda make: make({1: WEAK[1]}),
     "contended": lambda make: changed(make(), flags=("starved",)),
