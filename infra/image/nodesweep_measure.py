@@ -9,7 +9,8 @@ DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with
                      optimizer step, evaluations between the steps included
     observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
                      100 steps); data_wait_seconds; torch; or only not_measured, a reason
-    budget           the parts of the time of rank 0; each other rank writes its own into a file
+    budget           the parts of the time of rank 0; each other rank writes its own into a file;
+                     without it observed has not_split, the reason
 
 Nothing here may change a result, print, or raise: whatever goes wrong becomes a reason. A traceback
 out of a DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns it off, and so do
@@ -238,7 +239,9 @@ class Watch:
         }
         size = metrics["world"]["world_size"]
         by_part = budget.facts(start, training, size, self.rank)
-        if by_part is not None:
+        if by_part is None:
+            metrics[SECTION]["not_split"] = budget.missing(size)
+        else:
             metrics["budget"] = [by_part]
         return metrics
 
@@ -393,8 +396,8 @@ def install(torch):
     _watch_loaders(torch.utils.data.DataLoader)
     try:
         install_budget(torch, is_compiling)
-    except Exception:  # the time is measured without its parts
-        budget.turn_off()
+    except Exception as error:  # the time is measured without its parts
+        budget.fail(error)
 
 
 def _watch_loaders(DataLoader):
