@@ -56,7 +56,11 @@ _SEVERAL = (
 
 
 class Loader:
-    """Deliveries of one DataLoader; `started` is when its current iteration began."""
+    """Deliveries of one DataLoader; `started` is when its current iteration began.
+
+    `asked` is the same for a loader that steps take batches from together with others, as in zip:
+    their start, and their first batches, are no time between its own start and first batch.
+    """
 
     def __init__(self, batch_size, replicas):
         self.batch_size, self.replicas = batch_size, replicas
@@ -67,7 +71,8 @@ class Loader:
 
     def restart(self, started):
         """Forget what was delivered before the training, by a look at the data for example."""
-        self.started, self.opened = started, None
+        self.started = self.asked = started
+        self.opened, self.others_seconds, self.is_joined = None, 0.0, False
         self.batches = self.samples = 0
         self.waited_seconds = 0.0
         self.is_counted, self.had_short_batch, self.thread = True, False, None
@@ -179,10 +184,12 @@ class Watch:
             loader = Loader(getattr(sampler, "batch_size", None), replicas)
             self._by_loader[data_loader] = loader
             self._loaders.append(loader)
+        now = time.perf_counter()
         if not self._times:
             loader.restart(began)
+            loader.is_joined = self._let_others_wait(loader, now - began, is_start=True)
         loader.iterations += 1
-        loader.had_short_batch, loader.opened = False, time.perf_counter()
+        loader.had_short_batch, loader.opened = False, now
         iterator._nodesweep_loader = loader
         budget.fetched(loader, began)
 
@@ -192,8 +199,12 @@ class Watch:
             return
         now = time.perf_counter()
         if loader.opened is not None:
-            if not self._times and began - loader.opened > _SAME_LOOP_SECONDS:
-                loader.started = began
+            if not self._times:
+                if began - loader.opened > _SAME_LOOP_SECONDS:
+                    loader.started = began
+                    if began - loader.opened - loader.others_seconds > _SAME_LOOP_SECONDS:
+                        loader.asked = began
+                self._let_others_wait(loader, now - began)
             loader.opened = None
         loader.thread = threading.get_ident()
         loader.waited_seconds += now - began
@@ -202,6 +213,15 @@ class Watch:
             self._delivered.overtaken += 1
         self._delivered = loader
         budget.fetched(loader, began)
+
+    def _let_others_wait(self, loader, seconds, is_start=False):
+        """Note that loaders without a batch yet waited for this one; True if there are any."""
+        others = [each for each in self._loaders if each is not loader]
+        waiting = [each for each in others if each.opened is not None]
+        for each in waiting:
+            each.others_seconds += seconds
+            each.is_joined |= is_start
+        return bool(waiting)
 
     # The end
 
@@ -216,9 +236,16 @@ class Watch:
         by_loaders = sum(each.steps for each in self._loaders)
         if self._first_loader is None and by_loaders * 2 >= len(self._times):
             return self._without("it made a step before its training asked for data")
-        if any(each.overtaken >= max(2, len(self._times) / 2) for each in self._loaders):
-            return self._without("its steps take batches from several DataLoaders at once")
+        often = max(2, len(self._times) / 2)
+        together = [each for each in self._loaders if each.overtaken >= often]
+        if together and not (training and all(each.is_joined for each in together)):
+            return self._without(
+                "its steps take batches from several DataLoaders that it did not begin together"
+            )
         started = self._first_loader.started if training else None
+        if together:
+            training += [each for each in together if each not in training]
+            started = min(each.asked for each in (self._first_loader, *together))
         if started is None and len(self._times) < STEPS_WITHOUT_START:
             return self._without(
                 "its batches come from no torch.utils.data.DataLoader, so that the start of its "
