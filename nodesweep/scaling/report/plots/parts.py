@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodesweep.scaling.analysis.step_budget import CAUSES, Cause, CountBudget
-from nodesweep.scaling.formats import format_percent, format_seconds, nodes_text
+from nodesweep.scaling.formats import format_percent, format_seconds, join_words, nodes_text
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.plots.canvas import Drawing, begin, finish
 from nodesweep.scaling.report.plots.stacks import (
@@ -74,13 +74,13 @@ def draw_parts(report: ScalingReport) -> Drawing | None:
         )
         for count in counts
     )
-    slowest = "; ".join(
-        f"{nodes_text(count.nodes)} wait for {count.slowest_node}"
+    slowest = join_words(
+        f"{count.slowest_node} at {nodes_text(count.nodes)}"
         for count in counts
         if count.slowest_node is not None
     )
     drawing.caption = "Without losses, all of T is compute. The time behind a bar is its T." + (
-        f" Slowest node: {slowest}." if slowest else ""
+        f" The others wait for {slowest}." if slowest else ""
     )
     return drawing
 
