@@ -158,7 +158,7 @@ def evaluate(held_out):
 def after_step():
     global count
     count += 1
-    if count % every: return
+    if count % every or count == steps: return  # the train time ends with the last step
     if "evaluation" in inject: timed("evaluation", lambda: evaluate(held_out))
     if "checkpoint" in inject and rank == 0:
         timed("checkpoint", lambda: torch.save(net.state_dict(), SlowDisk()))
