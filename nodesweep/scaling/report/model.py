@@ -17,7 +17,7 @@ from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.remedies import Remedies
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
-from nodesweep.scaling.analysis.step_budget import StepBudget
+from nodesweep.scaling.analysis.step_budget import MissingParts, StepBudget
 from nodesweep.scaling.design.base import Check, JobKind, validates
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.instances.model import InstanceComparison
@@ -371,6 +371,11 @@ class ScalingReport(Part):
         default=None,
         exclude_if=lambda remedies: remedies is None,
         description="Changes that would help, predicted from `step_budget`; absent without it.",
+    )
+    missing_parts: tuple[MissingParts, ...] = Field(
+        default=(),
+        exclude_if=lambda missing: not missing,
+        description="Runs that are not in `step_budget`, with the reason; absent: none.",
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(
