@@ -40,7 +40,8 @@ def test_json(folder):
     assert found["measured_nodes"] == [1, 2, 4]
 
 
-def test_refusals_are_bad_input(folder, tmp_path, snapshot):
+def test_refusals_are_bad_input(folder, tmp_path, monkeypatch, snapshot):
+    monkeypatch.chdir(tmp_path)  # no sweeps in ./reports
     for arguments in ((folder, "--nodes", 99), (folder, "--batches", folder / "none")):
         found = predict(*arguments)
         assert found.exit_code == 2
