@@ -81,6 +81,11 @@ class TimePart(Part):
     name: Name
     seconds: float = Field(description="Its share of T(N), in seconds; all parts sum to T(N).")
     share: float = Field(description="Share of T(N), 0 to 1.")
+    by_run: tuple[float, ...] = Field(
+        default=(),
+        exclude_if=lambda seconds: not seconds,
+        description="Its seconds in each run; absent in reports before 27 November 2026.",
+    )
 
 
 class CountBudget(Part):
@@ -379,7 +384,12 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
         nodes=nodes,
         n=len(runs),
         parts=tuple(
-            TimePart(name=name, seconds=share * seconds, share=share)
+            TimePart(
+                name=name,
+                seconds=share * seconds,
+                share=share,
+                by_run=tuple(run.shares[name] * run.seconds for run in runs),
+            )
             for name, share in shares.items()
         ),
         slowest_node=_slowest(runs),

@@ -335,3 +335,16 @@ def test_without_an_efficiency_there_is_no_loss(make_outcome):
     phase = {"train_clock": "training_phase", "train_seconds_by": {"training_phase": 10.0}}
     found = budget_of([*observed, make_outcome(4, 10.0, **phase)])
     assert ([count.nodes for count in found.counts], found.losses) == ([1, 2], ())
+
+
+def test_each_run_has_its_own_parts(make_outcome):
+    """10 s and 12 s of compute, of which 1 s each is data wait."""
+    (count,) = budget_of(
+        [
+            run(make_outcome, 1, seconds, [rank(backward=seconds - 1, data=1.0)], repeat)
+            for repeat, seconds in ((1, 10.0), (2, 12.0))
+        ]
+    ).counts
+    by_run = {part.name: part.by_run for part in count.parts}
+    assert by_run["backward"] == pytest.approx((9, 11))
+    assert by_run["data"] == pytest.approx((1, 1))
