@@ -171,7 +171,7 @@ def _missing_lines(missing: Sequence[MissingParts]) -> list[str]:
         by_reason.setdefault(each.reason, []).append(each)
     return [
         f"Where the time goes is unknown in {pluralize(sum(each.n for each in group), 'run')} at "
-        f"{join_words(each.nodes for each in group[:-1]) + ' and ' if group[1:] else ''}"
-        f"{nodes_text(group[-1].nodes)}: {reason}."
+        f"{join_words([*(each.nodes for each in group[:-1]), nodes_text(group[-1].nodes)])}: "
+        f"{reason}."
         for reason, group in by_reason.items()
     ]
