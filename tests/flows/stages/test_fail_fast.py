@@ -49,7 +49,7 @@ class Steps:
             time.sleep(1.5)
             self.sent_before_step = self._sent(job)
             say("step=1; loss=0.5;")
-            self.sent_after_step = wait_until(lambda: self._sent(job) == 3 and 3, 60)
+            self.sent_after_step = wait_until(lambda: self._sent(job) == 3 and 3)
         train(job, node, say, stop)
 
 

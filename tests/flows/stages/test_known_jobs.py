@@ -33,6 +33,7 @@ from nodesweep.tasks.errors import PreflightRefused, SweepStopped
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from tests.flows.simulated_sweep import begin_as, measure
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.infra.local.platform_client import wait_for_end, wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -184,12 +185,12 @@ def running(
 
         threads.append(threading.Thread(target=run))
         threads[-1].start()
-        wait_until(lambda: len(statuses(served, name)) == 2, 60)
+        wait_until(lambda: len(statuses(served, name)) == 2)
         return config, sweep
 
     yield start
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()
     assert [type(error) for error in ended] == [SweepStopped] * len(threads)
 

@@ -126,7 +126,7 @@ def test_its_log_is_shown_while_it_runs(
     config, sweep = cut_off(6)
     place = ["--config", str(write_config(config, tmp_path))]
     shown = ["v1 algo-1 waits", "v1 algo-2 waits"]
-    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown, 30)
+    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown)
     assert not (Path(config.report.directory) / sweep / "logs").exists(), "it has not ended"
     assert stop_sweep(sweep, config)
 
@@ -147,7 +147,7 @@ def test_what_was_stopped_is_not_gone_on_with(
     config, sweep = cut_off(4, name="stopped-then")
     [job] = processing_jobs(served, sweep)
     assert stop_sweep(sweep, config) == [job]
-    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
+    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"})
     with pytest.raises(SweepNotFound):
         scaling_benchmark(config, sweep_id=sweep, resume=True)
     with pytest.raises(SweepNotNamed):

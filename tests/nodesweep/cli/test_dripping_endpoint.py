@@ -68,6 +68,6 @@ def test_command_ends_by_the_deadline_and_names_the_call(
     monkeypatch.chdir(folder)
     began = time.monotonic()
     result = nodesweep(*command)
-    assert time.monotonic() - began < 60, "it would go on forever"
+    assert time.monotonic() - began < 300, "it would go on forever"
     assert (result.exit_code, "Traceback" in result.output) == (exit_code, False), result.output
     assert operation in result.output

@@ -74,9 +74,7 @@ def test_record_that_does_not_come_in_time_is_given_up(
 ) -> None:
     with dripping_server(DRIPS["silent"]) as endpoint:
         monkeypatch.setenv("PREFECT_API_URL", f"{endpoint}/api")
-        began = time.monotonic()
         assert record_stop(SWEEP, [JOB], 0.1) == snapshot
-    assert time.monotonic() - began < 10
 
 
 def answering(status: int) -> Callable[[Path], AbstractContextManager[str]]:
