@@ -44,8 +44,7 @@ from nodesweep.tasks.jobs.training_jobs import job_status, list_training_jobs
 from nodesweep.tasks.report.assets import materialize_assets
 from nodesweep.tasks.report.history import append_history, read_history_of
 from nodesweep.tasks.report.pricing import TRAINING, look_up_prices
-from nodesweep.tasks.report.publish import publish_report, write_report
-from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.report.publish import publish_report, put_objects, write_report
 from nodesweep.tasks.sweeps.records import read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")

@@ -10,7 +10,8 @@ NodesweepError
     ├── ValidationJobFailed  the Spark job that validates the dataset returned no verdict
     ├── UploadFailed      an object in S3 differs from what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
-    ├── JobRefused        SageMaker refused a training job
+    ├── JobRefused        the backend refused a job
+    │   └── QuotaReached      it has no nodes left for the job now
     ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
@@ -162,7 +163,14 @@ class ImageBuildFailed(RunFailed):
 
 
 class JobRefused(RunFailed):
-    """SageMaker refused a training job, or its name is taken by a job of another owner."""
+    """The backend refused a job, or its name is taken by a job of another owner."""
+
+
+class QuotaReached(JobRefused):
+    """The backend has no nodes left for the job now.
+
+    Waiting may help; an immediate retry does not.
+    """
 
 
 class SweepStopped(RunFailed):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import mimetypes
-from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -13,8 +12,7 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, aws_client
-from nodesweep.tasks.task import task
+from nodesweep.tasks.platform import aws_client
 
 _WEEK_SECONDS = 604_800  # the longest that S3 accepts
 
@@ -122,10 +120,3 @@ def browser_url(platform: PlatformConfig, key: str) -> str:
             "get_object", of_object, ExpiresIn=_WEEK_SECONDS
         )
     )
-
-
-@task(name="put-objects", **PATIENT_TASK_OPTIONS)
-def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
-    """Write small objects to S3, by key."""
-    for key, body in objects.items():
-        put_bytes(aws_client("s3", platform), platform.bucket, key, body)

@@ -295,11 +295,11 @@ def mirror_problems(files: Iterable[str]) -> list[str]:
 
 def test_a_test_of_a_source_file_lies_where_the_source_file_lies() -> None:
     moved = [
-        "tasks/jobs/watch.py",
-        "tests/tasks/test_watch.py",
-        "tests/nodesweep/cli/test_watch.py",
+        "tasks/sweeps/board.py",
+        "tests/tasks/test_board.py",
+        "tests/nodesweep/cli/test_board.py",
     ]
-    assert mirror_problems(moved) == ["tests/tasks/test_watch.py belongs in tests/tasks/jobs"]
+    assert mirror_problems(moved) == ["tests/tasks/test_board.py belongs in tests/tasks/sweeps"]
     assert mirror_problems(path.relative_to(REPOSITORY).as_posix() for path in FILES) == []
 
 

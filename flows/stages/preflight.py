@@ -26,8 +26,9 @@ from nodesweep.scaling.planning.plan import SweepPlan, plan_types
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.imports import begin_imports
 from nodesweep.tasks.jobs.request import MODULE, request_problems
+from nodesweep.tasks.preflight.account import check_platform
 from nodesweep.tasks.preflight.facts import with_arms
-from nodesweep.tasks.preflight.online import check_online, check_platform
+from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
     TRAINING,

@@ -17,8 +17,7 @@ from nodesweep.scaling.trend.history import (
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
 from nodesweep.tasks.errors import RegressionEstablished
 from nodesweep.tasks.report.history import read_history_of
-from nodesweep.tasks.report.publish import announce_regression, publish_trend
-from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.report.publish import announce_regression, publish_trend, put_objects
 
 logger = logging.getLogger("nodesweep.regression")
 

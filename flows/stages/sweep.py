@@ -34,9 +34,9 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
-from nodesweep.tasks.errors import JobRefused, best_effort
+from nodesweep.tasks.errors import JobRefused, QuotaReached, best_effort
 from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.launcher import QuotaReached, is_not_created
+from nodesweep.tasks.jobs.launcher import is_not_created
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import (

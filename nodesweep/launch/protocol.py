@@ -11,6 +11,13 @@ from typing import Protocol
 
 from nodesweep.scaling.job import JobSpec, JobStatus
 
+STOPPING_SECONDS = 300.0
+"""Seconds in which a job ends after it was asked to stop; then, it is given up on.
+
+SageMaker kills a stopped job after 120 s and then uploads its output (API reference,
+StopTrainingJob, StopProcessingJob).
+"""
+
 
 class Launcher(Protocol):
     """Starts jobs, reports on them and stops them. A job is known by its name alone.

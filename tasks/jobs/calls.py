@@ -17,12 +17,6 @@ from nodesweep.tasks.polling import Clock, intervals
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
 """Request members that a description lacks, or returns in a different form."""
-STOPPING_SECONDS = 300.0
-"""Deadline of a stop.
-
-A stopped job is killed after 120 s and then uploads its output (API reference, StopTrainingJob,
-StopProcessingJob).
-"""
 KNOWN_SECONDS = 60.0
 """Seconds for which the description and tags of a new job may be unavailable."""
 

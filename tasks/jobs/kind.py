@@ -14,7 +14,6 @@ from typing import Any
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.errors import JobRefused, error_code
-from nodesweep.tasks.events import Stage
 from nodesweep.tasks.jobs.calls import check_same_request, describe, poll_until_known, stop
 from nodesweep.tasks.polling import Clock
 
@@ -28,20 +27,14 @@ class JobKind:
         describe: returns a job's description; None if it is unknown.
         read: reads a description.
         stop: asks a job to stop; returns True if it was still running.
-        not_started: what a job does that exceeds its time in the queue.
-        not_ended: what a job does that exceeds its runtime.
         logger: name of the logger.
-        stage: stage of the events; None for that of the logger.
     """
 
     member: str
     describe: Callable[[Any, str], dict[str, Any] | None]
     read: Callable[[Mapping[str, Any]], JobStatus]
     stop: Callable[[Any, str], bool]
-    not_started: str
-    not_ended: str
     logger: str
-    stage: Stage | None = None
 
     def status(self, sagemaker: Any, job_name: str) -> JobStatus | None:
         """Return the job's status; None if it is unknown."""
@@ -92,7 +85,5 @@ TRAINING = JobKind(
     describe=describe,
     read=read_training_job,
     stop=lambda sagemaker, name: bool(stop(sagemaker, [name])),
-    not_started="has not started training after {:.0f} s",
-    not_ended="has not ended {:.0f} s after training started",
     logger="nodesweep.jobs",
 )

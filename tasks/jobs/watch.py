@@ -18,13 +18,11 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
 from nodesweep.scaling.job import TRAINING_PHASE, JobStatus
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
-from nodesweep.tasks.jobs.kind import TRAINING, JobKind
+from nodesweep.tasks.events import Stage, event_extra
 from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 
 # Enough for short jobs that are polled twice a second: the polls and log calls of about their first
@@ -41,6 +39,26 @@ class JobLimits:
 
     queue_seconds: float
     run_seconds: float
+
+
+@dataclass(frozen=True)
+class Wording:
+    """A watch's messages about its jobs.
+
+    Attributes:
+        not_started: what a job does that exceeds its time in the queue.
+        not_ended: what a job does that exceeds its runtime.
+        logger: name of the logger.
+        stage: stage of the events; None for that of the logger.
+    """
+
+    not_started: str = "has not started training after {:.0f} s"
+    not_ended: str = "has not ended {:.0f} s after training started"
+    logger: str = "nodesweep.jobs"
+    stage: Stage | None = None
+
+
+OF_TRAINING = Wording()
 
 
 @dataclass(frozen=True)
@@ -111,7 +129,7 @@ def watch(
     waits: dict[str, JobWait] | None = None,
     has_stepped: Callable[[str], bool] | None = None,
     on_poll: Callable[[Mapping[str, str]], None] = lambda states: None,
-    kind: JobKind = TRAINING,
+    wording: Wording = OF_TRAINING,
 ) -> list[JobStatus]:
     """Wait until at least one job has ended, and return the statuses of those that have.
 
@@ -133,10 +151,12 @@ def watch(
         has_stepped: if given, the wait also ends, without statuses, once it returns True for a
             job; every log is then read in every pause.
         on_poll: called with each job's state after every poll at which none has ended.
-        kind: the kind of the jobs, for messages and events.
+        wording: the messages.
     """
     waits = {} if waits is None else waits
-    watcher = _Watcher(launcher, job_names, limits, clock, budget, follow, is_stopped, waits, kind)
+    watcher = _Watcher(
+        launcher, job_names, limits, clock, budget, follow, is_stopped, waits, wording
+    )
     pauses = intervals(poll_seconds, 4 * poll_seconds)
     while True:
         changed, ended = watcher.poll()
@@ -166,11 +186,11 @@ class _Watcher:
         follow: Callable[[str], None],
         is_stopped: Callable[[], bool],
         waits: dict[str, JobWait],
-        kind: JobKind,
+        wording: Wording,
     ) -> None:
         self._launcher, self._limits, self._clock = launcher, limits, clock
         self._budget, self._follow, self._is_stopped = budget, follow, is_stopped
-        self._kind, self._logger = kind, logging.getLogger(kind.logger)
+        self._wording, self._logger = wording, logging.getLogger(wording.logger)
         self._jobs = [_Job(name, waits.setdefault(name, JobWait())) for name in job_names]
         name = job_names[0] if len(job_names) == 1 else f"{len(job_names)} jobs"
         self._progress = Progress(name, self._logger, clock)
@@ -222,7 +242,7 @@ class _Watcher:
         """Stop a job that exceeds a limit, and give up on one that keeps running after that."""
         if job.wait.stopped_at is None:
             problem = job.status and exceeded_limit(
-                job.status, self._limits, self._clock.now(), self._kind
+                job.status, self._limits, self._clock.now(), self._wording
             )
             if problem:
                 self._stop(job, problem)
@@ -283,7 +303,7 @@ class _Watcher:
         until = self._waits_until(job)
         return event_extra(
             "job-state",
-            stage=self._kind.stage,
+            stage=self._wording.stage,
             job=job.name,
             state=job.state,
             wait_until=None if until is None else until.timestamp(),
@@ -311,7 +331,7 @@ def _change_key(status: JobStatus) -> tuple[Any, ...]:
 
 
 def exceeded_limit(
-    status: JobStatus, limits: JobLimits, now: datetime, kind: JobKind = TRAINING
+    status: JobStatus, limits: JobLimits, now: datetime, wording: Wording = OF_TRAINING
 ) -> str | None:
     """Return the limit that a running job exceeds, in words; None if it exceeds none.
 
@@ -324,4 +344,4 @@ def exceeded_limit(
     seconds, has_started = (now - since).total_seconds(), status.started_at is not None
     if seconds <= (limits.run_seconds if has_started else limits.queue_seconds):
         return None
-    return (kind.not_ended if has_started else kind.not_started).format(seconds)
+    return (wording.not_ended if has_started else wording.not_started).format(seconds)

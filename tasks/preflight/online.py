@@ -13,10 +13,9 @@ from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage, training_plan
 from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
-from nodesweep.tasks.task import task
 
 
 def _on_aws_nodes(facts: Facts) -> bool:
@@ -328,12 +327,3 @@ def _clients(platform: PlatformConfig) -> Callable[..., Any]:
         return aws_client(service, platform.model_copy(update={"region": region}), quick=True)
 
     return client
-
-
-@task(name="preflight-online", **TASK_OPTIONS)
-def check_platform(facts: Facts) -> Findings:
-    """Run the online preflight rules.
-
-    Queries Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
-    """
-    return check_online(facts)

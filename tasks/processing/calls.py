@@ -1,21 +1,26 @@
-"""API calls for Processing jobs: describe one, and end all jobs that a sweep may have."""
+"""Processing jobs: start or adopt one, watch it, and end all jobs that a sweep may have."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.protocol import STOPPING_SECONDS
 from nodesweep.launch.sagemaker.status import read_processing_job
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.errors import JobRefused, error_code, is_transient
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS
-from nodesweep.tasks.polling import Clock, intervals
+from nodesweep.tasks.errors import JobRefused, ValidationJobFailed, error_code, is_transient
+from nodesweep.tasks.jobs.kind import JobKind
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
+from nodesweep.tasks.jobs.watch import JobLimits, Wording, watch
+from nodesweep.tasks.polling import CallBudget, Clock, intervals
 from nodesweep.tasks.storage import list_folders
 
+logger = logging.getLogger("nodesweep.dataset")
 _MISSING = ("ValidationException", "ResourceNotFound")
 
 
@@ -54,6 +59,68 @@ def stop(sagemaker: Any, job_name: str) -> bool:
             return False
         raise
     return True
+
+
+PROCESSING = JobKind(
+    member="ProcessingJob",
+    describe=describe,
+    read=read_processing_job,
+    stop=stop,
+    logger="nodesweep.dataset",
+)
+WORDING = Wording(
+    not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
+    not_ended="has not ended {:.0f} s after it got its instances",
+    logger="nodesweep.dataset",
+    stage="dataset",
+)
+
+
+def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
+    """Start the job, or adopt the existing one of that name; return its status.
+
+    Raises:
+        JobRefused: see create_or_adopt(), or the account's quota has no instances left.
+    """
+
+    def send() -> None:
+        try:
+            sagemaker.create_processing_job(**request)
+        except sagemaker.exceptions.ResourceLimitExceeded as error:
+            raise JobRefused(
+                f"{request['ProcessingJobName']}: {error}; request an increase in Service Quotas,"
+                " or lower dataset.validation.instance_count"
+            ) from error
+
+    found = PROCESSING.create_or_adopt(sagemaker, request, send, clock or Clock())
+    if found.created_at is not None:
+        logger.info("%s already exists and is adopted", request["ProcessingJobName"])
+    return found
+
+
+def watch_job(
+    sagemaker: Any,
+    job_name: str,
+    poll_seconds: float,
+    limits: JobLimits,
+    clock: Clock,
+    budget: CallBudget,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> JobStatus:
+    """Wait until the job has ended, and return its status.
+
+    It is stopped, and waited for, past a limit or once `is_stopped` returns True.
+
+    Raises:
+        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
+    """
+    [ended] = watch(
+        SageMakerJobs(sagemaker, PROCESSING), [job_name], poll_seconds, limits, clock, budget,
+        is_stopped=is_stopped, wording=WORDING,
+    )  # fmt: skip
+    if not ended.has_ended:
+        raise ValidationJobFailed(f"{job_name}: {ended.reason}")
+    return ended
 
 
 def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:

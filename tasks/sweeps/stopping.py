@@ -17,9 +17,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.protocol import STOPPING_SECONDS
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, release_kept_nodes, request_stop
+from nodesweep.tasks.jobs.calls import release_kept_nodes, request_stop
 from nodesweep.tasks.jobs.kind import TRAINING
 from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.platform import TASK_OPTIONS, aws_client

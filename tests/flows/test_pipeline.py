@@ -26,8 +26,14 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report.plots import draw_plots
-from nodesweep.tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
-from nodesweep.tasks.jobs.launcher import QuotaReached, SageMakerJobs
+from nodesweep.tasks.errors import (
+    DatasetRefused,
+    ImageBuildFailed,
+    PreflightRefused,
+    QuotaReached,
+    SweepNotFound,
+)
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import kept_records, measure
 

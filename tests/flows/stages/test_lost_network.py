@@ -31,7 +31,7 @@ from nodesweep.tasks.jobs.training_jobs import (
     watch_training_jobs,
 )
 from nodesweep.tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
-from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.report.publish import put_objects
 from nodesweep.tasks.sweeps.claims import claim_job, is_sweep_stopped
 from nodesweep.tasks.sweeps.records import write_sweep_record
 from tests.flows.simulated_sweep import COMPLETED, ledger

@@ -16,8 +16,7 @@ from nodesweep.tasks.image.bases import pin_bases
 from nodesweep.tasks.image.find import build_arguments
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import Clock
-from nodesweep.tasks.processing.calls import claimed_jobs, end_jobs
-from nodesweep.tasks.processing.jobs import submit
+from nodesweep.tasks.processing.calls import claimed_jobs, end_jobs, submit
 from nodesweep.tasks.storage import put_once
 from nodesweep.tasks.sweeps.orphans import validation_orphans
 from tests.infra.aws.api_calls import Answers

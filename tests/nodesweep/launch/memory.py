@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, PhaseVisit
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.launcher import QuotaReached
+from nodesweep.tasks.errors import JobRefused, QuotaReached
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 

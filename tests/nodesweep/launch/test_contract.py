@@ -15,8 +15,8 @@ import pytest
 from nodesweep.launch.protocol import Launcher
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.launcher import QuotaReached, SageMakerJobs
+from nodesweep.tasks.errors import JobRefused, QuotaReached
+from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.tasks.polling import CallBudget, Clock
 from tests.infra.local.platform_client import job_request, serve_platform, wait_until

@@ -25,9 +25,9 @@ from nodesweep.configs.load import load_config
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
-from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.errors import JobRefused, QuotaReached
 from nodesweep.tasks.jobs.kind import TRAINING
-from nodesweep.tasks.jobs.launcher import QuotaReached, submit
+from nodesweep.tasks.jobs.launcher import submit
 from nodesweep.tasks.jobs.request import create, request_problems
 from nodesweep.tasks.platform import aws_client
 

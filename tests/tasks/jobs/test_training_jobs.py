@@ -17,9 +17,9 @@ from nodesweep.configs.section import HIDDEN
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.errors import JobRefused
+from nodesweep.tasks.errors import JobRefused, QuotaReached
 from nodesweep.tasks.jobs.calls import describe, matches_request, stop
-from nodesweep.tasks.jobs.launcher import QuotaReached, submit, with_variables
+from nodesweep.tasks.jobs.launcher import submit, with_variables
 from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
 from tests.tasks.jobs.lagging_platform import LaggingPlatform
 

@@ -22,7 +22,8 @@ from nodesweep.tasks.jobs.watch import JobLimits
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.processing import calls
-from nodesweep.tasks.processing.jobs import failure_text, read_verdict, submit, watch
+from nodesweep.tasks.processing.calls import submit, watch_job
+from nodesweep.tasks.processing.jobs import failure_text, read_verdict
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 NAME = "bench-20261125000000-0123abcd-v1-0123abcd"
@@ -112,7 +113,7 @@ def wait_for(
     """At a look every 10 s; 600 s for instances, 3600 s from then on."""
     budget = CallBudget(None, 1, platform.clock)
     limits = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
-    return watch(platform, NAME, 10.0, limits, platform.clock, budget, is_stopped)
+    return watch_job(platform, NAME, 10.0, limits, platform.clock, budget, is_stopped)
 
 
 def test_it_is_watched_from_the_wait_for_instances_to_its_end(
