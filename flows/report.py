@@ -16,6 +16,7 @@ from prefect import flow
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.form import (
     EMPTY,
@@ -38,7 +39,6 @@ from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
 from nodesweep.scaling.trend.history import HistoryError, parse_history
 from nodesweep.scaling.trend.nights import night_sigmas
-from nodesweep.tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.tasks.jobs.source import mark_code_proven
 from nodesweep.tasks.jobs.training_jobs import job_status, list_training_jobs
 from nodesweep.tasks.report.assets import materialize_assets

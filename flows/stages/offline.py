@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PreflightRefused
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.rules.offline import check
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.preflight.facts import read_facts
 
 

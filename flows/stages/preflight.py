@@ -19,12 +19,12 @@ from nodesweep.flows.stages.offline import (
     raise_if_refused,
     recheck,
 )
+from nodesweep.imports import begin_imports
 from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_types
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.imports import begin_imports
 from nodesweep.tasks.jobs.request import MODULE, request_problems
 from nodesweep.tasks.preflight.account import check_platform
 from nodesweep.tasks.preflight.facts import with_arms

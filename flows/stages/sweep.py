@@ -15,6 +15,8 @@ from uuid import uuid4
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import JobRefused, QuotaReached, best_effort
+from nodesweep.events import event_extra
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import (
     collect_outcome,
@@ -23,6 +25,7 @@ from nodesweep.flows.stages.outcomes import (
     refused_outcome,
     with_warm_pool,
 )
+from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
@@ -34,8 +37,6 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
-from nodesweep.tasks.errors import JobRefused, QuotaReached, best_effort
-from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.jobs.launcher import is_not_created
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
@@ -46,7 +47,6 @@ from nodesweep.tasks.jobs.training_jobs import (
     submit_training_job,
     watch_training_jobs,
 )
-from nodesweep.tasks.polling import Clock, intervals, utc_now
 from nodesweep.tasks.report.publish import announce_budget
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.claims import claim_job, withdraw_claim

@@ -16,6 +16,8 @@ from typing import Any
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import JobRefused, ValidationJobFailed
+from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
 from nodesweep.scaling import names
@@ -36,8 +38,6 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.validation import validate_remote
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
-from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import build_arguments, find_image, read_context
 from nodesweep.tasks.jobs.logs import read_job_log

@@ -9,10 +9,10 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.training import variables_of
+from nodesweep.errors import JobRefused, error_code
+from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.secrets import remember_secrets, secrets_of_job
-from nodesweep.tasks.errors import JobRefused, error_code
-from nodesweep.tasks.polling import Clock, intervals
 
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})

@@ -1,8 +1,8 @@
 """Follow the logs of running jobs, and merge all nodes' new lines by time into the run's log.
 
-Views get every line, with its origin (tasks/events.py). Prefect gets at most 10 lines per job and
-poll, in bursts of 20 and at 60 a minute, so that a chatty job does not fill its database; omitted
-lines are counted, with a pointer to the whole log.
+Views get every line, with its origin (nodesweep/events.py). Prefect gets at most 10 lines per job
+and poll, in bursts of 20 and at 60 a minute, so that a chatty job does not fill its database;
+omitted lines are counted, with a pointer to the whole log.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.errors import error_code, is_transient
+from nodesweep.events import NODE_LOG, emit
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.outcome.line_kinds import LineKinds, Step, step_of
 from nodesweep.scaling.secrets import LogHider
-from nodesweep.tasks.errors import error_code, is_transient
-from nodesweep.tasks.events import NODE_LOG, emit
 from nodesweep.tasks.jobs.logs import log_group
-from nodesweep.tasks.polling import CallBudget, Clock
 
 logger = logging.getLogger(NODE_LOG)
 MAX_LINES_PER_POLL = 10

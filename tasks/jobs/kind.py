@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nodesweep.errors import JobRefused, error_code
 from nodesweep.launch.sagemaker.status import read_training_job
+from nodesweep.polling import Clock
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.errors import JobRefused, error_code
 from nodesweep.tasks.jobs.calls import check_same_request, describe, poll_until_known, stop
-from nodesweep.tasks.polling import Clock
 
 
 @dataclass(frozen=True)

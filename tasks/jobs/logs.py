@@ -16,14 +16,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import aws_client, patient
 from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort, error_code
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.planning.validation import LOG_GROUP as PROCESSING_LOG_GROUP
 from nodesweep.scaling.secrets import LogHider
-from nodesweep.tasks.errors import best_effort, error_code
-from nodesweep.tasks.platform import aws_client, patient
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"

@@ -18,9 +18,9 @@ from typing import Any
 import boto3
 from pydantic import ValidationError, validate_call
 
+from nodesweep.errors import JobRefused
+from nodesweep.imports import import_module
 from nodesweep.launch.sagemaker.shape import shape_problems
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.imports import import_module
 
 MODULE = "sagemaker.core.resources"
 

@@ -11,10 +11,10 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from nodesweep.aws.platform import aws_client, patient
+from nodesweep.aws.storage import is_missing
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import aws_client, patient
-from nodesweep.tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.results")
 _MAX_METRICS_BYTES = 8 * 1024 * 1024

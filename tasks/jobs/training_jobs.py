@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.planning.fail_fast import is_step
 from nodesweep.tasks.jobs.follow import LogFollower
 from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
 from nodesweep.tasks.task import task
 

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import ATTAINED, CONNECTED
 from nodesweep.scaling.outcome.cpu_speed import CPU_SPEED, QUOTA_USED
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import aws_client
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 METRICS = {

@@ -18,12 +18,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.errors import JobRefused
+from nodesweep.events import Stage, event_extra
 from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
+from nodesweep.polling import CallBudget, Clock, Progress, intervals
 from nodesweep.scaling.job import TRAINING_PHASE, JobStatus
 from nodesweep.scaling.outcome.line_kinds import Step
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.events import Stage, event_extra
-from nodesweep.tasks.polling import CallBudget, Clock, Progress, intervals
 
 # Enough for short jobs that are polled twice a second: the polls and log calls of about their first
 # ten seconds, or of their end.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.platform import TASK_OPTIONS
 from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.task import task
 

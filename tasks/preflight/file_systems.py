@@ -9,8 +9,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.job import FileSystemConfig
+from nodesweep.errors import error_code
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.preflight.network import MISSING
 from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, RuleContext
 

@@ -12,10 +12,10 @@ from botocore.exceptions import ClientError
 
 from nodesweep.configs.job import S3ChannelConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import error_code
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.preflight.rule import (
     NO_PERMISSION,
     NO_SUCH_SERVICE,

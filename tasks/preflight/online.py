@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage, training_plan
 from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
 

@@ -9,14 +9,14 @@ from typing import Any, Generic, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.rules.rule import Facts, Findings, Rule, combine
-from nodesweep.tasks.errors import (
+from nodesweep.errors import (
     CallTimedOut,
     ForeignResponse,
     PlatformUnresponsive,
     error_code,
     is_transient,
 )
+from nodesweep.scaling.rules.rule import Facts, Findings, Rule, combine
 
 NO_PERMISSION = frozenset(
     {"403", "AccessDenied", "AccessDeniedException", "AuthorizationError", "Forbidden",
@@ -92,7 +92,7 @@ def evaluate(rule: AccountRule[Any], context: RuleContext) -> Findings:
     # Slow imports, which an offline plan does not need.
     from botocore.parsers import ResponseParserError
 
-    from nodesweep.tasks.responses import setting_to_check
+    from nodesweep.aws.responses import setting_to_check
 
     try:
         rule_input = RuleInput(context.facts, rule.query(context))

@@ -9,9 +9,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import error_code
 from nodesweep.scaling.rules.images import ECR_URI
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.preflight.rule import NO_PERMISSION, RuleContext
 
 _NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"

@@ -9,9 +9,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.errors import error_code
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.errors import error_code
 from nodesweep.tasks.preflight.rule import ResourceNotFound, RuleContext
 
 _FIELD = "training.training_plan_arn"

@@ -8,17 +8,17 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.aws.storage import list_folders
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused, ValidationJobFailed, error_code, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS
 from nodesweep.launch.sagemaker.status import read_processing_job
+from nodesweep.polling import CallBudget, Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.errors import JobRefused, ValidationJobFailed, error_code, is_transient
 from nodesweep.tasks.jobs.kind import JobKind
 from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import JobLimits, Wording, watch
-from nodesweep.tasks.polling import CallBudget, Clock, intervals
-from nodesweep.tasks.storage import list_folders
 
 logger = logging.getLogger("nodesweep.dataset")
 _MISSING = ("ValidationException", "ResourceNotFound")

@@ -9,16 +9,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.storage import get_bytes, put_once
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import SweepStopped, ValidationJobFailed
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.validation import LOG_GROUP
-from nodesweep.tasks.errors import SweepStopped, ValidationJobFailed
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.processing.calls import read_status, submit, watch_job
-from nodesweep.tasks.storage import get_bytes, put_once
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.task import task
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.storage import browser_url, put_bytes
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.storage import browser_url, put_bytes
 from nodesweep.tasks.sweeps.folder import write_files
 from nodesweep.tasks.task import task
 

@@ -9,10 +9,10 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.processing.calls import claimed_jobs
 from nodesweep.tasks.sweeps.claims import read_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 from nodesweep.cli.commands.plan import plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import PreflightRefused
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages import offline
 from nodesweep.flows.stages import preflight as stage
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.preflight.identity import needs_of
 from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
 

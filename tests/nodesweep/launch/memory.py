@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, PhaseVisit
-from nodesweep.tasks.errors import JobRefused, QuotaReached
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 

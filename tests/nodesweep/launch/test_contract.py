@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import Launcher
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus
-from nodesweep.tasks.errors import JobRefused, QuotaReached
 from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
-from nodesweep.tasks.polling import CallBudget, Clock
 from tests.infra.local.platform_client import job_request, serve_platform, wait_until
 from tests.nodesweep.launch.memory import MemoryLauncher
 

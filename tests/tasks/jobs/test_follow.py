@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.polling import Clock
 from nodesweep.tasks.jobs.follow import (
     BURST_LINES,
     LINES_PER_MINUTE,
@@ -17,7 +18,6 @@ from nodesweep.tasks.jobs.follow import (
     LogFollower,
 )
 from nodesweep.tasks.jobs.logs import LOG_GROUP
-from nodesweep.tasks.polling import Clock
 
 
 @pytest.fixture

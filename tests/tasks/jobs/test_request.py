@@ -20,16 +20,16 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
-from nodesweep.tasks.errors import JobRefused, QuotaReached
 from nodesweep.tasks.jobs.kind import TRAINING
 from nodesweep.tasks.jobs.launcher import submit
 from nodesweep.tasks.jobs.request import create, request_problems
-from nodesweep.tasks.platform import aws_client
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 SHIPPED = sorted([*CONFIGS.glob("*.yaml"), *CONFIGS.glob("examples/*.yaml")])

@@ -14,10 +14,10 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.errors import JobRefused, QuotaReached
 from nodesweep.tasks.jobs.calls import describe, matches_request, stop
 from nodesweep.tasks.jobs.launcher import submit, with_variables
 from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs

@@ -14,10 +14,10 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from botocore.parsers import ResponseParserError
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import CallTimedOut, ForeignResponse
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.preflight.online import (
     ACCOUNT_RULES,
@@ -26,8 +26,8 @@ from nodesweep.tasks.preflight.online import (
     run_account_rules,
 )
 from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
+from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 from tests.plain import plain
-from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 from tests.tasks.preflight.questions import clients, question
 
 Configs = Callable[..., BenchmarkConfig]
@@ -150,7 +150,7 @@ def test_answer_that_never_ends_is_a_problem_by_the_deadline(
     where: str,
 ) -> None:
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.2)
-    monkeypatch.setattr("nodesweep.tasks.clients._QUICK_CONFIG", once)
+    monkeypatch.setattr("nodesweep.aws.clients._QUICK_CONFIG", once)
     with dripping_server(DRIPS[drip]) as endpoint:
         (problem,) = bucket_of(endpoint, is_named).problems
     assert problem.startswith(f"{where}: s3:GetBucketLocation: {endpoint} ")

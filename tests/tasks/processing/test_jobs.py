@@ -14,13 +14,13 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
 from nodesweep.tasks.jobs.watch import JobLimits
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.processing import calls
 from nodesweep.tasks.processing.calls import submit, watch_job
 from nodesweep.tasks.processing.jobs import failure_text, read_verdict

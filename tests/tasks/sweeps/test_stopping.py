@@ -11,8 +11,8 @@ from syrupy.assertion import SnapshotAssertion
 
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.sweeps.stopping import (
     SETTLE_SECONDS,
     STOPPING_SECONDS,

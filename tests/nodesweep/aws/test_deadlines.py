@@ -16,12 +16,12 @@ from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ResponseStreamingError
 
-import nodesweep.tasks.deadlines
-import nodesweep.tasks.responses
+import nodesweep.aws.deadlines
+import nodesweep.aws.responses
+from nodesweep.aws.responses import client_of
 from nodesweep.cli.guard import explain
-from nodesweep.tasks.errors import CallTimedOut, PlatformUnresponsive, is_transient
-from nodesweep.tasks.responses import client_of
-from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
+from nodesweep.errors import CallTimedOut, PlatformUnresponsive, is_transient
+from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 OBJECT = {"ETag": '"0f"', "x-amz-request-id": "1"}
 SOON = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
@@ -77,7 +77,7 @@ def test_answer_without_an_end_is_given_up_and_named(drip: str, operation: str) 
 
 
 def test_drips_of_all_calls_together_are_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodesweep.tasks.responses, "GIVE_UP_SECONDS", 0.5)
+    monkeypatch.setattr(nodesweep.aws.responses, "GIVE_UP_SECONDS", 0.5)
     with dripping_server(DRIPS["head"]) as endpoint:
         calls = [
             client_at(endpoint, "sagemaker").list_training_jobs,
@@ -108,7 +108,7 @@ def test_body_that_drips_is_given_up() -> None:
     assert is_transient(raised.value)
 
 
-@pytest.mark.parametrize("size", [0, 25_600, 3 * nodesweep.tasks.deadlines.PIECE_BYTES + 1])
+@pytest.mark.parametrize("size", [0, 25_600, 3 * nodesweep.aws.deadlines.PIECE_BYTES + 1])
 def test_body_that_comes_is_whole(size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
     data = data[:size]
@@ -168,7 +168,7 @@ class FakeTime:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
-    monkeypatch.setattr(nodesweep.tasks.deadlines, "time", fake)
+    monkeypatch.setattr(nodesweep.aws.deadlines, "time", fake)
     return fake
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesweep.tasks.storage import get_bytes, put_bytes, put_once
+from nodesweep.aws.storage import get_bytes, put_bytes, put_once
 
 
 def test_bytes_come_back_and_missing_ones_are_none(aws: Callable[[str], Any]) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from nodesweep.tasks.errors import PreflightRefused, is_transient, retry_transient
+from nodesweep.errors import PreflightRefused, is_transient, retry_transient
 
 
 def client_error(code: str, status: int = 400) -> ClientError:

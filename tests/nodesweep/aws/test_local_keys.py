@@ -16,18 +16,18 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from botocore.exceptions import EndpointConnectionError
 
+from nodesweep.aws import local_keys, local_status
+from nodesweep.aws.local_keys import ForeignPlatform, NoLocalKeys, local_session
+from nodesweep.aws.local_status import STATUS_PATH
+from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.stack import stack_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.written.from_stack import LocalEndpoint
+from nodesweep.errors import CallTimedOut, ForeignResponse
 from nodesweep.infra.local.api.access import access_keys
 from nodesweep.infra.local.server import contract
 from nodesweep.infra.local.server.contract import CREDENTIALS_FILE, SERVICE
-from nodesweep.tasks import local_keys, local_status
-from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
-from nodesweep.tasks.local_keys import ForeignPlatform, NoLocalKeys, local_session
-from nodesweep.tasks.local_status import STATUS_PATH
-from nodesweep.tasks.platform import aws_client
-from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
+from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 
 def status_of(folder: Path, endpoint: str, path: str) -> bytes:

@@ -9,10 +9,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import error_code
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.platform import aws_client
 
 _WEEK_SECONDS = 604_800  # the longest that S3 accepts
 

@@ -8,9 +8,9 @@ from typing import Any
 import botocore.session
 import pytest
 
-import nodesweep.launch.api_models
+import nodesweep.aws.api_models
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.platform import aws_client
 
 
 def test_a_model_is_read_once_for_all_clients_of_a_process(
@@ -18,7 +18,7 @@ def test_a_model_is_read_once_for_all_clients_of_a_process(
 ) -> None:
     """Of two regions here; a session of its own for each would read it twice."""
     reader, read = botocore.session.Session().get_component("data_loader"), list[str]()
-    monkeypatch.setattr(nodesweep.launch.api_models, "_reader", lambda: reader)
+    monkeypatch.setattr(nodesweep.aws.api_models, "_reader", lambda: reader)
     load = reader.load_data_with_path
 
     def counted(name: str) -> Any:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep import events as event_module
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.tasks import events as event_module
+from nodesweep.events import PROGRESS, Event, Meter, emit, read_event
 from nodesweep.tasks.dataset.files import scan_directory, upload
-from nodesweep.tasks.events import PROGRESS, Event, Meter, emit, read_event
 from nodesweep.tasks.image.output import BuildOutput
 from nodesweep.tasks.jobs.follow import LogFollower
 

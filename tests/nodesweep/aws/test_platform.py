@@ -11,12 +11,12 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 from urllib3 import HTTPResponse
 
-import nodesweep.tasks.platform
+import nodesweep.aws.platform
+from nodesweep.aws.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, aws_client, patient
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, aws_client, patient
-from nodesweep.tasks.polling import Cancelled, Clock
+from nodesweep.polling import Cancelled, Clock
 from tests.infra.local.platform_client import ROLE_ARN, serve_platform
-from tests.tasks.test_errors import client_error
+from tests.nodesweep.test_errors import client_error
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that a patient call makes, none of which takes any time."""
     made: list[float] = []
     clock = Clock(wait=lambda seconds: bool(made.append(seconds)))
-    monkeypatch.setattr(nodesweep.tasks.platform, "Clock", lambda: clock)
+    monkeypatch.setattr(nodesweep.aws.platform, "Clock", lambda: clock)
     return made
 
 
@@ -71,7 +71,7 @@ def test_patient_call_does_not_repeat_what_no_repetition_helps(pauses: list[floa
 def test_patient_call_ends_at_once_when_the_run_is_cancelled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nodesweep.tasks.platform, "Clock", lambda: Clock(wait=lambda seconds: True))
+    monkeypatch.setattr(nodesweep.aws.platform, "Clock", lambda: Clock(wait=lambda seconds: True))
     with pytest.raises(Cancelled):
         failing(client_error("InternalError", 500))()
 

@@ -12,11 +12,11 @@ import boto3
 import botocore.session
 from botocore.config import Config
 
+from nodesweep.aws.api_models import with_shared_models
+from nodesweep.aws.local_keys import local_session
+from nodesweep.aws.local_status import loopback_endpoint
+from nodesweep.aws.responses import client_of
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.api_models import with_shared_models
-from nodesweep.tasks.local_keys import local_session
-from nodesweep.tasks.local_status import loopback_endpoint
-from nodesweep.tasks.responses import client_of
 
 # Throttling is handled twice: boto3's adaptive mode slows the client down, and Prefect retries the
 # call if that was not enough.
@@ -34,7 +34,7 @@ _QUICK_CONFIG = _CLIENT_CONFIG.merge(
 
 
 def make_client(service: str, platform: PlatformConfig, quick: bool = False) -> Any:
-    """Return a new client of `service`; see nodesweep.tasks.platform.aws_client()."""
+    """Return a new client of `service`; see nodesweep.aws.platform.aws_client()."""
     config = _QUICK_CONFIG if quick else _CLIENT_CONFIG
     if platform.credentials == "chain":
         own_models = with_shared_models(botocore.session.Session())

@@ -2,8 +2,9 @@
 
 botocore reads a proxy's or a login page as an empty result, and follows redirects in circles; with
 a platform that accepts connections and never answers, boto3's and Prefect's retries take most of an
-hour. Calls of a client made by client_of() raise ForeignResponse, CallTimedOut (tasks/deadlines.py)
-or, past a deadline shared by all calls to an endpoint, PlatformUnresponsive.
+hour. Calls of a client made by client_of() raise ForeignResponse, CallTimedOut
+(nodesweep/aws/deadlines.py) or, past a deadline shared by all calls to an endpoint,
+PlatformUnresponsive.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import boto3
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.parsers import ResponseParserError
 
+from nodesweep.aws.deadlines import bound_calls, seconds_of_call
+from nodesweep.errors import CallTimedOut, ForeignResponse, PlatformUnresponsive
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.deadlines import bound_calls, seconds_of_call
-from nodesweep.tasks.errors import CallTimedOut, ForeignResponse, PlatformUnresponsive
 
 logger = logging.getLogger("nodesweep.platform")
 WARN_SECONDS = 120.0

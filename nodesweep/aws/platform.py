@@ -13,8 +13,8 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import is_transient, retry_transient
-from nodesweep.tasks.polling import Clock
+from nodesweep.errors import is_transient, retry_transient
+from nodesweep.polling import Clock
 
 logger = logging.getLogger("nodesweep.platform")
 
@@ -90,6 +90,6 @@ def aws_client(service: str, platform: PlatformConfig, quick: bool = False) -> A
         platform: the config's platform.
         quick: give up after seconds rather than minutes, for optional queries.
     """
-    from nodesweep.tasks.clients import make_client
+    from nodesweep.aws.clients import make_client
 
     return make_client(service, platform, quick)

@@ -15,9 +15,8 @@ import boto3
 import botocore.session
 from botocore.exceptions import EndpointConnectionError, NoCredentialsError
 
-from nodesweep.launch.api_models import with_shared_models
-from nodesweep.tasks.errors import CallTimedOut, ForeignResponse
-from nodesweep.tasks.local_status import (
+from nodesweep.aws.api_models import with_shared_models
+from nodesweep.aws.local_status import (
     STATUS_PATH,
     KeyUnreadable,
     LocalKey,
@@ -28,6 +27,7 @@ from nodesweep.tasks.local_status import (
     read_key,
     read_status,
 )
+from nodesweep.errors import CallTimedOut, ForeignResponse
 
 _ANSWER_SECONDS = 10.0
 _PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)

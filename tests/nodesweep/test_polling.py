@@ -6,7 +6,7 @@ import logging
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.tasks.polling import CallBudget, Cancelled, Clock, Progress, intervals
+from nodesweep.polling import CallBudget, Cancelled, Clock, Progress, intervals
 
 
 def test_intervals_grow_to_their_limit_with_jitter() -> None:

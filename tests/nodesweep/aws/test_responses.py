@@ -10,21 +10,21 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
-import nodesweep.tasks.clients
-import nodesweep.tasks.platform
-import nodesweep.tasks.responses
+import nodesweep.aws.clients
+import nodesweep.aws.platform
+import nodesweep.aws.responses
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.responses import Silence
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import (
+from nodesweep.errors import (
     CallTimedOut,
     ForeignResponse,
     PlatformUnresponsive,
     error_code,
     is_transient,
 )
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.responses import Silence
-from tests.tasks.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
+from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 HTML = {"Content-Type": "text/html"}
 CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -55,7 +55,7 @@ def one_try_each(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=20)
-    monkeypatch.setattr(nodesweep.tasks.clients, "_CLIENT_CONFIG", once)
+    monkeypatch.setattr(nodesweep.aws.clients, "_CLIENT_CONFIG", once)
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +221,7 @@ def test_platform_that_never_answers_is_given_up(
     gives up.
     """
     once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)
-    monkeypatch.setattr(nodesweep.tasks.clients, "_CLIENT_CONFIG", once)
+    monkeypatch.setattr(nodesweep.aws.clients, "_CLIENT_CONFIG", once)
     now = Time()
     outcomes: list[type[BaseException]] = []
     with dripping_server(DRIPS["silent"]) as endpoint:
@@ -231,7 +231,7 @@ def test_platform_that_never_answers_is_given_up(
             for name in ("ListTrainingJobs", "ListObjectsV2")
         ]
         monkeypatch.setattr(
-            nodesweep.tasks.responses._SILENCES[endpoint], "_monotonic", lambda: now.seconds
+            nodesweep.aws.responses._SILENCES[endpoint], "_monotonic", lambda: now.seconds
         )
         for client, send in calls * 5:
             with pytest.raises((CallTimedOut, PlatformUnresponsive)) as raised:
