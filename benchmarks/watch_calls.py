@@ -25,12 +25,12 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.follow import LogFollower
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.names import pretty_json
-from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SWEEP = "watched-20261120120000-0123abcd"

@@ -186,7 +186,6 @@ KNOTS = {
     "nodesweep.scaling": [
         {"analysis", "outcome"}, {"design", "instances", "planning", "report", "rules"},
     ],
-    "nodesweep.tasks": [{"image", "jobs", "preflight", "processing", "sweeps"}],
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """The preflight: rules that need no account, then rules that query it; neither costs anything.
 
 `nodesweep plan`, `plan --online` and every run use the same two tables: OFFLINE_RULES
-(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/online.py).
+(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES
+(nodesweep/launch/sagemaker/preflight/online.py).
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from nodesweep.flows.stages.offline import (
     recheck,
 )
 from nodesweep.imports import begin_imports
+from nodesweep.launch.sagemaker.create import MODULE, request_problems
+from nodesweep.launch.sagemaker.preflight.online import check_online
 from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_types
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.jobs.request import MODULE, request_problems
 from nodesweep.tasks.preflight.account import check_platform
 from nodesweep.tasks.preflight.facts import with_arms
-from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
     TRAINING,

@@ -25,6 +25,7 @@ from nodesweep.flows.stages.outcomes import (
     refused_outcome,
     with_warm_pool,
 )
+from nodesweep.launch.sagemaker.launcher import is_not_created
 from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
@@ -37,7 +38,6 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
-from nodesweep.tasks.jobs.launcher import is_not_created
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import (

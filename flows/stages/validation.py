@@ -20,6 +20,7 @@ from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
+from nodesweep.launch.sagemaker.logs import read_job_log
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
 from nodesweep.scaling.job import JobStatus
@@ -40,7 +41,6 @@ from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import build_arguments, find_image, read_context
-from nodesweep.tasks.jobs.logs import read_job_log
 from nodesweep.tasks.processing.jobs import (
     failure_text,
     read_verdict,

@@ -12,12 +12,12 @@ from functools import lru_cache
 
 from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.follow import LogFollower
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.planning.fail_fast import is_step
-from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
 from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
 from nodesweep.tasks.task import task
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nodesweep.aws.platform import TASK_OPTIONS
+from nodesweep.launch.sagemaker.preflight.online import check_online
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.task import task
 
 

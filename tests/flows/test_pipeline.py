@@ -29,11 +29,11 @@ from nodesweep.errors import (
 )
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report.plots import draw_plots
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
 from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import kept_records, measure
 

@@ -16,9 +16,9 @@ from nodesweep import events as event_module
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.events import PROGRESS, Event, Meter, emit, read_event
+from nodesweep.launch.sagemaker.follow import LogFollower
 from nodesweep.tasks.dataset.files import scan_directory, upload
 from nodesweep.tasks.image.output import BuildOutput
-from nodesweep.tasks.jobs.follow import LogFollower
 
 
 @pytest.fixture

@@ -276,11 +276,11 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
     from nodesweep.aws.platform import aws_client
+    from nodesweep.launch.sagemaker.preflight.quota import judge_quotas, query_quotas
+    from nodesweep.launch.sagemaker.preflight.rule import RuleContext
     from nodesweep.scaling.formats import join_words
     from nodesweep.scaling.rules.rule import combine
     from nodesweep.tasks.preflight.facts import read_facts
-    from nodesweep.tasks.preflight.quota import judge_quotas, query_quotas
-    from nodesweep.tasks.preflight.rule import RuleContext
 
     facts = read_facts(config)
 

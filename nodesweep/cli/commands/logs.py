@@ -19,6 +19,10 @@ from nodesweep.cli.output import print_text
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound
+from nodesweep.launch.sagemaker.calls import describe as describe_training
+from nodesweep.launch.sagemaker.follow import LogFollower
+from nodesweep.launch.sagemaker.logs import read_saved_log, save_log
+from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
@@ -27,10 +31,6 @@ from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
 from nodesweep.scaling.planning.plan import processes_per_node, type_of_letter
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.jobs.calls import describe as describe_training
-from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.logs import read_saved_log, save_log
-from nodesweep.tasks.processing.calls import claimed_jobs, read_status
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.stopping import job_lister
 

@@ -17,10 +17,10 @@ from nodesweep.errors import PreflightRefused
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages import offline
 from nodesweep.flows.stages import preflight as stage
+from nodesweep.launch.sagemaker.preflight.identity import needs_of
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.preflight.identity import needs_of
 from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
 
 Configs = Callable[..., BenchmarkConfig]

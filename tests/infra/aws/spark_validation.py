@@ -12,12 +12,12 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.launch.sagemaker.processing import claimed_jobs, end_jobs, submit
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import build_validation_request, spark_image
 from nodesweep.tasks.image.bases import pin_bases
 from nodesweep.tasks.image.find import build_arguments
-from nodesweep.tasks.processing.calls import claimed_jobs, end_jobs, submit
 from nodesweep.tasks.sweeps.orphans import validation_orphans
 from tests.infra.aws.api_calls import Answers
 

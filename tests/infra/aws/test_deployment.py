@@ -27,6 +27,9 @@ from nodesweep.flows.stages.sweep import submit_point
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.infra.local.interfaces import ImageBuildError
 from nodesweep.infra.local.simulation.images import SimulatedImageStore
+from nodesweep.launch.sagemaker.launcher import submit
+from nodesweep.launch.sagemaker.preflight.identity import needs_of
+from nodesweep.launch.sagemaker.preflight.online import check_online
 from nodesweep.polling import STOP, Clock
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
@@ -34,10 +37,7 @@ from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.image.codebuild import start, wait
 from nodesweep.tasks.image.find import find_repository, read_context
-from nodesweep.tasks.jobs.launcher import submit
 from nodesweep.tasks.preflight.facts import read_facts
-from nodesweep.tasks.preflight.identity import needs_of
-from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.report.pricing import price_instance
 from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded

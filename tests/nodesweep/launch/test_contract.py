@@ -14,11 +14,11 @@ import pytest
 
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from tests.infra.local.platform_client import job_request, serve_platform, wait_until
 from tests.nodesweep.launch.memory import MemoryLauncher
 

@@ -15,13 +15,13 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.sagemaker.calls import describe, matches_request, stop
+from nodesweep.launch.sagemaker.launcher import submit, with_variables
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.jobs.calls import describe, matches_request, stop
-from nodesweep.tasks.jobs.launcher import submit, with_variables
 from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
-from tests.tasks.jobs.lagging_platform import LaggingPlatform
+from tests.nodesweep.launch.sagemaker.lagging_platform import LaggingPlatform
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

@@ -17,12 +17,12 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed
+from nodesweep.launch.sagemaker import processing as calls
+from nodesweep.launch.sagemaker.processing import submit, watch_job
 from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
+from nodesweep.launch.watch import JobLimits
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
-from nodesweep.tasks.jobs.watch import JobLimits
-from nodesweep.tasks.processing import calls
-from nodesweep.tasks.processing.calls import submit, watch_job
 from nodesweep.tasks.processing.jobs import failure_text, read_verdict
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)

@@ -9,9 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.preflight.quota import (
+from nodesweep.launch.sagemaker.preflight.quota import (
     MOST_PER_JOB,
     MOST_TOGETHER,
     judge_quotas,
@@ -19,7 +17,9 @@ from nodesweep.tasks.preflight.quota import (
     quota_names,
     read_quotas,
 )
-from tests.tasks.preflight.questions import asking, clients, question
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.rules.rule import Facts, Findings
+from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 ON_DEMAND = "ml.m5.xlarge for training job usage"

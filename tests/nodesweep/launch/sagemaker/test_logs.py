@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-import nodesweep.tasks.jobs.logs
+import nodesweep.launch.sagemaker.logs
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.logs import (
+    LOG_GROUP,
+    log_tail,
+    read_job_log,
+    read_saved_log,
+    save_log,
+)
 from nodesweep.scaling.outcome.logged import LogLine
-from nodesweep.tasks.jobs.logs import LOG_GROUP, log_tail, read_job_log, read_saved_log, save_log
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 
@@ -80,7 +86,7 @@ def test_long_log_keeps_its_beginning_and_its_end_and_says_what_is_left_out(
     job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pages of 1 MiB: what is beyond the cap is never held, but for the last page."""
-    monkeypatch.setattr(nodesweep.tasks.jobs.logs, "MAX_FIRST_BYTES", 1_500_000)
+    monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "MAX_FIRST_BYTES", 1_500_000)
     filler = "x" * 100_000
     job.write("algo-1", *((at, f"line {at} {filler}") for at in range(9)))
     stream = f"{JOB}/algo-1-1700000000000"
@@ -122,7 +128,7 @@ def its_platform(
     job: Job, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> PlatformConfig:
     """The job's, with its warnings shown."""
-    monkeypatch.setattr(nodesweep.tasks.jobs.logs, "aws_client", lambda *_: job.logs)
+    monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: job.logs)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     return platform
 
@@ -150,7 +156,7 @@ def test_each_line_of_a_job_that_completed_is_asked_for_once(
 ) -> None:
     job.write("algo-1", (1, "train_seconds=3;"))
     counted = Pages(job.logs)
-    monkeypatch.setattr(nodesweep.tasks.jobs.logs, "aws_client", lambda *_: counted)
+    monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: counted)
     expected = [LogLine(job.begun + 1, "algo-1", "train_seconds=3;")]
     assert list(read_job_log(its_platform, JOB, tmp_path, True)) == expected
     assert counted.calls == 2, "the page and the one that says that it was the last"

@@ -9,8 +9,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from benchmarks.watch_calls import START
 from nodesweep.launch.sagemaker.status import read_training_job
+from nodesweep.launch.watch import JobLimits, exceeded_limit
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.jobs.watch import JobLimits, exceeded_limit
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 

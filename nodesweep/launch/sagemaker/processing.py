@@ -12,13 +12,13 @@ from nodesweep.aws.storage import list_folders
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed, error_code, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS
+from nodesweep.launch.sagemaker.kind import JobKind
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.status import read_processing_job
+from nodesweep.launch.watch import JobLimits, Wording, watch
 from nodesweep.polling import CallBudget, Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.jobs.kind import JobKind
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import JobLimits, Wording, watch
 
 logger = logging.getLogger("nodesweep.dataset")
 _MISSING = ("ValidationException", "ResourceNotFound")

@@ -17,18 +17,18 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import CallTimedOut, ForeignResponse
-from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.facts import read_facts
-from nodesweep.tasks.preflight.online import (
+from nodesweep.launch.sagemaker.preflight.online import (
     ACCOUNT_RULES,
     _clients,
     check_online,
     run_account_rules,
 )
-from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
+from nodesweep.launch.sagemaker.preflight.rule import AccountRule, RuleContext, evaluate
+from nodesweep.scaling.rules.rule import Findings
+from nodesweep.tasks.preflight.facts import read_facts
 from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
+from tests.nodesweep.launch.sagemaker.preflight.questions import clients, question
 from tests.plain import plain
-from tests.tasks.preflight.questions import clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-march"
@@ -240,7 +240,8 @@ def test_platform_is_asked_through_clients_of_its_own(
     config = make_config(sweep={"node_counts": [1, 2, 4], "max_parallel_jobs": 2})
     asked: list[RuleContext] = []
     monkeypatch.setattr(
-        "nodesweep.tasks.preflight.online.run_account_rules", lambda one, _: asked.append(one)
+        "nodesweep.launch.sagemaker.preflight.online.run_account_rules",
+        lambda one, _: asked.append(one),
     )
     check_online(read_facts(config))
     assert asked[0].facts.peak_nodes == 6
@@ -278,7 +279,7 @@ def test_types_of_a_sweep_are_asked_about_at_once(
         (lambda asked: Findings((asked.response,)),),
         action="moon:Describe", queries="", query=ask, needed=lambda facts: True, per_type=True,
     )  # fmt: skip
-    monkeypatch.setattr("nodesweep.tasks.preflight.online.ACCOUNT_RULES", (per_type,))
+    monkeypatch.setattr("nodesweep.launch.sagemaker.preflight.online.ACCOUNT_RULES", (per_type,))
     config = make_config(training={"instance_type": types[0]}, sweep={"instance_types": types})
     assert check_online(read_facts(config)).problems == tuple(types)
 

@@ -9,15 +9,15 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.polling import Clock
-from nodesweep.tasks.jobs.follow import (
+from nodesweep.launch.sagemaker.follow import (
     BURST_LINES,
     LINES_PER_MINUTE,
     MAX_LINE_CHARACTERS,
     MAX_LINES_PER_POLL,
     LogFollower,
 )
-from nodesweep.tasks.jobs.logs import LOG_GROUP
+from nodesweep.launch.sagemaker.logs import LOG_GROUP
+from nodesweep.polling import Clock
 
 
 @pytest.fixture

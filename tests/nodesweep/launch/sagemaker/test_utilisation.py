@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.jobs import utilisation
-from nodesweep.tasks.jobs.utilisation import (
+from nodesweep.launch.sagemaker import utilisation
+from nodesweep.launch.sagemaker.utilisation import (
     NAMESPACE,
     read_job_utilisation,
     read_utilisation,
 )
+from nodesweep.scaling.job import JobStatus
 
 STARTED = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
 ENDED = STARTED + timedelta(minutes=5)

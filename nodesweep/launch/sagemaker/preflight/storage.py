@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import error_code
+from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, RuleContext
 from nodesweep.scaling.rules.images import ECR_URI
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, RuleContext
 
 _NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
 

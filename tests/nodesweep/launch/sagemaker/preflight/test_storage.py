@@ -10,9 +10,14 @@ from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.preflight.storage import (
+    EcrImage,
+    judge_bucket,
+    judge_image,
+    parse_ecr_image,
+)
 from nodesweep.scaling.rules.rule import Files, Findings, Requirements
-from nodesweep.tasks.preflight.storage import EcrImage, judge_bucket, judge_image, parse_ecr_image
-from tests.tasks.preflight.questions import asking, clients, question
+from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 ask_bucket, ask_image, ask_repository = (

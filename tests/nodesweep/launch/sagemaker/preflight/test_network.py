@@ -7,9 +7,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.tasks.preflight.network import judge_groups, judge_one_network, judge_subnets
+from nodesweep.launch.sagemaker.preflight.network import (
+    judge_groups,
+    judge_one_network,
+    judge_subnets,
+)
+from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 from tests.plain import plain
-from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 ask_subnets, ask_groups = asking("subnets"), asking("security groups")

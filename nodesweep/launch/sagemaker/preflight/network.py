@@ -9,8 +9,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.errors import error_code
+from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, ResourceNotFound, RuleContext
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, ResourceNotFound, RuleContext
 
 _ANYWHERE = "0.0.0.0/0"
 MISSING = frozenset(

@@ -10,11 +10,11 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.job import FileSystemConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.preflight.file_systems import judge_efs, judge_fsx
+from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.file_systems import judge_efs, judge_fsx
-from nodesweep.tasks.preflight.online import ACCOUNT_RULES
+from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 from tests.plain import plain
-from tests.tasks.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 ask_fsx, ask_efs = asking("FSx file systems"), asking("EFS mount targets")

@@ -10,9 +10,9 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from nodesweep.errors import error_code
+from nodesweep.launch.sagemaker.preflight.rule import ResourceNotFound, RuleContext
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.preflight.rule import ResourceNotFound, RuleContext
 
 _FIELD = "training.training_plan_arn"
 _NOT_FOUND = frozenset({"ResourceNotFound", "ValidationException"})

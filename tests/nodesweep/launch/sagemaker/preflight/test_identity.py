@@ -12,17 +12,17 @@ from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.scaling.rules.rule import Files, Requirements
-from nodesweep.tasks.preflight import identity
-from nodesweep.tasks.preflight.identity import (
+from nodesweep.launch.sagemaker.preflight import identity
+from nodesweep.launch.sagemaker.preflight.identity import (
     Need,
     judge_key,
     judge_simulation,
     judge_trust,
     needs_of,
 )
+from nodesweep.scaling.rules.rule import Files, Requirements
+from tests.nodesweep.launch.sagemaker.preflight.questions import ROLE, asking, clients, question
 from tests.plain import plain
-from tests.tasks.preflight.questions import ROLE, asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 ask_trust = asking("the role")

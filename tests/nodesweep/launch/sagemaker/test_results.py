@@ -14,8 +14,8 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
-import nodesweep.tasks.jobs.results
-from nodesweep.tasks.jobs.results import read_metrics
+import nodesweep.launch.sagemaker.results
+from nodesweep.launch.sagemaker.results import read_metrics
 
 
 def archive(files: dict[str, bytes]) -> bytes:
@@ -116,7 +116,7 @@ def test_archive_is_read_as_a_stream_whatever_its_size() -> None:
 def test_archive_that_unpacks_to_more_than_the_limit_is_refused_in_words(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, snapshot: SnapshotAssertion
 ) -> None:
-    monkeypatch.setattr(nodesweep.tasks.jobs.results, "_MAX_UNPACKED_BYTES", 10_000_000)
+    monkeypatch.setattr(nodesweep.launch.sagemaker.results, "_MAX_UNPACKED_BYTES", 10_000_000)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     assert read_metrics(Stream(20_480_000), "bucket", "k") is None
     assert caplog.messages == snapshot

@@ -21,10 +21,10 @@ from benchmarks.watch_calls import (
     busiest_window,
     run_case,
 )
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, JobWait, watch
 from nodesweep.polling import CallBudget, Cancelled, Clock
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobWait, watch
 
 LIMITS = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
 POLL_SECONDS = 15.0

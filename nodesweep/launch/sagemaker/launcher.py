@@ -13,14 +13,14 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached, was_refused
+from nodesweep.launch.sagemaker.create import create
+from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.rules.limits import variable_problems
 from nodesweep.scaling.secrets import remember_secrets, secrets_in
-from nodesweep.tasks.jobs.kind import TRAINING, JobKind
-from nodesweep.tasks.jobs.request import create
 
 MIN_HIDDEN_CHARACTERS = 4
 """Shorter values, such as 1 or yes, are not secrets and occur in every message."""

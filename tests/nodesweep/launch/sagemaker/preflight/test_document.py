@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.launch.sagemaker.preflight.document import preflight_document
+from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES
 from nodesweep.scaling.rules.offline import OFFLINE_RULES
 from nodesweep.scaling.rules.rule import Rule
-from nodesweep.tasks.preflight.document import preflight_document
-from nodesweep.tasks.preflight.online import ACCOUNT_RULES
 
 RULES: tuple[Rule[object], ...] = (*OFFLINE_RULES, *ACCOUNT_RULES)
 
 
 def test_page_is_up_to_date() -> None:
-    page = Path(__file__).resolve().parents[3] / "docs" / "preflight.md"
+    page = Path(__file__).resolve().parents[5] / "docs" / "preflight.md"
     assert page.read_text(encoding="utf-8") == preflight_document()
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nodesweep.errors import JobRefused, error_code
+from nodesweep.launch.sagemaker.calls import check_same_request, describe, poll_until_known, stop
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.jobs.calls import check_same_request, describe, poll_until_known, stop
 
 
 @dataclass(frozen=True)

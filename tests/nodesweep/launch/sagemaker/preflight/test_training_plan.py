@@ -15,10 +15,10 @@ from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.preflight.training_plan import PlanResponse, judge_plan
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.training_plan import PlanResponse, judge_plan
 from tests.infra.local.platform_client import made_plan, serve_platform
-from tests.tasks.preflight.questions import asking, clients, question
+from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]
 PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/march"

@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError
 
 from nodesweep.configs.job import FileSystemConfig
 from nodesweep.errors import error_code
+from nodesweep.launch.sagemaker.preflight.network import MISSING
+from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, RuleContext
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.preflight.network import MISSING
-from nodesweep.tasks.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, RuleContext
 
 _NOT_FOUND = frozenset({"BadRequest", "FileSystemNotFound"})
 _FSX_USABLE = frozenset({"AVAILABLE", "UPDATING"})

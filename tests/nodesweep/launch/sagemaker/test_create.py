@@ -25,13 +25,13 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.sagemaker.create import create, request_problems
+from nodesweep.launch.sagemaker.kind import TRAINING
+from nodesweep.launch.sagemaker.launcher import submit
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.request import ResolvedInputs, build_request
-from nodesweep.tasks.jobs.kind import TRAINING
-from nodesweep.tasks.jobs.launcher import submit
-from nodesweep.tasks.jobs.request import create, request_problems
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 SHIPPED = sorted([*CONFIGS.glob("*.yaml"), *CONFIGS.glob("examples/*.yaml")])
 SHIPPED = [path for path in SHIPPED if path.name != "instances.yaml"]
 INPUTS = ResolvedInputs(
@@ -212,7 +212,7 @@ def test_the_platforms_refusal_keeps_its_kind(
     error: type[Exception],
 ) -> None:
     unknown = dataclasses.replace(TRAINING, describe=lambda *_: None)
-    monkeypatch.setattr("nodesweep.tasks.jobs.launcher.TRAINING", unknown)
+    monkeypatch.setattr("nodesweep.launch.sagemaker.launcher.TRAINING", unknown)
     wire.refuse(code)
     with pytest.raises(error, match=f"said {code}"):
         submit(client, request_)

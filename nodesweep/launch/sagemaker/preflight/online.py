@@ -1,7 +1,7 @@
 """Every rule that queries the account, in the order in which their findings are reported.
 
 To add one, put its query and judge functions in a module in this folder, and its row here;
-`python -m nodesweep.tasks.preflight.document` makes docs/preflight.md from the rows.
+`python -m nodesweep.launch.sagemaker.preflight.document` makes docs/preflight.md from the rows.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from typing import Any
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.preflight import (
+    file_systems,
+    identity,
+    network,
+    quota,
+    storage,
+    training_plan,
+)
+from nodesweep.launch.sagemaker.preflight.rule import AccountRule, RuleContext, evaluate
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.preflight import file_systems, identity, network, quota, storage, training_plan
-from nodesweep.tasks.preflight.rule import AccountRule, RuleContext, evaluate
 
 
 def _on_aws_nodes(facts: Facts) -> bool:

@@ -17,10 +17,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.errors import error_code, is_transient
 from nodesweep.events import NODE_LOG, emit
+from nodesweep.launch.sagemaker.logs import log_group
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.outcome.line_kinds import LineKinds, Step, step_of
 from nodesweep.scaling.secrets import LogHider
-from nodesweep.tasks.jobs.logs import log_group
 
 logger = logging.getLogger(NODE_LOG)
 MAX_LINES_PER_POLL = 10

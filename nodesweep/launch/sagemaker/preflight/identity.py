@@ -13,16 +13,16 @@ from botocore.exceptions import ClientError
 from nodesweep.configs.job import S3ChannelConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import error_code
-from nodesweep.scaling import names
-from nodesweep.scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
-from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.preflight.rule import (
+from nodesweep.launch.sagemaker.preflight.rule import (
     NO_PERMISSION,
     NO_SUCH_SERVICE,
     ResourceNotFound,
     RuleContext,
 )
-from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image, push_problem
+from nodesweep.launch.sagemaker.preflight.storage import EcrImage, parse_ecr_image, push_problem
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 
 _PRINCIPAL = "sagemaker.amazonaws.com"
 _ROLE = "platform.role_arn"

@@ -8,10 +8,10 @@ from typing import Any
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES
+from nodesweep.launch.sagemaker.preflight.rule import RuleContext, evaluate
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.rules.rule import Facts, Files, Findings, combine
-from nodesweep.tasks.preflight.online import ACCOUNT_RULES
-from nodesweep.tasks.preflight.rule import RuleContext, evaluate
 
 ROLE = "arn:aws:iam::123456789012:role/training"
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.preflight.rule import RuleContext
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.planning.validation import validation_section
 from nodesweep.scaling.rules.rule import Findings
-from nodesweep.tasks.preflight.rule import RuleContext
 
 MOST_PER_JOB = "Maximum number of instances per training job"
 MOST_TOGETHER = "Number of instances across all training jobs"
