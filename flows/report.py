@@ -31,10 +31,10 @@ from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.instances.report import analyse_sweep
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest
 from nodesweep.scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
-from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
 from nodesweep.scaling.trend.history import HistoryError, parse_history

@@ -57,9 +57,9 @@ from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
 from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import Key, SweepPlan
-from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.failures import failure_lines

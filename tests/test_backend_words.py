@@ -18,9 +18,6 @@ EXCEPTIONS = {
     "configs/validation.py",
     "configs/written/from_stack.py",
     "nodesweep/cli/main.py",
-    "nodesweep/scaling/names.py",
-    "nodesweep/scaling/planning/request.py",
-    "nodesweep/scaling/planning/validation.py",
     "nodesweep/scaling/report/share/__init__.py",
     "nodesweep/scaling/rules/distribution/efa.py",
     "nodesweep/scaling/rules/distribution/options.py",
@@ -28,7 +25,6 @@ EXCEPTIONS = {
     "nodesweep/scaling/rules/distribution/table.py",
     "nodesweep/scaling/rules/features.py",
     "nodesweep/scaling/rules/offline.py",
-    "nodesweep/scaling/rules/plan.py",
     "tasks/image/bases.py",
     "tasks/sweeps/orphans.py",
 }

@@ -24,7 +24,7 @@ from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import log_engine, validate_tables_in_s3
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.report.sources import at_start_text
 from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.dataset.files import (

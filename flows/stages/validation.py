@@ -21,6 +21,7 @@ from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
 from nodesweep.launch.sagemaker.logs import read_job_log
+from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
 from nodesweep.scaling.job import JobStatus
@@ -29,7 +30,6 @@ from nodesweep.scaling.outcome.outcome import is_retryable
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 from nodesweep.scaling.planning.validation import (
     attempt_budget_problem,
-    build_validation_request,
     choose_engine,
     size_hint,
     spark_image,

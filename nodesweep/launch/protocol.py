@@ -6,8 +6,8 @@ a launcher in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from nodesweep.scaling.job import JobSpec, JobStatus
 
@@ -24,6 +24,9 @@ class Launcher(Protocol):
 
     Calls raise the backend's own errors when it can't be reached.
     """
+
+    def render(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Return the job's request, without calling anything; see nodesweep.scaling.job.Render."""
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start the job, or adopt the existing one of that name, whoever started it.

@@ -14,11 +14,11 @@ from nodesweep.aws.storage import get_bytes, put_once
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import SweepStopped, ValidationJobFailed
 from nodesweep.launch.sagemaker.processing import read_status, submit, watch_job
+from nodesweep.launch.sagemaker.validation_request import LOG_GROUP
 from nodesweep.launch.watch import BURST_CALLS, JobLimits
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
-from nodesweep.scaling.planning.validation import LOG_GROUP
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.task import task
 

@@ -16,7 +16,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import InputsChanged
 from nodesweep.flows.report import recorded_inputs
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.job import ResolvedInputs
 from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -10,11 +10,13 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached, was_refused
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
+from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
@@ -33,13 +35,20 @@ class SageMakerJobs:
 
     Attributes:
         sagemaker: the SageMaker client.
+        platform: the config's section; None for jobs that are only watched.
         kind: the kind of the jobs; only training jobs can be submitted and listed.
         clock: the source of time.
     """
 
     sagemaker: Any
+    platform: PlatformConfig | None = None
     kind: JobKind = TRAINING
     clock: Clock = field(default_factory=Clock)
+
+    def render(self, spec: JobSpec) -> dict[str, Any]:
+        """Return the job's CreateTrainingJob request."""
+        assert self.platform is not None
+        return render(self.platform, spec)
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start the job, or adopt the existing one of that name; return its status.
@@ -48,7 +57,7 @@ class SageMakerJobs:
             JobRefused: see create_or_adopt().
             QuotaReached: the account has no instances left for it now.
         """
-        return submit(self.sagemaker, spec.request, self.clock)
+        return submit(self.sagemaker, self.render(spec), self.clock)
 
     def status(self, job_name: str) -> JobStatus | None:
         """Return the job's status; None if SageMaker does not know it."""

@@ -20,9 +20,9 @@ from nodesweep.aws.platform import aws_client, patient
 from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort, error_code
+from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.logged import LogLine
-from nodesweep.scaling.planning.validation import LOG_GROUP as PROCESSING_LOG_GROUP
 from nodesweep.scaling.secrets import LogHider
 
 logger = logging.getLogger("nodesweep.results")

@@ -115,7 +115,7 @@ def watch_job(
         ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
     """
     [ended] = watch(
-        SageMakerJobs(sagemaker, PROCESSING), [job_name], poll_seconds, limits, clock, budget,
+        SageMakerJobs(sagemaker, kind=PROCESSING), [job_name], poll_seconds, limits, clock, budget,
         is_stopped=is_stopped, wording=WORDING,
     )  # fmt: skip
     if not ended.has_ended:

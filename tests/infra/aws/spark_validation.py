@@ -13,9 +13,10 @@ from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.launch.sagemaker.processing import claimed_jobs, end_jobs, submit
+from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.validation import build_validation_request, spark_image
+from nodesweep.scaling.planning.validation import spark_image
 from nodesweep.tasks.image.bases import pin_bases
 from nodesweep.tasks.image.find import build_arguments
 from nodesweep.tasks.sweeps.orphans import validation_orphans

@@ -31,8 +31,8 @@ from nodesweep.launch.sagemaker.launcher import submit
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
 from nodesweep.launch.sagemaker.preflight.online import check_online
 from nodesweep.polling import STOP, Clock
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.image.codebuild import start, wait
@@ -45,6 +45,7 @@ from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
 from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
 from tests.infra.aws.spark_validation import PROCESSING, validate_on_spark
 from tests.infra.local.platform_client import made_plan
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 ACCOUNT = "000000000001"
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"

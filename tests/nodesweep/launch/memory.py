@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.scaling import names
@@ -26,6 +27,12 @@ class MemoryLauncher:
     def _tick(self) -> datetime:
         self.now += timedelta(seconds=1)
         return self.now
+
+    def render(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Return what a job is made of."""
+        named = {"name": spec.name, "attempt": spec.attempt} if spec.name else {}
+        asked = spec.training.model_dump(mode="json")
+        return {**named, "nodes": spec.nodes, "training": asked, "variables": dict(spec.variables)}
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start or adopt a job."""

@@ -12,19 +12,24 @@ from typing import Any
 
 import pytest
 
+from nodesweep.configs.distribution import NoDistribution
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobState, JobStatus
-from tests.infra.local.platform_client import job_request, serve_platform, wait_until
+from nodesweep.scaling.job import JobSpec, JobState, JobStatus, ResolvedInputs
+from tests.infra.local.platform_client import ROLE_ARN, serve_platform, wait_until
+from tests.infra.local.platform_fakes import IMAGE_URI
 from tests.nodesweep.launch.memory import MemoryLauncher
 
 NODES = 4
 """Nodes that all running jobs can have together."""
 INSTANCE_TYPE = "ml.local.small"
+PLATFORM = PlatformConfig(region="us-east-1", bucket="results", role_arn=ROLE_ARN)
 
 
 @dataclass
@@ -36,20 +41,24 @@ class Backend:
     sweep: str
 
     def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
-        name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
-        resources = {"InstanceType": INSTANCE_TYPE, "InstanceCount": nodes, "VolumeSizeInGB": 1}
-        tags = {
-            names.TAG_SWEEP_ID: self.sweep,
-            names.TAG_REQUEST_DIGEST: f"digest-{max_runtime_seconds}",
-        }
-        request = job_request(
-            name,
-            "until-told",
-            ResourceConfig=resources,
-            StoppingCondition={"MaxRuntimeInSeconds": max_runtime_seconds},
-            Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+        return JobSpec(
+            name=names.job_name(self.sweep, nodes, repeat, 1, "abcd"),
+            digest=f"digest-{max_runtime_seconds}",
+            nodes=nodes,
+            repeat=repeat,
+            attempt=1,
+            inputs=ResolvedInputs(self.sweep, IMAGE_URI, dataset_uri=None),
+            training=TrainingConfig(
+                entry_point="train.py",
+                distribution=NoDistribution(kind="none"),
+                instance_type=INSTANCE_TYPE,
+                max_runtime_seconds=max_runtime_seconds,
+                volume_size_gb=1,
+                environment={"PROGRAM": "until-told"},
+            ),
+            dataset=None,
+            hyperparameters={},
         )
-        return JobSpec(name, nodes, INSTANCE_TYPE, request)
 
     def ended(self, name: str) -> JobStatus:
         """The job's status once it has ended."""
@@ -97,12 +106,25 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield Backend(memory, end, sweep)
         return
     served = request.getfixturevalue("served")
-    launcher = SageMakerJobs(served.sagemaker)
+    launcher = SageMakerJobs(served.sagemaker, PLATFORM)
     backend = Backend(launcher, served.ends.__setitem__, sweep)
     yield backend
     for job in launcher.jobs_of(sweep):
         launcher.stop(job.name)
         backend.ended(job.name)
+
+
+def test_a_rendered_job_is_the_same_for_every_attempt_but_for_what_names_it(
+    backend: Backend,
+) -> None:
+    spec = backend.spec()
+    again = replace(spec, attempt=2, name=names.job_name(backend.sweep, 1, 1, 2, "abcd"))
+    render = backend.launcher.render
+    assert render(replace(spec, name="")) == render(replace(again, name=""))
+    assert render(spec) != render(again)
+    for other in (backend.spec(nodes=2), backend.spec(max_runtime_seconds=3601)):
+        assert render(replace(other, name="")) != render(replace(spec, name=""))
+    assert list(backend.launcher.jobs_of(backend.sweep)) == [], "nothing is started"
 
 
 def test_a_job_is_started_once_and_known_by_its_name(backend: Backend) -> None:

@@ -20,8 +20,8 @@ from nodesweep.launch.sagemaker.preflight.rule import (
     RuleContext,
 )
 from nodesweep.launch.sagemaker.preflight.storage import EcrImage, parse_ecr_image, push_problem
+from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as VALIDATION_LOGS
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.validation import LOG_GROUP as VALIDATION_LOGS
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
 
 _PRINCIPAL = "sagemaker.amazonaws.com"

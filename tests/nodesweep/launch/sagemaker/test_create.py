@@ -28,8 +28,9 @@ from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.sagemaker.create import create, request_problems
 from nodesweep.launch.sagemaker.kind import TRAINING
 from nodesweep.launch.sagemaker.launcher import submit
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs"
 SHIPPED = sorted([*CONFIGS.glob("*.yaml"), *CONFIGS.glob("examples/*.yaml")])

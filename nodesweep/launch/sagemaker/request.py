@@ -1,4 +1,4 @@
-"""Turn a PlannedPoint into a CreateTrainingJob request.
+"""Render a JobSpec as a CreateTrainingJob request.
 
 The wire format is that of the SageMaker training toolkit (SDK v2).
 """
@@ -6,20 +6,14 @@ The wire format is that of the SageMaker training toolkit (SDK v2).
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec
-from nodesweep.scaling.outcome.observed import SWITCH
-from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from nodesweep.scaling.planning.members import given, network_members
-from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
-from nodesweep.scaling.planning.workload import workload_variables
 from nodesweep.scaling.rules.distribution import distribution_hyperparameters
 from nodesweep.scaling.rules.distribution.option import Value
 from nodesweep.scaling.rules.plan import hyperparameter_problems
@@ -28,69 +22,40 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 """SageMaker's default path for TensorBoard logs in a container."""
 
 
-@dataclass(frozen=True)
-class ResolvedInputs:
-    """The results of earlier stages that a request needs besides config and point.
+def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
+    """Return the CreateTrainingJob request of a job.
 
-    `dataset_uri` is None if the config has no dataset. `dataset_folders` are the folders below it
-    that become channels if dataset.channel is null.
-    """
-
-    sweep_id: str
-    image_uri: str
-    dataset_uri: str | None
-    source_uri: str | None = None
-    dataset_folders: tuple[str, ...] = ()
-
-
-def build_request(
-    config: BenchmarkConfig,
-    point: PlannedPoint,
-    inputs: ResolvedInputs,
-    attempt: int = 1,
-    steps: int | None = None,
-) -> dict[str, Any]:
-    """Return the complete CreateTrainingJob request of one attempt at a point.
-
-    Args:
-        config: The benchmark.
-        point: The point to run.
-        inputs: The results of earlier stages.
-        attempt: Number of the attempt, from 1.
-        steps: Steps for the program to make, if the sweep has sized them
-            (nodesweep/scaling/planning/workload.py).
+    Without a name, it lacks the parts that identify the job: the name, the tags, and the S3 prefix
+    of the checkpoints.
 
     Raises:
         ValueError: A SageMaker limit is exceeded.
     """
-    letter = type_letter_of(config, point.instance_type)
-    amount = workload_variables(config, point, steps)
-    config = config.of_type(point.instance_type)
-    training, platform = config.training, config.platform
+    training = spec.training
     jobs_uri = (
-        f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
+        f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, spec.inputs.sweep_id)}"
     )
     request: dict[str, Any] = {
-        "AlgorithmSpecification": _algorithm(config, inputs),
+        "AlgorithmSpecification": _algorithm(spec),
         "RoleArn": platform.role_arn,
-        **_input_data([*_dataset_channels(config, inputs), *_extra_channels(training)]),
+        **_input_data([*_dataset_channels(spec), *_extra_channels(training)]),
         "OutputDataConfig": {
             "S3OutputPath": jobs_uri,
             **given(KmsKeyId=training.output_kms_key_id),
         },
         "ResourceConfig": {
             "InstanceType": training.instance_type,
-            "InstanceCount": point.nodes,
+            "InstanceCount": spec.nodes,
             "VolumeSizeInGB": training.volume_size_gb,
             **given(
                 VolumeKmsKeyId=training.volume_kms_key_id,
                 KeepAlivePeriodInSeconds=training.keep_alive_seconds,
                 TrainingPlanArn=training.training_plan_arn,
-                InstancePlacementConfig=_placement(training, point.nodes),
+                InstancePlacementConfig=_placement(training, spec.nodes),
             ),
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": training.max_runtime_seconds},
-        "HyperParameters": _hyperparameters(config, point, inputs),
+        "HyperParameters": _hyperparameters(platform, spec),
         # The profiler samples every node during training, which would distort a benchmark.
         "ProfilerConfig": {"DisableProfiler": True},
         **_features(training, jobs_uri),
@@ -99,77 +64,55 @@ def build_request(
         request["EnableManagedSpotTraining"] = True
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = training.spot.max_wait_seconds
     environment = dict(training.environment)
-    if inputs.source_uri is not None:
+    if spec.inputs.source_uri is not None:
         # In the toolkit the image's SAGEMAKER_PROGRAM overrides the hyperparameter; the job's
         # environment overrides the image's.
         environment["SAGEMAKER_PROGRAM"] = training.entry_point
     if training.tensorboard:
         environment.setdefault("TENSORBOARD_DIR", TENSORBOARD_PATH)
-    if training.measure != "auto":
-        environment[SWITCH] = training.measure
-    environment |= _probe_variables(config, point) | amount
+    environment |= spec.variables
     if environment:
         request["Environment"] = environment
     if training.checkpoints is not None:
         request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
-    return _named(config, request, point, inputs, attempt, letter)
+    return _named(platform, request, spec) if spec.name else request
 
 
-def build_spec(
-    config: BenchmarkConfig,
-    point: PlannedPoint,
-    inputs: ResolvedInputs,
-    attempt: int = 1,
-    steps: int | None = None,
-) -> JobSpec:
-    """Return the job of one attempt at a point; the arguments are those of build_request()."""
-    request = build_request(config, point, inputs, attempt, steps)
-    instance_type = config.of_type(point.instance_type).training.instance_type
-    return JobSpec(request["TrainingJobName"], point.nodes, instance_type, request)
-
-
-def _probe_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
-    """Return the environment variables that tell a program to end early.
-
-    They are the same for every probe, so that the request digest distinguishes probes from full
-    jobs such as the validation run.
-    """
-    if not config.sweep.ends_early(point.repeat):
-        return {}
-    ends = config.sweep.probe_ends
-    return {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
-
-
-def _named(
-    config: BenchmarkConfig,
-    request: dict[str, Any],
-    point: PlannedPoint,
-    inputs: ResolvedInputs,
-    attempt: int,
-    letter: str,
-) -> dict[str, Any]:
-    """Return the request, completed with the parts that depend on its own digest.
-
-    These are the job name, the tags, and the S3 prefix of the checkpoints.
-    """
-    platform, digest = config.platform, names.request_digest(request)
-    job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest, letter)
-    request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)
+def _named(platform: PlatformConfig, request: dict[str, Any], spec: JobSpec) -> dict[str, Any]:
+    """Return the request, completed with the parts that identify the job."""
+    request["HyperParameters"]["sagemaker_job_name"] = json.dumps(spec.name)
     if problems := hyperparameter_problems(request["HyperParameters"]):
         raise ValueError("; ".join(problems))
     if "CheckpointConfig" in request:
-        key = names.job_checkpoint_prefix(platform.prefix, inputs.sweep_id, job)
+        key = names.job_checkpoint_prefix(platform.prefix, spec.inputs.sweep_id, spec.name)
         request["CheckpointConfig"]["S3Uri"] = f"s3://{platform.bucket}/{key}"
     tags = {
-        names.TAG_SWEEP_ID: inputs.sweep_id,
-        names.TAG_REQUEST_DIGEST: digest,
-        "nodesweep:nodes": str(point.nodes),
-        "nodesweep:repeat": str(point.repeat),
-        "nodesweep:attempt": str(attempt),
-        **config.training.tags,
+        names.TAG_SWEEP_ID: spec.inputs.sweep_id,
+        names.TAG_REQUEST_DIGEST: spec.digest,
+        "nodesweep:nodes": str(spec.nodes),
+        "nodesweep:repeat": str(spec.repeat),
+        "nodesweep:attempt": str(spec.attempt),
+        **spec.training.tags,
     }
     request["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
-    return {"TrainingJobName": job, **request}
+    return {"TrainingJobName": spec.name, **request}
+
+
+def given(**members: Any) -> dict[str, Any]:
+    """Return the members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def network_members(training: TrainingConfig) -> dict[str, Any]:
+    """Return the members for the VPC and inter-container encryption that are configured."""
+    vpc = training.vpc and {
+        "Subnets": list(training.vpc.subnets),
+        "SecurityGroupIds": list(training.vpc.security_group_ids),
+    }
+    return given(
+        VpcConfig=vpc,
+        EnableInterContainerTrafficEncryption=training.encrypt_inter_container_traffic or None,
+    )
 
 
 def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
@@ -206,16 +149,16 @@ def _placement(training: TrainingConfig, nodes: int) -> dict[str, Any] | None:
     }
 
 
-def _algorithm(config: BenchmarkConfig, inputs: ResolvedInputs) -> dict[str, Any]:
+def _algorithm(spec: JobSpec) -> dict[str, Any]:
     algorithm: dict[str, Any] = {
-        "TrainingImage": inputs.image_uri,
-        "TrainingInputMode": "File" if config.dataset is None else config.dataset.input_mode,
+        "TrainingImage": spec.inputs.image_uri,
+        "TrainingInputMode": "File" if spec.dataset is None else spec.dataset.input_mode,
         "EnableSageMakerMetricsTimeSeries": True,
     }
-    if config.training.metric_definitions:
+    if spec.training.metric_definitions:
         algorithm["MetricDefinitions"] = [
             {"Name": name, "Regex": regex}
-            for name, regex in sorted(config.training.metric_definitions.items())
+            for name, regex in sorted(spec.training.metric_definitions.items())
         ]
     return algorithm
 
@@ -225,15 +168,15 @@ def _input_data(channels: list[dict[str, Any]]) -> dict[str, Any]:
     return {"InputDataConfig": channels} if channels else {}
 
 
-def _dataset_channels(config: BenchmarkConfig, inputs: ResolvedInputs) -> list[dict[str, Any]]:
+def _dataset_channels(spec: JobSpec) -> list[dict[str, Any]]:
     """Return one channel for the dataset, or one per folder of it; none without a dataset."""
-    dataset, uri = config.dataset, inputs.dataset_uri
+    dataset, uri = spec.dataset, spec.inputs.dataset_uri
     if dataset is None or uri is None:
         return []
     channel_uris = (
         {dataset.channel: uri}
         if dataset.channel
-        else {name: f"{uri}{name}/" for name in inputs.dataset_folders}
+        else {name: f"{uri}{name}/" for name in spec.inputs.dataset_folders}
     )
     return [
         _s3_channel(name, channel_uri, dataset.distribution, dataset.input_mode)
@@ -272,19 +215,15 @@ def _file_system_channel(name: str, channel: FileSystemConfig) -> dict[str, Any]
     }
 
 
-def _hyperparameters(
-    config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
-) -> dict[str, str]:
+def _hyperparameters(platform: PlatformConfig, spec: JobSpec) -> dict[str, str]:
     """Return the user's and the toolkit's hyperparameters, JSON-encoded as the SDK does."""
-    training = config.training
-    values: dict[str, Value] = {
-        key: fill_placeholders(value, point) for key, value in training.hyperparameters.items()
-    }
+    training = spec.training
+    values: dict[str, Value] = dict(spec.hyperparameters)
     values["sagemaker_program"] = training.entry_point
     values["sagemaker_container_log_level"] = 20
-    values["sagemaker_region"] = config.platform.region
-    if inputs.source_uri is not None:
-        values["sagemaker_submit_directory"] = inputs.source_uri
+    values["sagemaker_region"] = platform.region
+    if spec.inputs.source_uri is not None:
+        values["sagemaker_submit_directory"] = spec.inputs.source_uri
     instance = load_catalogue().get(training.instance_type)
     values |= distribution_hyperparameters(training.distribution, instance)
     return {key: json.dumps(value) for key, value in values.items()}
