@@ -19,13 +19,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.sagemaker.follow import LogFollower
+from nodesweep.launch.follow import LogFollower
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
@@ -182,7 +184,7 @@ def run_case(case: Case, seed: int) -> dict[str, Any]:
     draw, sweep_time = random.Random(seed), SimulatedTime()
     platform = SimulatedPlatform(sweep_time)
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, sweep_time.clock)
-    follower = LogFollower(platform)
+    follower = LogFollower(partial(CloudWatchLog, platform))
     waiting = [_job_name(case, place) for place in range(case.jobs)]
     active: list[str] = []
     delays: list[float] = []

@@ -12,6 +12,7 @@ NodesweepError
     ├── ImageBuildFailed  the build failed, hung or was stopped
     ├── JobRefused        the backend refused a job
     │   └── QuotaReached      it has no nodes left for the job now
+    ├── BackendUnavailable  the backend did not answer
     ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
@@ -173,6 +174,10 @@ class QuotaReached(JobRefused):
     """
 
 
+class BackendUnavailable(RunFailed):
+    """The backend of a platform other than AWS did not answer; the same call may succeed later."""
+
+
 class SweepStopped(RunFailed):
     """`nodesweep stop` ended the sweep; its earlier measurements are kept."""
 
@@ -204,6 +209,10 @@ class RecordDamaged(RunFailed):
     """A sweep's record is unreadable."""
 
 
+CALL_ERRORS = (BotoCoreError, ClientError, BackendUnavailable)
+"""What a call of a platform raises when it fails."""
+
+
 def error_code(error: BaseException) -> str | None:
     """Return the AWS error code of a ClientError; None for any other error."""
     return (
@@ -220,13 +229,13 @@ def is_bucket_gone(error: BaseException) -> bool:
 
 @contextmanager
 def best_effort(what: str) -> Iterator[None]:
-    """Log a failing AWS call inside the block as a warning that starts with `what`.
+    """Log a failing call inside the block as a warning that starts with `what`.
 
     Use it for calls whose failure must not lose the result.
     """
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
+    except CALL_ERRORS as error:
         logger.warning("%s: %s", what, error)
 
 
@@ -247,7 +256,8 @@ def is_transient(error: BaseException) -> bool:
         if status == _INSUFFICIENT_STORAGE:
             return False
         return error_code(error) in _TRANSIENT_CODES or status >= 500
-    return isinstance(error, (*_TRANSIENT_ERRORS, CallTimedOut, ForeignResponse))
+    transient = (*_TRANSIENT_ERRORS, CallTimedOut, ForeignResponse, BackendUnavailable)
+    return isinstance(error, transient)
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:

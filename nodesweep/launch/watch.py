@@ -16,9 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesweep.errors import JobRefused
+from nodesweep.errors import CALL_ERRORS, JobRefused
 from nodesweep.events import Stage, event_extra
 from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
 from nodesweep.polling import CallBudget, Clock, Progress, intervals
@@ -134,9 +132,9 @@ def watch(
     """Wait until at least one job has ended, and return the statuses of those that have.
 
     Logs the jobs' states. A job past a limit, or of a stopped sweep, is stopped and waited for. The
-    watch gives up on a job that has not ended 300 s after it was stopped, or that SageMaker has not
-    known for as long: it returns the last status, which is not final, with a reason. A ClientError
-    of Describe is raised, and the caller can watch again.
+    watch gives up on a job that has not ended 300 s after it was stopped, or that its backend has
+    not known for as long: it returns the last status, which is not final, with a reason. An error
+    of describe() is raised, and the caller can watch again.
 
     Args:
         launcher: the launcher of the jobs.
@@ -203,7 +201,8 @@ class _Watcher:
     def poll(self) -> tuple[bool, list[JobStatus]]:
         """Poll once; return (True if anything changed, the statuses of ended jobs)."""
         stops_all = self._is_stopped()
-        changed = [job for job in self._jobs if self._describe(job)]
+        found = self._launcher.describe([job.name for job in self._jobs], self._budget.take)
+        changed = [job for job in self._jobs if self._has_changed(job, found.get(job.name))]
         for job in self._jobs:
             if job.ended is None and stops_all and job.wait.stopped_at is None:
                 self._stop(job, "belongs to a stopped sweep")
@@ -216,13 +215,11 @@ class _Watcher:
                 self._follow(job.name)  # its last lines
         return bool(changed), [job.ended for job in ended if job.ended is not None]
 
-    def _describe(self, job: _Job) -> bool:
-        """Describe the job, and return True if it has changed.
+    def _has_changed(self, job: _Job, status: JobStatus | None) -> bool:
+        """Note the job's status, and return True if it has changed.
 
-        Give up on a job that has been unknown to SageMaker for STOPPING_SECONDS.
+        Give up on a job that has been unknown to its backend for STOPPING_SECONDS.
         """
-        self._budget.take()
-        status = self._launcher.status(job.name)
         if status is None:
             now = self._clock.monotonic()
             job.wait.unknown_since = (
@@ -230,7 +227,7 @@ class _Watcher:
             )
             if now - job.wait.unknown_since >= STOPPING_SECONDS:
                 job.given_up = (
-                    f"it has been unknown to SageMaker for {STOPPING_SECONDS:.0f} s;"
+                    f"its backend has not known it for {STOPPING_SECONDS:.0f} s;"
                     " resume the sweep to try again"
                 )
             return False
@@ -265,7 +262,7 @@ class _Watcher:
         self._budget.take()
         try:
             job.wait.stop_accepted = self._launcher.stop(job.name)
-        except (JobRefused, BotoCoreError, ClientError) as error:
+        except (JobRefused, *CALL_ERRORS) as error:
             self._logger.warning("%s", error)
 
     def _log_changes(self, changed: Sequence[_Job]) -> None:

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.follow import LogFollower
 from nodesweep.launch.registry import launcher_of
-from nodesweep.launch.sagemaker.follow import LogFollower
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
@@ -36,12 +36,8 @@ def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -
 
     Calls share the watches' budget; unknown jobs are left out.
     """
-    jobs = launcher_of(platform)
-    budget, found = _call_budget(platform), []
-    for name in job_names:
-        budget.take()
-        found.append(jobs.status(name))
-    return [status for status in found if status is not None]
+    found = launcher_of(platform).describe(job_names, _call_budget(platform).take)
+    return list(found.values())
 
 
 @task(name="submit-training-job", task_run_name="{label}", **PATIENT_TASK_OPTIONS)
@@ -129,7 +125,7 @@ def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
 
 @lru_cache(maxsize=64)
 def _log_follower(platform: PlatformConfig) -> LogFollower:
-    return LogFollower(aws_client("logs", platform))
+    return LogFollower(launcher_of(platform).logs)
 
 
 @task(name="list-training-jobs", **TASK_OPTIONS)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from nodesweep.errors import PreflightRefused, is_transient, retry_transient
+from nodesweep.errors import BackendUnavailable, PreflightRefused, is_transient, retry_transient
 
 
 def client_error(code: str, status: int = 400) -> ClientError:
@@ -22,6 +22,7 @@ def client_error(code: str, status: int = 400) -> ClientError:
         (client_error("ThrottlingException"), True),
         (client_error("Whatever", 503), True),
         (EndpointConnectionError(endpoint_url="http://x"), True),
+        (BackendUnavailable("squeue timed out"), True),
         (client_error("ValidationException"), False),
         (client_error("InternalError", 507), False),
         (client_error("AccessDeniedException", 403), False),

@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from nodesweep import events as event_module
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.events import PROGRESS, Event, Meter, emit, read_event
-from nodesweep.launch.sagemaker.follow import LogFollower
+from nodesweep.launch.follow import LogFollower
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.tasks.dataset.files import scan_directory, upload
 from nodesweep.tasks.image.output import BuildOutput
 
@@ -180,7 +182,7 @@ def test_every_line_of_a_node_is_told_and_a_few_go_to_prefect(
         def filter_log_events(self, **query: Any) -> dict[str, Any]:
             return {"events": events}
 
-    follower = LogFollower(Logs())
+    follower = LogFollower(partial(CloudWatchLog, Logs()))
     job = "s-n2-r1-a1-ab12"
     follower.begin([job], datetime.fromtimestamp(0, UTC))
     follower.poll(job)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached, was_refused
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
 from nodesweep.launch.sagemaker.request import render
@@ -62,6 +65,22 @@ class SageMakerJobs:
     def status(self, job_name: str) -> JobStatus | None:
         """Return the job's status; None if SageMaker does not know it."""
         return self.kind.status(self.sagemaker, job_name)
+
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> dict[str, JobStatus]:
+        """Return the status of each of these jobs that SageMaker knows."""
+        found = {}
+        for name in job_names:
+            take()
+            if (status := self.status(name)) is not None:
+                found[name] = status
+        return found
+
+    def logs(self, job_name: str, since: datetime) -> CloudWatchLog:
+        """Return a reader of the job's lines from `since` on."""
+        assert self.platform is not None
+        return CloudWatchLog(aws_client("logs", self.platform), job_name, since)
 
     def stop(self, job_name: str) -> bool:
         """Ask the job to stop; return True if it was still running."""

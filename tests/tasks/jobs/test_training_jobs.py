@@ -293,7 +293,11 @@ def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNam
         "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None
     )
     clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
-    for module in ("tasks.jobs.training_jobs", "launch.sagemaker.backend"):
+    for module in (
+        "tasks.jobs.training_jobs",
+        "launch.sagemaker.backend",
+        "launch.sagemaker.launcher",
+    ):
         monkeypatch.setattr(f"nodesweep.{module}.aws_client", lambda service, _: clients[service])
 
 

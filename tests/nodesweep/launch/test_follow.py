@@ -3,19 +3,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.launch.sagemaker.follow import (
+from nodesweep.launch.follow import (
     BURST_LINES,
     LINES_PER_MINUTE,
     MAX_LINE_CHARACTERS,
     MAX_LINES_PER_POLL,
     LogFollower,
 )
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.logs import LOG_GROUP
 from nodesweep.polling import Clock
 
@@ -59,7 +61,7 @@ def job(aws: Callable[[str], Any]) -> Job:
 
 
 def following(job: Job, after: timedelta = timedelta(0)) -> LogFollower:
-    follower = LogFollower(job.logs)
+    follower = LogFollower(partial(CloudWatchLog, job.logs))
     follower.begin(["job"], job.started + after)
     return follower
 
@@ -119,9 +121,8 @@ def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(
     all.
     """
     seconds, now = 600, 0.0
-    follower = LogFollower(
-        Pages(*(chatter(200 + second, 50) for second in range(seconds))), Clock(lambda: now)
-    )
+    logs = Pages(*(chatter(200 + second, 50) for second in range(seconds)))
+    follower = LogFollower(partial(CloudWatchLog, logs), Clock(lambda: now))
     follower.begin(["job"], datetime.fromtimestamp(100, UTC))
     for second in range(seconds):
         now = float(second)
@@ -142,7 +143,7 @@ def test_a_job_that_never_stops_talking_is_held_to_its_lines_a_minute(
 def test_jobs_have_their_lines_each(said: Callable[[], list[str]]) -> None:
     pages = [chatter(200 + look, 10) for look in range(3)]
     other = {"events": [event(200, "theirs", "other/algo-1-1")]}
-    follower = LogFollower(Pages(*pages, other), Clock(lambda: 0.0))
+    follower = LogFollower(partial(CloudWatchLog, Pages(*pages, other)), Clock(lambda: 0.0))
     follower.begin(["job", "other"], datetime.fromtimestamp(100, UTC))
     for name in ("job", "job", "job", "other"):
         follower.poll(name)
@@ -183,7 +184,7 @@ def refusal(code: str) -> ClientError:
 
 
 def poll(logs: Pages, times: int) -> None:
-    follower = LogFollower(logs)
+    follower = LogFollower(partial(CloudWatchLog, logs))
     follower.begin(["job"], datetime.fromtimestamp(100, UTC))
     for _ in range(times):
         follower.poll("job")
@@ -203,11 +204,17 @@ def test_line_of_a_node_that_sends_late_is_said(said: Callable[[], list[str]]) -
 def test_further_page_is_read_by_the_next_poll_with_the_same_query(
     said: Callable[[], list[str]],
 ) -> None:
-    logs = Pages(
+    pages: list[Any] = [
         {"events": [event(200, "one")], "nextToken": "t"},
         {"events": [event(300, "two")]},
         {"events": []},
-    )
+    ]
+    log = CloudWatchLog(Pages(*pages), "job", datetime.fromtimestamp(100, UTC))
+    assert [(list(log.new_lines()), log.has_more) for _ in range(2)] == [
+        ([(200_000, "algo-1: one")], True),
+        ([(300_000, "algo-1: two")], False),
+    ]
+    logs = Pages(*pages)
     poll(logs, 3)
     assert said() == ["algo-1: one", "algo-1: two"]
     assert [(query["startTime"], query.get("nextToken")) for query in logs.asked] == [
@@ -222,7 +229,7 @@ def test_lines_of_another_job_are_left_out(said: Callable[[], list[str]]) -> Non
 
 def test_job_that_is_followed_goes_on_where_it_is() -> None:
     logs = Pages({"events": []})
-    follower = LogFollower(logs)
+    follower = LogFollower(partial(CloudWatchLog, logs))
     follower.begin(["job"], datetime.fromtimestamp(100, UTC))
     follower.begin(["job"], datetime.fromtimestamp(500, UTC))
     follower.poll("job")
@@ -266,10 +273,10 @@ def test_a_private_key_that_a_job_prints_line_by_line_is_hidden_whole(
 def test_first_step_is_seen_in_lines_that_are_not_said(said: Callable[[], list[str]]) -> None:
     """Of a chatty job only the newest lines of a look are shown; the step may be any."""
     lines = [event(200, "step=1;"), *(event(201, f"chatter {number}") for number in range(50))]
-    follower = LogFollower(Pages({"events": [event(199, "loading")]}, {"events": lines}))
+    logs = Pages({"events": [event(199, "loading")]}, {"events": lines})
+    follower = LogFollower(partial(CloudWatchLog, logs))
     follower.begin(["job"], datetime.fromtimestamp(100, UTC), lambda line: "step=" in line)
     follower.poll("job")
     assert not follower.has_stepped("job")
     follower.poll("job")
     assert follower.has_stepped("job") and not any("step=" in line for line in said())
-    assert not follower.has_more("job")
