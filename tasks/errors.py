@@ -10,7 +10,9 @@ NodesweepError
     ├── ValidationJobFailed  the Spark job that validates the dataset returned no verdict
     ├── UploadFailed      an object in S3 differs from what was sent
     ├── ImageBuildFailed  the build failed, hung or was stopped
-    ├── JobRefused        SageMaker refused a training job
+    ├── JobRefused        the backend refused a job
+    │   └── QuotaReached      it has no nodes left for the job now
+    ├── BackendUnavailable  the backend did not answer
     ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
@@ -42,6 +44,15 @@ from botocore.exceptions import (
     ResponseStreamingError,
 )
 
+from nodesweep.launch.errors import (
+    BackendUnavailable,
+    JobRefused,
+    NodesweepError,
+    QuotaReached,
+    RunFailed,
+)
+
+__all__ = ("BackendUnavailable", "JobRefused", "NodesweepError", "QuotaReached", "RunFailed")
 logger = logging.getLogger("nodesweep.errors")
 _TRANSIENT_CODES = frozenset(
     {
@@ -114,10 +125,6 @@ class PlatformUnresponsive(_EndpointError):
     )
 
 
-class NodesweepError(Exception):
-    """Base of every error whose message is written for users."""
-
-
 class PreflightRefused(NodesweepError):
     """The plan violates a rule; `problems` lists every violation."""
 
@@ -135,10 +142,6 @@ class SweepNotNamed(NodesweepError):
 
 class InputsChanged(NodesweepError):
     """Code, data or image differ from those that the sweep began with; nothing was sent."""
-
-
-class RunFailed(NodesweepError):
-    """The run started and cannot be finished."""
 
 
 class DatasetRefused(RunFailed):
@@ -159,10 +162,6 @@ class UploadFailed(RunFailed):
 
 class ImageBuildFailed(RunFailed):
     """The image could not be built."""
-
-
-class JobRefused(RunFailed):
-    """SageMaker refused a training job, or its name is taken by a job of another owner."""
 
 
 class SweepStopped(RunFailed):

@@ -17,7 +17,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.rules.limits import variable_problems
 from nodesweep.scaling.secrets import remember_secrets, secrets_in
-from nodesweep.tasks.errors import JobRefused, was_refused
+from nodesweep.tasks.errors import JobRefused, QuotaReached, was_refused
 from nodesweep.tasks.jobs.kind import TRAINING, JobKind
 from nodesweep.tasks.jobs.request import create
 from nodesweep.tasks.polling import Clock
@@ -25,13 +25,6 @@ from nodesweep.tasks.polling import Clock
 MIN_HIDDEN_CHARACTERS = 4
 """Shorter values, such as 1 or yes, are not secrets and occur in every message."""
 _PAGE_SIZE = 100
-
-
-class QuotaReached(JobRefused):
-    """The account's quota has no instances left now.
-
-    Waiting may help; an immediate retry does not.
-    """
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """The contract of every launcher: each test runs against SageMaker, on a served local platform,
-and against the launcher in memory.
+against a real Slurm cluster, and against the launcher in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus
 from nodesweep.tasks.errors import JobRefused
@@ -21,6 +23,7 @@ from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.tasks.polling import CallBudget, Clock
 from tests.infra.local.platform_client import job_request, serve_platform, wait_until
 from tests.nodesweep.launch.memory import MemoryLauncher
+from tests.nodesweep.launch.slurm.cluster import FOUR, Cluster, running_cluster, until_told_spec
 
 NODES = 4
 """Nodes that all running jobs can have together."""
@@ -34,6 +37,9 @@ class Backend:
     launcher: Launcher
     end: Callable[[str, JobState], None]
     sweep: str
+    instance_type: str = INSTANCE_TYPE
+    queues: bool = False
+    """Whether jobs wait for nodes in the backend itself."""
 
     def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
         name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
@@ -84,10 +90,33 @@ def until_told(ends: dict[str, JobState]) -> Callable[..., None]:
     return program
 
 
-@pytest.fixture(params=["memory", "sagemaker"])
+@dataclass
+class SlurmBackend(Backend):
+    platform: SlurmPlatform | None = None
+
+    def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
+        name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
+        assert self.platform is not None
+        return until_told_spec(self.platform, name, nodes, max_runtime_seconds)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["memory", "sagemaker", pytest.param("slurm", marks=pytest.mark.slow)])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     number = zlib.crc32(request.node.name.encode())
     sweep = f"bench-20260102030405-{number:08x}"
+    if request.param == "slurm":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        jobs = SlurmJobs(cluster.shared)
+        platform = SlurmPlatform(launcher="slurm", folder=str(cluster.shared), partition=FOUR)
+        yield SlurmBackend(jobs, cluster.end, sweep, FOUR, queues=True, platform=platform)
+        cluster.end_all(jobs, sweep)
+        return
     if request.param == "memory":
         memory = MemoryLauncher(NODES)
 
@@ -114,7 +143,11 @@ def test_a_job_is_started_once_and_known_by_its_name(backend: Backend) -> None:
     assert [job.name for job in launcher.jobs_of(backend.sweep)] == [spec.name]
     job = launcher.status(spec.name)
     assert job is not None and not job.has_ended and job.created_at is not None
-    assert (job.nodes, job.instance_type, job.billed_node_seconds) == (2, INSTANCE_TYPE, None)
+    assert (job.nodes, job.instance_type, job.billed_node_seconds) == (
+        2,
+        backend.instance_type,
+        None,
+    )
 
 
 def test_a_job_of_another_spec_is_not_adopted(backend: Backend) -> None:
@@ -146,12 +179,19 @@ def test_an_ended_job_is_adopted_too_and_not_run_again(backend: Backend) -> None
     assert backend.launcher.submit(spec).completed
 
 
-def test_without_free_nodes_a_job_has_to_wait_and_leaves_nothing_behind(backend: Backend) -> None:
+def test_without_free_nodes_a_job_waits_in_the_backend_or_leaves_nothing_behind(
+    backend: Backend,
+) -> None:
     backend.launcher.submit(backend.spec(nodes=NODES))
     late = backend.spec(nodes=1, repeat=2)
-    with pytest.raises(QuotaReached):
+    if backend.queues:
         backend.launcher.submit(late)
-    assert backend.launcher.status(late.name) is None
+        waiting = backend.launcher.status(late.name)
+        assert waiting is not None and (waiting.state, waiting.started_at) == ("running", None)
+    else:
+        with pytest.raises(QuotaReached):
+            backend.launcher.submit(late)
+        assert backend.launcher.status(late.name) is None
     first = backend.spec(nodes=NODES).name
     backend.end(first, "completed")
     backend.ended(first)
