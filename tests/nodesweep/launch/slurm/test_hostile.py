@@ -16,7 +16,7 @@ from nodesweep.launch.errors import BackendUnavailable, JobRefused
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import is_retryable
 from tests.infra.local.platform_client import wait_until
 from tests.nodesweep.launch.slurm.cluster import (
@@ -171,6 +171,17 @@ def test_preemption_fails_the_job_which_is_worth_another_attempt(sweep: Sweep) -
     assert is_retryable("Failed", job.reason)
     sweep.cluster.end(urgent.name, "completed")
     assert sweep.ended(urgent).completed
+
+
+def test_a_job_over_its_time_limit_is_stopped_and_says_so(sweep: Sweep) -> None:
+    """Slurm's shortest limit is a minute."""
+    platform = SlurmPlatform(launcher="slurm", folder=str(sweep.cluster.shared), partition=EIGHT)
+    name = names.job_name(sweep.name, 2, 1, 1, "abcd")
+    spec = until_told_spec(platform, name, 2, max_runtime_seconds=1)
+    sweep.jobs.submit(spec)
+    job = sweep.ended(spec)
+    assert job.state == "stopped" and str(job.reason).startswith(OVER_TIME)
+    assert job.billed_seconds is not None and job.billed_seconds >= 60
 
 
 def test_runs_before_a_requeue_are_attempts_and_are_billed(sweep: Sweep) -> None:
