@@ -103,7 +103,7 @@ coverage: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
 		--cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
-		--omit='nodesweep/scaling/names.py,nodesweep/scaling/planning/request.py,nodesweep/scaling/report/schema.py,*/__main__.py'
+		--omit='nodesweep/scaling/names.py,nodesweep/scaling/report/schema.py,*/__main__.py'
 
 types: setup
 	$(BIN)/mypy

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
+from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.section import HIDDEN
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.tasks.local_keys import local_session
 from tests.planted import PASSWORD, PLANTED, SECRETS, found_in, unpacked
 from tests.production.world import free_port
 

@@ -8,7 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.events import event_extra
+from nodesweep.launch.sagemaker.logs import log_tail, read_job_log
+from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.launch.sagemaker.status import kind_of_platform
+from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
@@ -21,11 +25,7 @@ from nodesweep.scaling.outcome.logged import (
 from nodesweep.scaling.outcome.outcome import JobOutcome, kept_node_facts, read_outcome
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.report.failures import LINES_SHOWN
-from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.logs import log_tail, read_job_log
-from nodesweep.tasks.jobs.results import read_job_metrics
 from nodesweep.tasks.jobs.training_jobs import job_status
-from nodesweep.tasks.jobs.utilisation import read_job_utilisation
 
 logger = logging.getLogger("nodesweep.sweep")
 

@@ -153,8 +153,8 @@ def run(
     modules = ("nodesweep.flows.scaling_benchmark",)
     with flow_session(benchmark.platform, modules=modules, view_options=view_options) as platform:
         benchmark = benchmark.on_platform(platform)
+        from nodesweep.errors import PointsMissing
         from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
-        from nodesweep.tasks.errors import PointsMissing
 
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:

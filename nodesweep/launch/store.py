@@ -1,7 +1,7 @@
 """Where a sweep's small objects are kept: records, heartbeats, claims, history.
 
 Readers on other machines see an object whole or not at all, and as soon as put() has returned. On
-AWS this is a bucket (nodesweep/tasks/store.py), on a cluster a folder of the shared file system.
+AWS this is a bucket (nodesweep.aws.store.py), on a cluster a folder of the shared file system.
 """
 
 from __future__ import annotations

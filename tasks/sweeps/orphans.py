@@ -9,11 +9,11 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
+from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.processing.calls import claimed_jobs
 from nodesweep.tasks.sweeps.claims import read_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.records import has_record

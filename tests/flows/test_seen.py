@@ -19,11 +19,11 @@ from nodesweep.cli.session import run_flow
 from nodesweep.cli.views.state import RunState
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
+from nodesweep.errors import PointsMissing
+from nodesweep.events import PROGRESS, ROOT, STAGES, Event, read_event
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import PointsMissing
-from nodesweep.tasks.events import PROGRESS, ROOT, STAGES, Event, read_event
 from tests.flows.simulated_sweep import KeptRecords, kept_records
 from tests.infra.local.platform_client import wait_until
 

@@ -16,11 +16,11 @@ from prefect.exceptions import CancelledRun
 
 import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import SweepStopped
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import SweepStopped
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as
 from tests.flows.test_pipeline import jobs_of

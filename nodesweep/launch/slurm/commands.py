@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from nodesweep.launch.errors import BackendUnavailable
+from nodesweep.errors import BackendUnavailable
 
 DEADLINE_SECONDS = 60.0
 """Deadline of a command. A busy slurmctld takes seconds; MessageTimeout is 10-100 s at most sites.

@@ -17,20 +17,24 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from nodesweep.configs.atomic import create_atomic, write_atomic
-from nodesweep.launch.errors import JobRefused, QuotaReached
+from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.slurm.commands import (
     DEADLINE_SECONDS,
     CommandFailed,
     environment_of_jobs,
     run,
 )
+from nodesweep.launch.slurm.logs import NodeLogs
 from nodesweep.launch.slurm.queue import Queue, Row
-from nodesweep.launch.slurm.script import SCRIPT, read_spec
+from nodesweep.launch.slurm.script import SCRIPT, read_script, render
 from nodesweep.launch.slurm.status import (
     NEVER_STARTS,
     PENDING_PHASE,
@@ -69,14 +73,18 @@ class SlurmJobs:
     """Slurm's jobs of this user; a nodesweep.launch.protocol.Launcher.
 
     Attributes:
-        folder: the shared folder that has the jobs' folders (SlurmPlatform.folder).
+        platform: the config's section.
         queue: polls slurmctld.
         submit_seconds: deadline of sbatch.
     """
 
-    folder: Path
+    platform: SlurmPlatform
     queue: Queue = field(default_factory=Queue)
     submit_seconds: float = DEADLINE_SECONDS
+
+    def render(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Return the job's batch script."""
+        return render(self.platform, spec)
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start the job, or adopt the existing one of that name, whoever started it.
@@ -86,7 +94,7 @@ class SlurmJobs:
             QuotaReached: a limit on submitted jobs is reached.
             CommandFailed: Slurm did not answer; a further call finds out if it has the job.
         """
-        claim, script = self._file(spec.name, _CLAIM), spec.request[SCRIPT].encode()
+        claim, script = self._file(spec.name, _CLAIM), self.render(spec)[SCRIPT].encode()
         if create_atomic(claim, script):
             return self._send(spec)
         if claim.read_bytes() != script:
@@ -104,6 +112,18 @@ class SlurmJobs:
         job = self._submission(job_name)
         return None if job is None else self._status(job)
 
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> Mapping[str, JobStatus]:
+        """Return the status of each of these jobs that is known, from one poll of all."""
+        take()
+        found = {name: self.status(name) for name in job_names}
+        return {name: job for name, job in found.items() if job is not None}
+
+    def logs(self, job_name: str, since: datetime) -> NodeLogs:
+        """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
+        return NodeLogs(self._file(job_name, "").resolve())
+
     def stop(self, job_name: str) -> bool:
         """Cancel the job; return True if it was still running."""
         job = self._submission(job_name)
@@ -114,14 +134,14 @@ class SlurmJobs:
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs, oldest first."""
-        claims = self.folder.glob(f"{names.job_prefix(sweep)}*/{_CLAIM}")
+        claims = Path(self.platform.folder).glob(f"{names.job_prefix(sweep)}*/{_CLAIM}")
         mine = [each.parent.name for each in claims]
         found = [self._submission(name) for name in mine if names.sweep_of_job(name) == sweep]
         jobs = sorted((job for job in found if job is not None), key=lambda job: job.job_id)
         return [self._status(job) for job in jobs]
 
     def _file(self, job_name: str, name: str) -> Path:
-        return self.folder / job_name / name
+        return Path(self.platform.folder, job_name, name)
 
     def _text(self, job_name: str, name: str) -> str | None:
         """Return the text of one of the job's files; None if it does not exist."""
@@ -186,7 +206,8 @@ class SlurmJobs:
         # The script's own claim decides if there are two jobs of the name.
         owner = self._text(job_name, _OWNER) or ""
         return Submission(
-            read_spec(job_name, script),
+            job_name,
+            *read_script(script),
             int(owner) if owner.isdecimal() else values["job_id"],
             values["submitted_at"],
             self._text(job_name, _STOP),
@@ -205,7 +226,7 @@ class SlurmJobs:
                 age_seconds = time.time() - claim.stat().st_mtime
             except FileNotFoundError:  # Slurm refused the other process's job
                 age_seconds = math.inf
-                create_atomic(claim, spec.request[SCRIPT].encode())
+                create_atomic(claim, self.render(spec)[SCRIPT].encode())
             if age_seconds > self.submit_seconds + _RECORD_SECONDS:
                 return False
             self.queue.sleep(1.0)
@@ -213,7 +234,7 @@ class SlurmJobs:
 
     def _status(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""
-        name = job.spec.name
+        name = job.name
         if (last := self._text(name, _ENDED)) is not None:
             return read_status(job, Row.from_json(last))
         row = self._row(job)
@@ -229,7 +250,7 @@ class SlurmJobs:
     def _row(self, job: Submission) -> Row | None:
         def row_of(rows: Sequence[Row]) -> Row | None:
             # A slurmctld that lost its state gives numbers anew, so the name counts, too.
-            mine = (job.job_id, job.spec.name)
+            mine = (job.job_id, job.name)
             return next((row for row in rows if (row.job_id, row.name) == mine), None)
 
         if (row := row_of(self.queue.rows())) is not None:
@@ -241,7 +262,7 @@ class SlurmJobs:
 
     def _cancel(self, job: Submission, reason: str) -> None:
         """Cancel the job; one that has just ended is fine."""
-        mark = self._file(job.spec.name, _STOP)
+        mark = self._file(job.name, _STOP)
         is_marked = create_atomic(mark, reason.encode())
         try:
             run(["scancel", str(job.job_id)])

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any
 
+from nodesweep.configs.distribution import NoDistribution, TorchDistributed
 from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.training import variables_of
+from nodesweep.errors import JobRefused
 from nodesweep.scaling.job import JobSpec
 
 SCRIPT = "script"
-"""The only key of a JobSpec's request here."""
+"""The only key of a request."""
 NOT_THE_OWNER = 96
 """Exit code of a script whose job's name is owned by an earlier submission."""
 _DIRECTIVE = "#SBATCH --"
@@ -52,36 +54,24 @@ _TORCHRUN = (
 _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
 
 
-def build_spec(
-    platform: SlurmPlatform,
-    name: str,
-    nodes: int,
-    command: Sequence[str],
-    max_runtime_seconds: int,
-    launch: Literal["torchrun", "program"] = "torchrun",
-    processes_per_node: int = 1,
-    environment: Mapping[str, str] | None = None,
-) -> JobSpec:
-    """Return the job that runs this command.
+def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
+    """Return the job's batch script; see nodesweep.scaling.job.Render.
 
-    Args:
-        platform: the cluster.
-        name: the job's name.
-        nodes: number of nodes.
-        command: the program and its arguments.
-        max_runtime_seconds: time limit; Slurm rounds it up to whole minutes.
-        launch: torchrun starts one torchrun per node, which starts the processes; program lets
-            Slurm start the processes themselves, for a program that reads Slurm's variables.
-        processes_per_node: number of the program's processes on each node.
-        environment: the program's environment variables. They are readable in the script.
+    Raises:
+        JobRefused: the job needs what Slurm or this launcher lacks.
     """
-    folder = f"{platform.folder}/{name}"
+    training = spec.training
+    environment = {**training.environment, **spec.variables}
+    if references := variables_of(environment):
+        raise JobRefused(
+            f"training.environment: {', '.join(sorted(references))} refers to a variable of this"
+            " machine, whose value would be readable in the job's script; set it in the program"
+        )
+    folder = f"{platform.folder}/{spec.name}"
+    code = spec.inputs.source_uri or training.source_dir
     lines = [
         "#!/bin/bash -l",
-        *(
-            f"{_DIRECTIVE}{line}"
-            for line in _directives(platform, name, nodes, max_runtime_seconds)
-        ),
+        *(f"{_DIRECTIVE}{line}" for line in _directives(platform, spec)),
         f"{_DIRECTIVE}chdir={folder}",
         f"{_DIRECTIVE}output={folder}/script.log",
         "",
@@ -89,45 +79,47 @@ def build_spec(
         _BEGIN.replace("{not_the_owner}", str(NOT_THE_OWNER)),
         *platform.setup,
         _SURROUNDINGS.rstrip("\n"),
-        *(f"export {key}={shlex.quote(text)}" for key, text in sorted((environment or {}).items())),
+        *(f"export {key}={shlex.quote(text)}" for key, text in sorted(_data(spec).items())),
+        *(f"export {key}={shlex.quote(text)}" for key, text in sorted(environment.items())),
+        *([] if code is None else [f"cd {shlex.quote(code)}"]),
         "",
-        _srun(platform, nodes, command, launch, processes_per_node),
+        _srun(platform, spec),
     ]
-    request = {SCRIPT: "\n".join(lines) + "\n"}
-    return JobSpec(name, nodes, node_type(platform), request)
+    return {SCRIPT: "\n".join(lines) + "\n"}
 
 
-def node_type(platform: SlurmPlatform) -> str:
-    """Return what distinguishes the cluster's kinds of nodes, in a word for reports."""
-    parts = (platform.partition or "default", platform.constraint, platform.gres)
-    return "/".join(part for part in parts if part)
-
-
-def read_spec(name: str, script: str) -> JobSpec:
-    """Return the spec whose script this is."""
+def read_script(script: str) -> tuple[int, str]:
+    """Return the number and the type of a job's nodes."""
     values = dict(
         line.removeprefix(_DIRECTIVE).split("=", 1)
         for line in script.splitlines()
         if line.startswith(_DIRECTIVE) and "=" in line
     )
-    instance_type = values["comment"].removeprefix(_COMMENT)
-    return JobSpec(name, int(values["nodes"]), instance_type, {SCRIPT: script})
+    return int(values["nodes"]), values["comment"].removeprefix(_COMMENT)
 
 
-def _directives(
-    platform: SlurmPlatform, name: str, nodes: int, max_runtime_seconds: int
-) -> list[str]:
+def _data(spec: JobSpec) -> dict[str, str]:
+    """Return SageMaker's variables with the folders of the dataset, which must be shared."""
+    dataset, uri = spec.dataset, spec.inputs.dataset_uri
+    if dataset is None or uri is None:
+        return {}
+    if dataset.channel is not None:
+        return {f"SM_CHANNEL_{dataset.channel.upper()}": uri}
+    return {f"SM_CHANNEL_{name.upper()}": f"{uri}{name}" for name in spec.inputs.dataset_folders}
+
+
+def _directives(platform: SlurmPlatform, spec: JobSpec) -> list[str]:
     values = {
-        "job-name": name,
-        "nodes": str(nodes),
+        "job-name": spec.name,
+        "nodes": str(spec.nodes),
         "partition": platform.partition,
         "account": platform.account,
         "qos": platform.qos,
         "reservation": platform.reservation,
         "constraint": platform.constraint,
         "gres": platform.gres,
-        "time": str(math.ceil(max_runtime_seconds / 60)),
-        "comment": f"{_COMMENT}{node_type(platform)}",
+        "time": str(math.ceil(spec.training.max_runtime_seconds / 60)),
+        "comment": f"{_COMMENT}{spec.instance_type}",
         # Two jobs of one name never run at the same time, not even for a second.
         "dependency": "singleton",
         "open-mode": "append",
@@ -138,27 +130,30 @@ def _directives(
     return [f"{key}={text}" for key, text in values.items() if text is not None] + flags
 
 
-def _srun(
-    platform: SlurmPlatform,
-    nodes: int,
-    command: Sequence[str],
-    launch: str,
-    processes_per_node: int,
-) -> str:
-    tasks_per_node = 1 if launch == "torchrun" else processes_per_node
+def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
+    training = spec.training
+    arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
+    match training.distribution:
+        case NoDistribution():
+            start, command = _PROGRAM, ["python3", training.entry_point, *arguments]
+        case TorchDistributed(processes_per_node=processes, smddp=False):
+            # torchrun's "auto" is one process per accelerator, and one per core without any
+            each = f"--nproc-per-node={processes or 'auto'}"
+            start, command = _TORCHRUN, [each, training.entry_point, *arguments]
+        case other:
+            raise JobRefused(
+                f"training.distribution.kind: {other.kind} is not supported on Slurm; use"
+                " torch_distributed (without smddp), or none for a program that sets up its own"
+                " process group"
+            )
     # One task per node would be bound to one core without --cpu-bind=none.
     options = (
-        f"srun --nodes={nodes} --ntasks={nodes * tasks_per_node}"
-        f" --ntasks-per-node={tasks_per_node} --cpu-bind=none --kill-on-bad-exit=1"
-        ' --open-mode=append --output="$job_folder/node-%n.log"'
+        f"srun --nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1 --cpu-bind=none"
+        ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
     )
     if platform.container_image is not None:
         options += (
             f" --container-image={platform.container_image}"
             ' --container-mounts="$job_folder:$job_folder"'
         )
-    start = _PROGRAM
-    arguments = list(command)
-    if launch == "torchrun":
-        start, arguments = _TORCHRUN, [f"--nproc-per-node={processes_per_node}", *command]
-    return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(arguments)}"
+    return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"

@@ -13,7 +13,6 @@ from nodesweep.scaling.job import (
     FINAL_STATES,
     OVER_TIME,
     TRAINING_PHASE,
-    JobSpec,
     JobState,
     JobStatus,
     PhaseVisit,
@@ -67,14 +66,18 @@ class Submission:
     """A job that Slurm accepted.
 
     Attributes:
-        spec: the job.
+        name: the job's name.
+        nodes: number of nodes.
+        instance_type: type of the nodes.
         job_id: Slurm's number of the job.
         submitted_at: Unix seconds, by the clock of the machine that submitted it.
         stop_reason: why the launcher cancelled it; None if it did not.
         runs: the script's runs, as it recorded them.
     """
 
-    spec: JobSpec
+    name: str
+    nodes: int
+    instance_type: str
     job_id: int
     submitted_at: float
     stop_reason: str | None = None
@@ -118,7 +121,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
     if started_at is not None:
         runs.append(PhaseVisit(TRAINING_PHASE, started_at, row.ended_at))
     return JobStatus(
-        job.spec.name,
+        job.name,
         state,
         phase=_phase(row),
         message=(row.reason or "") if row.state == "PENDING" else "",
@@ -130,8 +133,8 @@ def read_status(job: Submission, row: Row) -> JobStatus:
         billing_began_at=began_at,
         billing_ended_at=row.ended_at,
         billable_seconds=_busy_seconds(runs) if earlier and row.ended_at is not None else None,
-        nodes=job.spec.nodes,
-        instance_type=job.spec.instance_type,
+        nodes=job.nodes,
+        instance_type=job.instance_type,
         visits=(PhaseVisit(PENDING_PHASE, created_at, began_at), *runs),
     )
 
@@ -142,7 +145,7 @@ def status_of_forgotten(job: Submission) -> JobStatus:
     code = None if last is None else last.exit_code
     word = "COMPLETED" if code == 0 else "FAILED" if job.stop_reason is None else "CANCELLED"
     row = Row(
-        job.job_id, job.spec.name, word, None, job.spec.nodes, None,
+        job.job_id, job.name, word, None, job.nodes, None,
         None if last is None else last.started_at, None if last is None else last.ended_at,
         None if code is None else code << 8, max(0, len(job.runs) - 1),
     )  # fmt: skip

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PointsMissing, RunFailed
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
 from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import PointsMissing, RunFailed
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until

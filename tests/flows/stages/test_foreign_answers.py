@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-import nodesweep.tasks.clients
-import nodesweep.tasks.platform
-import nodesweep.tasks.responses
+import nodesweep.aws.clients
+import nodesweep.aws.platform
+import nodesweep.aws.responses
 from benchmarks.chaos.plan import CallFault
 from benchmarks.chaos.proxy import Proxy
 from nodesweep.configs.models import BenchmarkConfig
@@ -24,7 +24,7 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
-from tests.tasks.hostile_server import PAGE, Words, hostile_server
+from tests.nodesweep.aws.hostile_server import PAGE, Words, hostile_server
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]
@@ -42,17 +42,15 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
         for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
             monkeypatch.setattr(
-                nodesweep.tasks.clients, name, getattr(nodesweep.tasks.clients, name).merge(once)
+                nodesweep.aws.clients, name, getattr(nodesweep.aws.clients, name).merge(once)
             )
-        pauses = tuple(
-            seconds / times for seconds in nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS
-        )
-        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+        pauses = tuple(seconds / times for seconds in nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
-        monkeypatch.setattr(nodesweep.tasks.responses, "WARN_SECONDS", 1.5)
-        monkeypatch.setattr(nodesweep.tasks.responses, "GIVE_UP_SECONDS", 3.0)
+        monkeypatch.setattr(nodesweep.aws.responses, "WARN_SECONDS", 1.5)
+        monkeypatch.setattr(nodesweep.aws.responses, "GIVE_UP_SECONDS", 3.0)
 
     return install
 

@@ -14,16 +14,16 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.scaling_benchmark import _warn_of_unfinished_sweep, scaling_benchmark
-from nodesweep.flows.stages import validation
-from nodesweep.flows.stop import stop_sweep
-from nodesweep.scaling import names
-from nodesweep.tasks.errors import (
+from nodesweep.errors import (
     PreflightRefused,
     SweepNotFound,
     SweepNotNamed,
     ValidationJobFailed,
 )
+from nodesweep.flows.scaling_benchmark import _warn_of_unfinished_sweep, scaling_benchmark
+from nodesweep.flows.stages import validation
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.scaling import names
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.validation.test_validation_on_spark import (
     answer,

@@ -20,12 +20,12 @@ from prefect.exceptions import CancelledRun
 from nodesweep.cli.commands.plan import describe_plan, plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from nodesweep.flows.reaper import reaper
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.test_reaper import later
 from tests.infra.local.platform_client import wait_until

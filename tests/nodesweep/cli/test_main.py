@@ -21,10 +21,10 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.cli.guard import explain
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
+from nodesweep.errors import PointsMissing
 from nodesweep.scaling.analysis.speedup import MixedOutcomesError
 from nodesweep.scaling.trend.report_file import parse_report
 from nodesweep.tasks.dataset.hashing import cache_file
-from nodesweep.tasks.errors import PointsMissing
 from tests.plain import plain
 
 REPOSITORY = Path(__file__).resolve().parents[3]

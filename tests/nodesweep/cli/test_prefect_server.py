@@ -22,7 +22,7 @@ from prefect.settings import (
 
 from nodesweep.cli import prefect_server
 from nodesweep.cli.prefect_server import connect_prefect
-from nodesweep.tasks.errors import RunFailed
+from nodesweep.errors import RunFailed
 from tests.infra.local.platform_client import wait_until
 from tests.processes.listening import listening_addresses
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from nodesweep.aws.store import BucketStore
 from nodesweep.launch.store import FolderStore, Store
-from nodesweep.tasks.store import BucketStore
 
 
 @pytest.fixture(params=["folder", "bucket"])

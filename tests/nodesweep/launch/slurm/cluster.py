@@ -13,20 +13,24 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodesweep.configs.atomic import write_atomic
+from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.launcher import SlurmJobs
-from nodesweep.launch.slurm.script import build_spec
-from nodesweep.scaling.job import JobSpec, JobState
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobState, ResolvedInputs
 from tests.infra.local.platform_client import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "srun")
 FOUR, EIGHT, URGENT, SMALL = "four", "eight", "urgent", "small"
 """Partitions: the first four nodes; all; all, at the expense of the others; at most two nodes."""
 _NODES = 8
+CODE = Path(__file__).parent / "code"
 _CONF = """\
 ClusterName=nodesweep
 SlurmctldHost={host}(127.0.0.1)
@@ -143,6 +147,10 @@ class Cluster:
 
         wait_until(all_idle, 90)
 
+    def platform(self, **options: Any) -> SlurmPlatform:
+        """The config's section for the cluster."""
+        return SlurmPlatform(launcher="slurm", folder=str(self.shared), **options)
+
     def command(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands as an administrator."""
         return subprocess.run(
@@ -163,6 +171,10 @@ class Cluster:
         """Let the program of until_told_spec() end."""
         code = {"completed": b"0", "failed": b"1"}[state]
         write_atomic(self.shared / job_name / "end", code)
+
+    def say(self, job_name: str, text: str) -> None:
+        """Let the program of until_told_spec() print a line."""
+        write_atomic(self.shared / job_name / "words", text.encode())
 
     def end_all(self, jobs: SlurmJobs, sweep: str) -> None:
         """Stop the sweep's jobs and wait for their ends."""
@@ -195,12 +207,31 @@ class Cluster:
 
 
 def until_told_spec(
-    platform: SlurmPlatform, name: str, nodes: int, max_runtime_seconds: int = 3600
+    name: str, nodes: int, instance_type: str = "main", max_runtime_seconds: int = 3600
 ) -> JobSpec:
-    """A job that runs until Cluster.end()."""
-    program = "until test -e end; do sleep 0.1; done; exit $(cat end)"
-    command = ["bash", "-c", program]
-    return build_spec(platform, name, nodes, command, max_runtime_seconds, launch="program")
+    """A job that runs until Cluster.end(), and prints what Cluster.say() has it say."""
+    training = TrainingConfig(
+        entry_point="until_told.py",
+        distribution=NoDistribution(kind="none"),
+        instance_type=instance_type,
+        max_runtime_seconds=max_runtime_seconds,
+    )
+    return job_spec(name, nodes, training)
+
+
+def job_spec(name: str, nodes: int, training: TrainingConfig, code: Path = CODE) -> JobSpec:
+    """A job without a dataset."""
+    return JobSpec(
+        name=name,
+        digest="digest",
+        nodes=nodes,
+        repeat=1,
+        attempt=1,
+        inputs=ResolvedInputs(str(names.sweep_of_job(name)), "", None, source_uri=str(code)),
+        training=training,
+        dataset=None,
+        hyperparameters=training.hyperparameters,
+    )
 
 
 def _free_ports(number: int) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesweep.launch.errors import BackendUnavailable
+from nodesweep.errors import BackendUnavailable
 from nodesweep.launch.slurm.commands import environment_of_jobs, run
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from nodesweep.configs.slurm import SlurmPlatform
-from nodesweep.launch.errors import BackendUnavailable, JobRefused
+from nodesweep.errors import BackendUnavailable, JobRefused
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
 from nodesweep.scaling import names
@@ -45,16 +44,18 @@ class Sweep:
     name: str
     jobs: SlurmJobs
 
-    def spec(self, nodes: int = 1, **options: Any) -> JobSpec:
+    def spec(self, nodes: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
         name = names.job_name(self.name, nodes, 1, 1, "abcd")
-        given = {"partition": EIGHT, **options}
-        platform = SlurmPlatform(launcher="slurm", folder=str(self.cluster.shared), **given)
-        return until_told_spec(platform, name, nodes)
+        return until_told_spec(name, nodes, max_runtime_seconds=max_runtime_seconds)
+
+    def launcher(self, **options: Any) -> SlurmJobs:
+        """Another launcher of the same jobs."""
+        return SlurmJobs(self.cluster.platform(**{"partition": EIGHT, **options}))
 
     def running(self, nodes: int = 1, **options: Any) -> JobSpec:
         """Start a job, and return its spec once it runs."""
-        spec = self.spec(nodes, **options)
-        self.jobs.submit(spec)
+        spec = self.spec(nodes)
+        self.launcher(**options).submit(spec)
         self.wait(spec, lambda job: job.phase == "Training")
         # the script has begun, too
         wait_until(lambda: (self.cluster.shared / spec.name / "runs").exists())
@@ -75,7 +76,8 @@ class Sweep:
 @pytest.fixture
 def sweep(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Sweep]:
     number = zlib.crc32(request.node.name.encode())
-    sweep = Sweep(cluster, f"bench-20260102030405-{number:08x}", SlurmJobs(cluster.shared))
+    jobs = SlurmJobs(cluster.platform(partition=EIGHT))
+    sweep = Sweep(cluster, f"bench-20260102030405-{number:08x}", jobs)
     yield sweep
     cluster.end_all(sweep.jobs, sweep.name)
     cluster.wait_for_nodes()
@@ -108,7 +110,7 @@ def test_a_killed_controller_is_reported_and_its_jobs_go_on(sweep: Sweep) -> Non
 
 def test_two_who_submit_at_once_start_one_job(sweep: Sweep) -> None:
     spec = sweep.spec()
-    launchers = [SlurmJobs(sweep.cluster.shared) for _ in range(4)]
+    launchers = [sweep.launcher() for _ in range(4)]
     with ThreadPoolExecutor() as pool:
         states = [job.state for job in pool.map(lambda each: each.submit(spec), launchers)]
     assert states == ["running"] * 4
@@ -139,8 +141,8 @@ def test_a_job_whose_number_was_not_recorded_is_found_by_its_name(sweep: Sweep) 
     spec = sweep.running(nodes=2)
     (sweep.cluster.shared / spec.name / "job.json").unlink()
     (sweep.cluster.shared / spec.name / "owner").unlink()
-    job = SlurmJobs(sweep.cluster.shared).submit(spec)
-    assert (job.state, job.nodes, job.instance_type) == ("running", 2, EIGHT)
+    job = sweep.launcher().submit(spec)
+    assert (job.state, job.nodes, job.instance_type) == ("running", 2, "main")
     assert sweep.cluster.job_id(spec.name)
 
 
@@ -175,9 +177,7 @@ def test_preemption_fails_the_job_which_is_worth_another_attempt(sweep: Sweep) -
 
 def test_a_job_over_its_time_limit_is_stopped_and_says_so(sweep: Sweep) -> None:
     """Slurm's shortest limit is a minute."""
-    platform = SlurmPlatform(launcher="slurm", folder=str(sweep.cluster.shared), partition=EIGHT)
-    name = names.job_name(sweep.name, 2, 1, 1, "abcd")
-    spec = until_told_spec(platform, name, 2, max_runtime_seconds=1)
+    spec = sweep.spec(2, max_runtime_seconds=60)
     sweep.jobs.submit(spec)
     job = sweep.ended(spec)
     assert job.state == "stopped" and str(job.reason).startswith(OVER_TIME)
@@ -204,9 +204,12 @@ def test_a_job_is_not_requeued_unless_the_config_says_so(sweep: Sweep) -> None:
 
 
 def test_more_nodes_than_the_partition_gives_a_job_are_refused(sweep: Sweep) -> None:
-    for spec in (sweep.spec(nodes=4, partition=SMALL), sweep.spec(nodes=9)):
+    for jobs, spec in (
+        (sweep.launcher(partition=SMALL), sweep.spec(nodes=4)),
+        (sweep.jobs, sweep.spec(nodes=9)),
+    ):
         with pytest.raises(JobRefused, match="Slurm refused"):
-            sweep.jobs.submit(spec)
+            jobs.submit(spec)
         assert sweep.jobs.status(spec.name) is None
 
 
@@ -227,7 +230,7 @@ def test_a_job_that_slurm_forgot_is_known_from_its_script(sweep: Sweep) -> None:
     sweep.cluster.end(spec.name, "failed")
     runs = sweep.cluster.shared / spec.name / "runs"
     wait_until(lambda: "end" in runs.read_text())
-    forgetful = SlurmJobs(sweep.cluster.shared, Queue(run=lambda command: ""))
+    forgetful = SlurmJobs(sweep.jobs.platform, Queue(run=lambda command: ""))
     job = forgetful.status(spec.name)
     assert job is not None and (job.state, job.nodes) == ("failed", 2)
     assert "exit code 1" in str(job.reason) and job.billed_seconds is not None
@@ -237,7 +240,7 @@ def test_a_job_that_slurm_forgot_is_known_from_its_script(sweep: Sweep) -> None:
 
 def test_a_job_that_was_killed_and_forgotten_is_failed_for_unknown_cost(sweep: Sweep) -> None:
     spec = sweep.running()
-    forgetful = SlurmJobs(sweep.cluster.shared, Queue(run=lambda command: ""))
+    forgetful = SlurmJobs(sweep.jobs.platform, Queue(run=lambda command: ""))
     job = forgetful.status(spec.name)
     assert job is not None and (job.state, job.ended_at, job.billed_seconds) == (
         "failed",

@@ -14,11 +14,10 @@ from nodesweep.launch.slurm.status import (
     read_status,
     status_of_forgotten,
 )
-from nodesweep.scaling.job import JobSpec
 from nodesweep.scaling.outcome.outcome import is_retryable
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-JOB = Submission(JobSpec("job", 2, "gpu", {}), 12, T0.timestamp())
+JOB = Submission("job", 2, "gpu", 12, T0.timestamp())
 
 
 def at(seconds: float) -> datetime:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.distribution import TorchDistributed
+from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.launcher import SlurmJobs
-from nodesweep.launch.slurm.script import build_spec
 from nodesweep.scaling.job import JobStatus
 from tests.infra.local.platform_client import wait_until
-from tests.nodesweep.launch.slurm.cluster import running_cluster
+from tests.nodesweep.launch.slurm.cluster import job_spec, running_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 NAME = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
@@ -22,17 +22,16 @@ pytestmark = pytest.mark.slow
 
 def test_two_nodes_train_together(tmp_path: Path, image_python: str) -> None:
     with running_cluster(tmp_path) as cluster:
-        platform = SlurmPlatform(
-            launcher="slurm",
-            folder=str(cluster.shared),
-            setup=[f"export PATH={Path(image_python).parent}:$PATH"],
+        training = TrainingConfig(
+            distribution=TorchDistributed(kind="torch_distributed", processes_per_node=2),
+            instance_type="main",
+            max_runtime_seconds=1200,
+            hyperparameters={"data": str(REPOSITORY / "configs" / "data" / "digits"), "epochs": 1},
+            environment={"OMP_NUM_THREADS": "1"},
         )
-        train = REPOSITORY / "infra" / "image" / "train.py"
-        data = REPOSITORY / "configs" / "data" / "digits"
-        command = [str(train), "--data", str(data), "--epochs", "1"]
-        environment = {"OMP_NUM_THREADS": "1"}
-        spec = build_spec(platform, NAME, 2, command, 1200, "torchrun", 2, environment)
-        jobs = SlurmJobs(cluster.shared)
+        spec = job_spec(NAME, 2, training, REPOSITORY / "infra" / "image")
+        setup = [f"export PATH={Path(image_python).parent}:$PATH"]
+        jobs = SlurmJobs(cluster.platform(setup=setup))
         jobs.submit(spec)
 
         def ended() -> JobStatus | None:
