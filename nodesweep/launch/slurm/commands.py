@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from nodesweep.errors import BackendUnavailable
 
 DEADLINE_SECONDS = 60.0
-"""Deadline of a command. A busy slurmctld takes seconds; MessageTimeout is 10-100 s at most sites.
-"""
+"""Deadline of a command; a busy slurmctld takes seconds."""
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 _OF_THE_USER = ("HOME", "LOGNAME", "SHELL", "USER")
 _CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
@@ -52,13 +51,11 @@ def run(
             env=_environment() if environment is None else environment,
             check=False,
         )
-    except FileNotFoundError as error:
-        raise CommandFailed(
-            f"{name} is not on PATH; run nodesweep on a login node of the cluster, with Slurm's"
-            " commands on PATH"
-        ) from error
     except OSError as error:
-        raise CommandFailed(f"{name} can't be run: {error}") from error
+        raise CommandFailed(
+            f"{name} can't be run ({error.strerror}); run nodesweep on a login node of the cluster,"
+            " with Slurm's commands on PATH"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(
             f"{name} did not answer within {deadline_seconds:.0f} s; check slurmctld with"

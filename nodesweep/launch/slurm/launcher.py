@@ -18,7 +18,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -58,13 +58,9 @@ _OVER = ("Invalid job id", "already completing or completed")
 _LIMITS = ("SubmitLimit", "MaxSubmitJob", "accounting/QOS policy", "MaxJobCount")
 """Parts of sbatch's messages about limits that ended jobs lift."""
 _UNREACHABLE = (
-    "Unable to contact slurm controller",
-    "Socket timed out",
-    "Transport endpoint",
-    "Zero Bytes were transmitted",
-    "Connection refused",
-    "temporarily unable",
-)
+    "Unable to contact slurm controller", "Socket timed out", "Transport endpoint",
+    "Zero Bytes were transmitted", "Connection refused", "temporarily unable",
+)  # fmt: skip
 """Parts of sbatch's messages that leave open if the job was accepted."""
 
 
@@ -103,8 +99,7 @@ class SlurmJobs:
                 " that it began with, or start a new sweep"
             )
         if self._is_sent(spec):
-            job = self.status(spec.name)
-            return job or JobStatus(spec.name, "running")
+            return self.status(spec.name) or JobStatus(spec.name, "running")
         return self._send(spec)
 
     def status(self, job_name: str) -> JobStatus | None:
@@ -135,8 +130,8 @@ class SlurmJobs:
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs, oldest first."""
         claims = Path(self.platform.folder).glob(f"{names.job_prefix(sweep)}*/{_CLAIM}")
-        mine = [each.parent.name for each in claims]
-        found = [self._submission(name) for name in mine if names.sweep_of_job(name) == sweep]
+        mine = [name for each in claims if names.sweep_of_job(name := each.parent.name) == sweep]
+        found = map(self._submission, mine)
         jobs = sorted((job for job in found if job is not None), key=lambda job: job.job_id)
         return [self._status(job) for job in jobs]
 
@@ -171,13 +166,8 @@ class SlurmJobs:
         if job is not None and job.job_id != job_id:
             logger.info("%s is job %d; %d is cancelled", spec.name, job.job_id, job_id)
             run(["scancel", str(job_id)])
-        return JobStatus(
-            spec.name,
-            "running",
-            phase=PENDING_PHASE,
-            nodes=spec.nodes,
-            instance_type=spec.instance_type,
-        )
+        status = JobStatus(spec.name, "running", PENDING_PHASE, nodes=spec.nodes)
+        return replace(status, instance_type=spec.instance_type)
 
     def _record(self, job_name: str, job_id: int, submitted_at: float) -> None:
         """Record the number of the job, unless one is recorded already."""
@@ -229,20 +219,19 @@ class SlurmJobs:
                 create_atomic(claim, self.render(spec)[SCRIPT].encode())
             if age_seconds > self.submit_seconds + _RECORD_SECONDS:
                 return False
-            self.queue.sleep(1.0)
+            self.queue.clock.sleep(1.0)
         return True
 
     def _status(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""
-        name = job.name
-        if (last := self._text(name, _ENDED)) is not None:
+        if (last := self._text(job.name, _ENDED)) is not None:
             return read_status(job, Row.from_json(last))
         row = self._row(job)
         if row is None:
             return status_of_forgotten(job)
         status = read_status(job, row)
         if status.has_ended:
-            write_atomic(self._file(name, _ENDED), row.to_json().encode())
+            write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
         elif row.state == "PENDING" and row.reason in NEVER_STARTS and job.stop_reason is None:
             self._cancel(job, f"{row.reason}: Slurm can never start the job")
         return status
@@ -257,7 +246,7 @@ class SlurmJobs:
             return row
         if abs(time.time() - job.submitted_at) < _NEW_SECONDS:
             # The last poll may have been before another process submitted the job.
-            row = row_of(self.queue.rows(not_before=self.queue.monotonic()))
+            row = row_of(self.queue.rows(not_before=self.queue.clock.monotonic()))
         return row or row_of(self.queue.accounted([job.job_id]))
 
     def _cancel(self, job: Submission, reason: str) -> None:

@@ -19,7 +19,6 @@ class NodeLogs:
         self._read_bytes: dict[Path, int] = {}
         self._hiders: dict[Path, LogHider] = {}
         self.has_more = False
-        """True if further lines that exist already are ready to be read."""
 
     @property
     def location(self) -> str:

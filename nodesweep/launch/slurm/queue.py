@@ -7,27 +7,19 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 from nodesweep.launch.slurm.commands import CommandFailed, run
+from nodesweep.polling import Clock
 
 POLL_SECONDS = 1.0
 """Shortest time between two polls of slurmctld: a squeue is an RPC that locks its job list."""
 _COLUMNS = {
-    "JobID": 16,
-    "Name": 80,
-    "State": 24,
-    "Reason": 64,
-    "NumNodes": 8,
-    "SubmitTime": 24,
-    "StartTime": 24,
-    "EndTime": 24,
-    "exit_code": 12,
-    "RestartCnt": 8,
-}
+    "JobID": 16, "Name": 80, "State": 24, "Reason": 64, "NumNodes": 8, "SubmitTime": 24,
+    "StartTime": 24, "EndTime": 24, "exit_code": 12, "RestartCnt": 8,
+}  # fmt: skip
 _ACCOUNTING_COLUMNS = (
     "JobIDRaw", "JobName", "State", "Reason", "NNodes", "Submit", "Start", "End", "ExitCode",
     "Restarts",
@@ -73,13 +65,11 @@ class Queue:
 
     Attributes:
         run: runs a command.
-        monotonic: a clock, in seconds.
-        sleep: sleeps for that many seconds.
+        clock: the source of time.
     """
 
     run: Callable[[list[str]], str] = run
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    clock: Clock = field(default_factory=Clock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: tuple[Row, ...] | None = None
     _polled_at: float = float("-inf")
@@ -92,19 +82,18 @@ class Queue:
             CommandFailed: slurmctld did not answer.
         """
         with self._lock:
-            age_seconds = self.monotonic() - self._polled_at
+            age_seconds = self.clock.monotonic() - self._polled_at
             if self._rows is None or age_seconds >= POLL_SECONDS or self._polled_at < not_before:
-                self.sleep(max(0.0, POLL_SECONDS - age_seconds))
-                self._rows, self._polled_at = None, self.monotonic()
+                self.clock.sleep(max(0.0, POLL_SECONDS - age_seconds))
+                self._rows, self._polled_at = None, self.clock.monotonic()
                 columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
                 command = ["squeue", "--me", "--states=all", "--noheader", f"--Format={columns}"]
-                self._rows = read_squeue(self.run(command))
+                self._rows = read_rows(self.run(command))
             return self._rows
 
     def forget(self) -> None:
         """Let the next call of rows() poll, since a job was submitted."""
-        with self._lock:
-            self._rows = None
+        self._rows = None
 
     def accounted(self, job_ids: Iterable[int]) -> tuple[Row, ...]:
         """Return the jobs as the accounting knows them; none if the cluster has no accounting."""
@@ -116,7 +105,7 @@ class Queue:
             f"--format={','.join(_ACCOUNTING_COLUMNS)}",
         ]  # fmt: skip
         try:
-            return read_sacct(self.run(command))
+            return read_rows(self.run(command))
         except CommandFailed as error:
             if "accounting storage is disabled" not in error.words:
                 raise
@@ -124,53 +113,36 @@ class Queue:
             return ()
 
 
-def read_squeue(text: str) -> tuple[Row, ...]:
-    """Read the rows of squeue; lines of other programs, such as a site's banner, are ignored."""
+def read_rows(text: str) -> tuple[Row, ...]:
+    """Read the rows of squeue or sacct; other lines, such as a site's banner, are ignored."""
     found = []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split("|")][:-1]
+        cells = [cell.strip() for cell in line.removesuffix("|").split("|")]
         if len(cells) != len(_COLUMNS) or not cells[0].isdecimal():
             continue
         job_id, name, state, reason, nodes, submitted, started, ended, status, restarts = cells
+        state, _, comment = state.partition(" ")  # CANCELLED by 1000
         found.append(
             Row(
-                int(job_id), name, state, reason if reason != "None" else None,
+                int(job_id), name, state, comment or (reason if reason != "None" else None),
                 int(nodes) if nodes.isdecimal() else 1,
                 _time(submitted),
                 # Slurm's guesses of a start and an end are left out.
                 None if state in _NOT_STARTED else _time(started),
                 None if state in _NOT_ENDED else _time(ended),
-                int(status) if status.isdecimal() else None,
+                _exit_status(status),
                 int(restarts) if restarts.isdecimal() else 0,
             )
         )  # fmt: skip
     return tuple(found)
 
 
-def read_sacct(text: str) -> tuple[Row, ...]:
-    """Read the rows of sacct, whose states may have a comment: CANCELLED by 1000."""
-    found = []
-    for line in text.splitlines():
-        cells = line.split("|")
-        if len(cells) != len(_ACCOUNTING_COLUMNS) or not cells[0].isdecimal():
-            continue
-        job_id, name, state, reason, nodes, submitted, started, ended, code, restarts = cells
-        word, _, comment = state.partition(" ")
-        exit_code, _, signal = code.partition(":")
-        status = (
-            int(exit_code) << 8 | int(signal)
-            if exit_code.isdecimal() and signal.isdecimal()
-            else None
-        )
-        found.append(
-            Row(
-                int(job_id), name, word, comment or (reason if reason != "None" else None),
-                int(nodes) if nodes.isdecimal() else 1,
-                _time(submitted), _time(started), _time(ended), status,
-                int(restarts) if restarts.isdecimal() else 0,
-            )
-        )  # fmt: skip
-    return tuple(found)
+def _exit_status(text: str) -> int | None:
+    """Return a wait status; sacct writes it as EXIT_CODE:SIGNAL."""
+    code, colon, signal = text.partition(":")
+    if not code.isdecimal() or (colon and not signal.isdecimal()):
+        return None
+    return int(code) << 8 | int(signal) if colon else int(code)
 
 
 def _time(text: str) -> datetime | None:

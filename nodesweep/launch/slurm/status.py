@@ -38,7 +38,6 @@ _MEANINGS = {
     "BOOT_FAIL": "a node did not boot",
     "CANCELLED": "the job was cancelled by somebody else",
     "DEADLINE": "the job could not end by its deadline",
-    "LAUNCH_FAILED": "the job could not be launched on its nodes",
     "NODE_FAIL": "a node failed",
     "OUT_OF_MEMORY": "the program exceeded the memory that Slurm gave it",
     "PREEMPTED": "a job of higher priority took the nodes",
@@ -123,7 +122,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
     return JobStatus(
         job.name,
         state,
-        phase=_phase(row),
+        TRAINING_PHASE if row.state == "RUNNING" else row.state.replace("_", " ").capitalize(),
         message=(row.reason or "") if row.state == "PENDING" else "",
         reason=_reason(row, job.stop_reason) if state in ("failed", "stopped") else None,
         created_at=created_at,
@@ -167,10 +166,6 @@ def _busy_seconds(runs: Sequence[PhaseVisit]) -> float | None:
             return None
         seconds += (run.end - run.start).total_seconds()
     return seconds
-
-
-def _phase(row: Row) -> str:
-    return TRAINING_PHASE if row.state == "RUNNING" else row.state.replace("_", " ").capitalize()
 
 
 def _reason(row: Row, stop_reason: str | None) -> str:

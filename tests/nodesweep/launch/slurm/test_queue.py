@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from nodesweep.launch.slurm.commands import CommandFailed
-from nodesweep.launch.slurm.queue import Queue, Row, read_sacct, read_squeue
+from nodesweep.launch.slurm.queue import Queue, Row, read_rows
+from nodesweep.polling import Clock
 
 SQUEUE = """\
 A banner of the site | with a bar
@@ -16,7 +17,7 @@ AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def test_rows_of_squeue() -> None:
-    first, second = read_squeue(SQUEUE)
+    first, second = read_rows(SQUEUE)
     assert (first.job_id, first.name, first.state, first.reason) == (12, "job-a", "RUNNING", None)
     assert (first.nodes, first.submitted_at, first.restarts) == (2, AT, 1)
     # the end of a running job is its limit, the start of a waiting one a guess
@@ -31,7 +32,7 @@ def test_rows_of_sacct() -> None:
         "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0|0\n"
         "13.batch|batch|FAILED||1||||3:0|\n"
     )
-    first, second = read_sacct(text)
+    first, second = read_rows(text)
     assert (first.state, first.reason, first.exit_status, first.restarts) == (
         "CANCELLED", "by 1000", 15, 1,
     )  # fmt: skip
@@ -39,7 +40,7 @@ def test_rows_of_sacct() -> None:
 
 
 def test_a_row_survives_its_file() -> None:
-    for row in read_squeue(SQUEUE):
+    for row in read_rows(SQUEUE):
         assert Row.from_json(row.to_json()) == row
 
 
@@ -57,8 +58,9 @@ class Slurm:
             raise CommandFailed(self.problem, self.problem)
         return SQUEUE if command[0] == "squeue" else ""
 
-    def sleep(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> bool:
         self.now += seconds
+        return False
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def slurm() -> Slurm:
 
 @pytest.fixture
 def queue(slurm: Slurm) -> Queue:
-    return Queue(run=slurm.run, monotonic=lambda: slurm.now, sleep=slurm.sleep)
+    return Queue(slurm.run, Clock(monotonic=lambda: slurm.now, wait=slurm.wait))
 
 
 def test_slurm_is_asked_once_a_second_for_all_jobs(slurm: Slurm, queue: Queue) -> None:
