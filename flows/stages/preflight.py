@@ -22,7 +22,6 @@ from nodesweep.flows.stages.offline import (
 )
 from nodesweep.imports import begin_imports
 from nodesweep.launch.registry import backend_of
-from nodesweep.launch.sagemaker.preflight.online import check_online
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_types
@@ -80,9 +79,12 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
 def check_account(
     checked: CheckedSweep,
     prices: Callable[[PlatformConfig, Sequence[PriceQuery]], list[PricedType]] = current_prices,
-    run_rules: Callable[[Facts], Findings] = check_online,
+    run_rules: Callable[[Facts], Findings] | None = None,
 ) -> CheckedSweep:
-    """Return the sweep at current prices, with the findings of the account rules."""
+    """Return the sweep at current prices, with the findings of the account rules.
+
+    `run_rules` runs them; None: without Prefect.
+    """
     facts = checked.facts
     platform = facts.config.platform
     queries = [(arm.instance, TRAINING) for arm in facts.each]
@@ -94,7 +96,7 @@ def check_account(
     if facts.validation_instance is not None:
         validation_price = price_of(priced.pop()[0], platform.region)
     instances = {instance.instance_type: instance for instance, _ in priced}
-    found = run_rules(facts)
+    found = (run_rules or backend_of(platform).check_account)(facts)
     main = facts.config.training.instance_type
     plan = plan_types(facts.config, list(instances.values()), validation_price)
     at_price = with_arms(replace(facts, instance=instances[main], plan=plan), instances)

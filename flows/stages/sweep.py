@@ -32,7 +32,6 @@ from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize, point_text
-from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -264,7 +263,7 @@ class _Sweep:
         keys = set(progress.later)
         points = [point for point in self.plan.points if point.key(self.config) in keys]
         facts = _facts(self.config, self.plan, points)
-        return [{**fact, "may_be_dropped": fact["repeat"] > FIRST_LOOK} for fact in facts]
+        return [{**fact, "may_be_dropped": True} for fact in facts]
 
     def _log_kept(self) -> None:
         new, self._logged_kept = self.queue.retained[self._logged_kept :], len(self.queue.retained)

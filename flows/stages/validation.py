@@ -20,7 +20,7 @@ from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
-from nodesweep.launch.sagemaker.logs import read_job_log
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
@@ -186,7 +186,8 @@ def _store_log(config: BenchmarkConfig, sweep: str, ended: JobStatus) -> Iterabl
     if ended.started_at is None:
         return ()
     folder = Path(config.report.directory) / sweep / names.LOGS
-    return read_job_log(config.platform, ended.name, folder, ended.completed)
+    platform = config.platform
+    return backend_of(platform).read_log(platform, ended.name, folder, ended.completed)
 
 
 def _was_stopped(ended: JobStatus) -> bool:

@@ -273,12 +273,12 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     raise_if_refused(checked)
 
 
-@main.command(short_help="Print the CreateTrainingJob request of every point as JSON.")
+@main.command(short_help="Print the backend's request for every point as JSON.")
 @config_argument
 @set_option
 @guarded
 def requests(config: Path, overrides: tuple[str, ...]) -> None:
-    """Print the CreateTrainingJob request of every point as a JSON array; sends nothing.
+    """Print the backend's request for every point as a JSON array; sends nothing.
 
     The image digest, the sweep id and the dataset upload are created by a run; here they are filled
     in as far as known without one. Values that look like secrets are masked and named on stderr.

@@ -6,14 +6,17 @@ A backend is a folder next to this file, whose module `backend` has a BACKEND.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
-from nodesweep.scaling.job import JobSpec, Render
+from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.rules.rule import Facts, Findings
 
 DEFAULT = "sagemaker"
 """The backend of a platform that names none."""
@@ -30,6 +33,13 @@ class Backend:
         request_problems: the same, as thoroughly as possible without sending it.
         slow_modules: what request_problems() and the launcher import, to be imported ahead.
         launcher: returns a platform's launcher.
+        kind: returns what a platform is: AWS, emulated or simulated.
+        check_account: runs the rules that query the platform before a run.
+        read_log: returns the lines of an ended job, by platform, name, folder in which they are
+            kept, and whether it completed.
+        read_metrics: returns the metrics.json of a sweep's job; None if there is none.
+        read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
+            metric.
     """
 
     request: str
@@ -38,6 +48,11 @@ class Backend:
     request_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig], Launcher]
+    kind: Callable[[PlatformConfig], PlatformKind]
+    check_account: Callable[[Facts], Findings]
+    read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
+    read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
+    read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]]
 
 
 def backend_of(platform: PlatformConfig) -> Backend:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodesweep.aws.platform import TASK_OPTIONS
-from nodesweep.launch.sagemaker.preflight.online import check_online
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.task import task
 
@@ -12,6 +12,6 @@ from nodesweep.tasks.task import task
 def check_platform(facts: Facts) -> Findings:
     """Run the online preflight rules.
 
-    Queries Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
+    Of AWS they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
-    return check_online(facts)
+    return backend_of(facts.config.platform).check_account(facts)

@@ -22,8 +22,9 @@ from nodesweep.errors import RunFailed, SweepNotFound
 from nodesweep.launch.protocol import JobLog
 from nodesweep.launch.registry import launcher_of
 from nodesweep.launch.sagemaker.calls import describe as describe_training
-from nodesweep.launch.sagemaker.logs import read_saved_log, save_log
+from nodesweep.launch.sagemaker.logs import save_log
 from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
+from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from datetime import datetime
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +19,15 @@ from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort, error_code
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
+from nodesweep.launch.saved_logs import BY_TIME, read_saved_log
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.secrets import LogHider
 
 logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
-LOG_TAIL_LINES = 500
-"""Lines per node: the toolkit and launcher add up to a hundred after the program's last line."""
 MAX_FIRST_BYTES = 8 * 1024 * 1024
 """Bytes saved from the start of a node's log: nine calls, as a page of GetLogEvents holds 1 MiB."""
-_BY_TIME = attrgetter("unix_milliseconds")
 
 
 def log_group(job_name: str) -> str:
@@ -61,7 +57,7 @@ def read_job_log(
                 group, of_nodes = log_group(job_name), _streams_by_host(logs, job_name).items()
                 return list(
                     heapq.merge(
-                        *(_lines_of_node(logs, group, *node) for node in of_nodes), key=_BY_TIME
+                        *(_lines_of_node(logs, group, *node) for node in of_nodes), key=BY_TIME
                     )
                 )
     return read_saved_log(sorted(folder.glob(kept)))
@@ -80,23 +76,6 @@ def save_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
                 file.write(f"{line.at} {line.text}\n".encode(errors="replace"))
         paths.append(path)
     return paths
-
-
-def read_saved_log(paths: list[Path]) -> Iterator[LogLine]:
-    """Return the lines of saved files, merged by time and read lazily."""
-    return heapq.merge(*(_lines_of_file(path) for path in paths), key=_BY_TIME)
-
-
-def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
-    """Return the last lines of every node of a log, in time order, as "algo-N: text".
-
-    The limit is per node, so that others do not crowd out the one that failed first and fell
-    silent.
-    """
-    last: defaultdict[str, deque[LogLine]] = defaultdict(lambda: deque(maxlen=lines))
-    for line in log:
-        last[line.host].append(line)
-    return [f"{line.host}: {line.text}" for line in heapq.merge(*last.values(), key=_BY_TIME)]
 
 
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
@@ -161,25 +140,3 @@ def _hide_events(events: list[dict[str, Any]], host: str, hider: LogHider) -> li
     return [
         LogLine(event["timestamp"], host, text) for event, text in zip(events, texts, strict=True)
     ]
-
-
-def _lines_of_file(path: Path) -> Iterator[LogLine]:
-    parsed = names.parse_log_file(path.name) or names.parse_validation_log_file(path.name)
-    host = parsed[1] if parsed else path.stem
-    milliseconds = 0
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
-        for line in file:
-            time, _, text = line.rstrip("\n").partition(" ")
-            if (found := _milliseconds(time)) is None:  # further lines of a message have no time
-                text = line.rstrip("\n")
-            else:
-                milliseconds = found
-            yield LogLine(milliseconds, host, text)
-
-
-def _milliseconds(iso: str) -> int | None:
-    """Return the Unix time in ms at the start of a saved line; None if there is none."""
-    try:
-        return round(datetime.fromisoformat(iso).timestamp() * 1000) if iso.endswith("Z") else None
-    except ValueError:
-        return None

@@ -31,6 +31,7 @@ from nodesweep.scaling.instances.compare import (
 )
 from nodesweep.scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
+from nodesweep.scaling.instances.validated import confirm_choice
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.report.build import analyse
@@ -109,11 +110,12 @@ def _combine_reports(
     judged = judge_arms(
         config, {name: report.summary for name, report in reports.items()}, repeated
     )
-    answers = choose_arms(config, judged)
-    main = answers[0].instance_type or config.training.instance_type
+    probed, *further = choose_arms(config, judged)
+    main = probed.instance_type or config.training.instance_type
     if main not in reports:
         main = next(iter(reports))
     own = reports[main]
+    answers = (confirm_choice(config, outcomes, probed, own.check, repeated), *further)
     others = [report for name, report in reports.items() if name != main]
     comparison = InstanceComparison(
         instance_types=config.instance_types,
@@ -201,11 +203,12 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
         )
     if any(arm.n_projected for arm in comparison.arms):
         check = own.check
-        text += "; projected from probes, " + (
-            f"validated by a full run: {check.text_of(Arm(comparison.main, check.nodes).text)}"
-            if check is not None
-            else "not validated"
-        )
+        text += "; projected from probes"
+        if check is None:
+            text += ", not validated"
+        elif chosen.instance_type is not None:
+            validated = check.text_of(Arm(comparison.main, check.nodes).text)
+            text += f", validated by a full run: {validated}"
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
         text += f"; {failed} of {pluralize(jobs, 'job')} did not complete"
