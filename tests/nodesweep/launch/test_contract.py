@@ -1,5 +1,5 @@
 """The contract of every launcher: each test runs against SageMaker, on a served local platform,
-and against the launcher in memory.
+against a real Slurm cluster, and against the launcher in memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,6 +19,7 @@ from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
@@ -26,6 +27,7 @@ from nodesweep.scaling.job import JobSpec, JobState, JobStatus, ResolvedInputs
 from tests.infra.local.platform_client import ROLE_ARN, serve_platform, wait_until
 from tests.infra.local.platform_fakes import IMAGE_URI
 from tests.nodesweep.launch.memory import MemoryLauncher
+from tests.nodesweep.launch.slurm.cluster import FOUR, Cluster, running_cluster, until_told_spec
 
 NODES = 4
 """Nodes that all running jobs can have together."""
@@ -44,6 +46,8 @@ class Backend:
     end: Callable[[str, JobState], None]
     say: Callable[[str, str], None]
     sweep: str
+    queues: ClassVar[bool] = False
+    """True if jobs wait for nodes in the backend itself."""
 
     def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
         return JobSpec(
@@ -99,10 +103,30 @@ def until_told(ends: dict[str, JobState], words: dict[str, str]) -> Callable[...
     return program
 
 
-@pytest.fixture(params=["memory", "sagemaker"])
+class SlurmBackend(Backend):
+    queues = True
+
+    def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
+        name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
+        return until_told_spec(name, nodes, INSTANCE_TYPE, max_runtime_seconds)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["memory", "sagemaker", pytest.param("slurm", marks=pytest.mark.slow)])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     number = zlib.crc32(request.node.name.encode())
     sweep = f"bench-20260102030405-{number:08x}"
+    if request.param == "slurm":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        jobs = SlurmJobs(cluster.platform(partition=FOUR))
+        yield SlurmBackend(jobs, cluster.end, cluster.say, sweep)
+        cluster.end_all(jobs, sweep)
+        return
     if request.param == "memory":
         memory = MemoryLauncher(NODES)
 
@@ -181,12 +205,19 @@ def test_an_ended_job_is_adopted_too_and_not_run_again(backend: Backend) -> None
     assert backend.launcher.submit(spec).completed
 
 
-def test_without_free_nodes_a_job_has_to_wait_and_leaves_nothing_behind(backend: Backend) -> None:
+def test_without_free_nodes_a_job_waits_in_the_backend_or_leaves_nothing_behind(
+    backend: Backend,
+) -> None:
     backend.launcher.submit(backend.spec(nodes=NODES))
     late = backend.spec(nodes=1, repeat=2)
-    with pytest.raises(QuotaReached):
+    if backend.queues:
         backend.launcher.submit(late)
-    assert backend.launcher.status(late.name) is None
+        waiting = backend.launcher.status(late.name)
+        assert waiting is not None and (waiting.state, waiting.started_at) == ("running", None)
+    else:
+        with pytest.raises(QuotaReached):
+            backend.launcher.submit(late)
+        assert backend.launcher.status(late.name) is None
     first = backend.spec(nodes=NODES).name
     backend.end(first, "completed")
     backend.ended(first)
