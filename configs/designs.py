@@ -34,7 +34,7 @@ class DesignRules:
     """True if its jobs end themselves early, except for validation runs."""
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
-        """Return the maximum jobs per instance type and node count, without validation runs."""
+        """Return the maximum jobs per arm and node count, without validation runs."""
         return sweep.repeats
 
     def most_checks(self, sweep: SweepConfig) -> int:
@@ -133,7 +133,7 @@ class _Probe(DesignRules):
     ends_jobs_early = True
 
     def most_checks(self, sweep: SweepConfig) -> int:
-        return 1 if sweep.instance_types is not None else min(2, len(sweep.node_counts))
+        return 1 if sweep.arm_count > 1 else min(2, len(sweep.node_counts))
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
         if sweep.probe is None:

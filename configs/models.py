@@ -449,21 +449,26 @@ class BenchmarkConfig(Section):
         return self
 
     @property
-    def instance_types(self) -> tuple[str, ...]:
-        """All instance types that the sweep measures, in the config's order."""
+    def arm_names(self) -> tuple[str, ...]:
+        """The names of the sweep's arms, in the config's order: its instance types."""
         return self.sweep.instance_types or (self.training.instance_type,)
 
-    def of_type(self, instance_type: str | None) -> BenchmarkConfig:
-        """Return the config restricted to one of its instance types.
+    @property
+    def instance_types(self) -> tuple[str, ...]:
+        """The instance type of each arm, in the same order."""
+        return tuple(self.of_arm(name).training.instance_type for name in self.arm_names)
 
-        A config with a single type is returned unchanged.
+    def of_arm(self, name: str) -> BenchmarkConfig:
+        """Return the config restricted to the arm of this name.
+
+        A config with a single arm is returned unchanged.
         """
-        if self.sweep.instance_types is None or instance_type is None:
+        if self.sweep.instance_types is None:
             return self
         training = self.training.model_copy(
             update={
-                "instance_type": instance_type,
-                "training_plan_arn": self.training.training_plan_arns.get(instance_type),
+                "instance_type": name,
+                "training_plan_arn": self.training.training_plan_arns.get(name),
                 "training_plan_arns": {},
             }
         )

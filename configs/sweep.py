@@ -244,12 +244,12 @@ class SweepConfig(Section):
 
     @property
     def arm_repeats(self) -> int:
-        """Maximum jobs per instance type and node count, without retries and validation runs."""
+        """Maximum jobs per arm and node count, without retries and validation runs."""
         return self.rules.arm_repeats(self)
 
     @property
     def most_repeats(self) -> int:
-        """Maximum jobs per instance type and node count, without retries.
+        """Maximum jobs per arm and node count, without retries.
 
         For a probe sweep this includes the validation run: a count has at most one.
         """
@@ -263,8 +263,12 @@ class SweepConfig(Section):
     @property
     def most_jobs(self) -> int:
         """Maximum jobs of the sweep, without retries."""
-        arms = len(self.node_counts) * len(self.instance_types or (None,))
-        return arms * self.arm_repeats + self.most_checks
+        return self.arm_count * len(self.node_counts) * self.arm_repeats + self.most_checks
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms: the instance types that the sweep compares, or 1."""
+        return len(self.instance_types or (None,))
 
     def is_validation_run(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is a validation run of the sweep."""

@@ -31,10 +31,10 @@ from benchmarks.dated_result import store_result
 from benchmarks.designs import CURVES
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import arms, names
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.instances.arms import Arm
-from nodesweep.scaling.instances.compare import choose_arms, judge_arms
+from nodesweep.scaling.instances.compare import choose_cells, judge_cells
 from nodesweep.scaling.instances.design import ERROR, Passes, Sample, replay_passes
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 
@@ -44,7 +44,8 @@ DEADLINE_SECONDS = 1800.0
 CLOSE = 0.02
 TYPES = ("ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.g5.12xlarge")
 """Names only; prices and speeds come from the grid."""
-Runs = dict[Arm, dict[int, Sample | None]]
+ARMS = tuple(arms.Arm(names.arm_code(place), name) for place, name in enumerate(TYPES))
+Runs = dict[arms.Cell, dict[int, Sample | None]]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ GRIDS: Mapping[str, tuple[Kind, ...]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Fractions of the sweeps; `cost_share` is the mean, `dropped` the mean fraction of arms."""
+    """Fractions of the sweeps; `cost_share` and `dropped` (fraction of combinations) are means."""
 
     grid: str
     noise: float
@@ -92,13 +93,14 @@ class Cell:
         return self.front_lost <= ERROR
 
 
-def truth(grid: str) -> dict[Arm, Sample]:
-    """Return each arm's true median time in seconds and the cost of a run."""
+def truth(grid: str) -> dict[arms.Cell, Sample]:
+    """Return each combination's true median time in seconds and the cost of a run."""
     found = {}
-    for name, kind in zip(TYPES, GRIDS[grid], strict=True):
+    for arm, kind in zip(ARMS, GRIDS[grid], strict=True):
         for nodes in NODE_COUNTS:
             seconds = CURVES[kind.curve][nodes] * 60 / kind.speed
-            found[Arm(name, nodes)] = Sample(seconds, nodes * seconds * kind.usd_per_hour / 3600)
+            usd = nodes * seconds * kind.usd_per_hour / 3600
+            found[arms.Cell(arm, nodes)] = Sample(seconds, usd)
     return found
 
 
@@ -130,47 +132,48 @@ def config_of(repeats: int) -> BenchmarkConfig:
 
 def probe_grid(
     config: BenchmarkConfig,
-    true: Mapping[Arm, Sample],
+    true: Mapping[arms.Cell, Sample],
     generator: np.random.Generator,
     noise: float,
 ) -> tuple[Runs, Passes]:
-    """Run one sweep's probes; only dominated arms are dropped, since the sweep has no goals."""
+    """Run one sweep's probes; without goals, only dominated combinations are dropped."""
     runs: Runs = {}
     goals = config.report.recommendation.model_copy(update={"deadline_seconds": None})
     while True:
         passes = replay_passes(runs, list(true), config.sweep.repeats, goals)
         if not passes.missing:
             return runs, passes
-        for arm, repeat in passes.missing:
+        for cell, repeat in passes.missing:
             factor = float(np.exp(generator.normal(0, noise)))
-            mean = true[arm]
+            mean = true[cell]
             sample = Sample(mean.seconds * factor, (mean.usd or 0.0) * factor)
-            runs.setdefault(arm, {})[repeat] = sample
+            runs.setdefault(cell, {})[repeat] = sample
 
 
-def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Arm | None, str]:
-    """Return the arm that the report would recommend, and the reason it would state."""
+def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[arms.Cell | None, str]:
+    """Return what the report would recommend, and the reason it would state."""
     rows = {}
-    for name, kind in zip(TYPES, GRIDS[grid], strict=True):
+    for arm, kind in zip(ARMS, GRIDS[grid], strict=True):
         outcomes = [
-            _outcome(arm, repeat, sample)
-            for arm, own in runs.items()
-            if arm.instance_type == name
+            _outcome(cell, repeat, sample)
+            for cell, own in runs.items()
+            if cell.arm == arm
             for repeat, sample in own.items()
             if sample is not None
         ]
-        price = Price(instance_type=name, usd_per_hour=kind.usd_per_hour)
-        rows[name] = summarise_runs(outcomes, price, paired=True)[0]
-    choice = choose_arms(config, judge_arms(config, rows))[0]
+        price = Price(instance_type=arm.name, usd_per_hour=kind.usd_per_hour)
+        rows[arm] = summarise_runs(outcomes, price, paired=True)[0]
+    choice = choose_cells(config, judge_cells(config, rows))[0]
     if choice.instance_type is None or choice.nodes is None:
         return None, choice.reason
-    return Arm(choice.instance_type, choice.nodes), choice.reason
+    [chosen] = [arm for arm in ARMS if arm.name == choice.instance_type]
+    return arms.Cell(chosen, choice.nodes), choice.reason
 
 
-def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
+def _outcome(cell: arms.Cell, repeat: int, sample: Sample) -> JobOutcome:
     return JobOutcome(
-        job_name=f"grid-n{arm.nodes}-r{repeat}",
-        nodes=arm.nodes,
+        job_name=f"grid-n{cell.nodes}-r{repeat}",
+        nodes=cell.nodes,
         repeat=repeat,
         attempt=1,
         status="Completed",
@@ -180,7 +183,7 @@ def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
     )
 
 
-def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
+def verdict(true: Mapping[arms.Cell, Sample], chosen: arms.Cell | None, reason: str) -> str:
     """Return "right", "wrong" or "undecided"."""
     in_time = [each.usd or 0.0 for each in true.values() if each.seconds <= DEADLINE_SECONDS]
     if chosen is None:
@@ -193,11 +196,11 @@ def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
     return "undecided" if meets and is_open else "wrong"
 
 
-def true_front(true: Mapping[Arm, Sample]) -> set[Arm]:
-    """Return the arms that no other arm truly beats in both time and cost."""
+def true_front(true: Mapping[arms.Cell, Sample]) -> set[arms.Cell]:
+    """Return the combinations that no other truly beats in both time and cost."""
     return {
-        arm
-        for arm, own in true.items()
+        cell
+        for cell, own in true.items()
         if not any(
             other.seconds <= own.seconds and (other.usd or 0.0) <= (own.usd or 0.0) and other != own
             for other in true.values()
@@ -216,7 +219,7 @@ def simulate(grid: str, noise: float, sweeps: int, repeats: int, share: float) -
     for _ in range(sweeps):
         runs, passes = probe_grid(config, true, generator, noise)
         chosen, reason = answer(config, grid, runs)
-        probes = sum(true[arm].usd or 0.0 for arm, own in runs.items() for _ in own) * share
+        probes = sum(true[cell].usd or 0.0 for cell, own in runs.items() for _ in own) * share
         check = 0.0 if chosen is None else true[chosen].usd or 0.0
         costs.append((probes + check) / whole)
         dropped += len(passes.dropped)
@@ -243,7 +246,7 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
             print(
                 f"{grid:<14} {noise:>5.0%} noise: cost {cell.cost_share:6.1%}"
                 f" ({cell.least_cost_share:.1%}-{cell.most_cost_share:.1%}), dropped"
-                f" {cell.dropped:5.1%} of arms, front lost {cell.front_lost:5.2%}, right"
+                f" {cell.dropped:5.1%} of combinations, front lost {cell.front_lost:5.2%}, right"
                 f" {cell.right:6.1%}, wrong {cell.wrong:5.1%}, undecided {cell.undecided:6.1%}",
                 flush=True,
             )

@@ -11,6 +11,7 @@ from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.per_result import PerResult, expected
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.verdicts import Answer
+from nodesweep.scaling.arms import cell_text
 from nodesweep.scaling.report_part import Part
 
 Question = Literal["cheapest_within_deadline", "fastest_within_budget", "cheapest_efficient"]
@@ -65,6 +66,11 @@ class ArmRow(Part):
             "True if another arm's intervals of time and cost lie entirely below this arm's."
         )
     )
+
+    @property
+    def text(self) -> str:
+        """The row in words: 4 x ml.g5.xlarge."""
+        return cell_text(self.instance_type, self.nodes)
 
     @property
     def seconds(self) -> float | None:

@@ -18,7 +18,7 @@ from nodesweep.scaling.job import JobSpec
 from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
 from nodesweep.scaling.planning.members import given, network_members
-from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
+from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
 from nodesweep.scaling.planning.workload import workload_variables
 from nodesweep.scaling.rules.distribution import distribution_hyperparameters
 from nodesweep.scaling.rules.distribution.option import Value
@@ -63,9 +63,8 @@ def build_request(
     Raises:
         ValueError: A SageMaker limit is exceeded.
     """
-    letter = type_letter_of(config, point.instance_type)
     amount = workload_variables(config, point, steps)
-    config = config.of_type(point.instance_type)
+    config = config.of_arm(point.arm.name)
     training, platform = config.training, config.platform
     jobs_uri = (
         f"s3://{platform.bucket}/{names.sweep_output_prefix(platform.prefix, inputs.sweep_id)}"
@@ -112,7 +111,7 @@ def build_request(
         request["Environment"] = environment
     if training.checkpoints is not None:
         request["CheckpointConfig"] = {"LocalPath": training.checkpoints.local_path}
-    return _named(config, request, point, inputs, attempt, letter)
+    return _named(config, request, point, inputs, attempt)
 
 
 def build_spec(
@@ -124,7 +123,7 @@ def build_spec(
 ) -> JobSpec:
     """Return the job of one attempt at a point; the arguments are those of build_request()."""
     request = build_request(config, point, inputs, attempt, steps)
-    instance_type = config.of_type(point.instance_type).training.instance_type
+    instance_type = config.of_arm(point.arm.name).training.instance_type
     return JobSpec(request["TrainingJobName"], point.nodes, instance_type, request)
 
 
@@ -146,14 +145,15 @@ def _named(
     point: PlannedPoint,
     inputs: ResolvedInputs,
     attempt: int,
-    letter: str,
 ) -> dict[str, Any]:
     """Return the request, completed with the parts that depend on its own digest.
 
     These are the job name, the tags, and the S3 prefix of the checkpoints.
     """
     platform, digest = config.platform, names.request_digest(request)
-    job = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest, letter)
+    job = names.job_name(
+        inputs.sweep_id, point.nodes, point.repeat, attempt, digest, point.arm.code
+    )
     request["HyperParameters"]["sagemaker_job_name"] = json.dumps(job)
     if problems := hyperparameter_problems(request["HyperParameters"]):
         raise ValueError("; ".join(problems))

@@ -275,7 +275,7 @@ def types_context(report: ScalingReport) -> dict[str, Any] | None:
         "answers": comparison.answers,
         "main": comparison.main,
         "reported": [name for name in comparison.instance_types if name in own],
-        "page": lambda name: names.of_type(name, names.REPORT_HTML),
+        "page": lambda name: names.of_arm(name, names.REPORT_HTML),
         "plots": [],
     }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodesweep.scaling.formats import format_seconds, format_usd
-from nodesweep.scaling.instances.arms import Arm
 from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.plots.canvas import (
@@ -129,7 +128,7 @@ def _describe(arm: ArmRow, seconds: float | None) -> str:
     parts += [format_usd(arm.usd)] if arm.usd is not None else []
     parts += ["projected"] if arm.n_projected else []
     parts += ["on the front"] if arm.on_front else []
-    return f"{Arm(arm.instance_type, arm.nodes).text}: {', '.join(parts)}"
+    return f"{arm.text}: {', '.join(parts)}"
 
 
 def _not_drawn(comparison: InstanceComparison) -> str:

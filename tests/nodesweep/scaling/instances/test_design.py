@@ -7,10 +7,10 @@ import random
 import pytest
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.arms import Arm, Cell
 from nodesweep.scaling.instances.design import ERROR, Sample, find_dominated, replay_passes
 
-A, B, C = Arm("a", 1), Arm("b", 1), Arm("c", 1)
+A, B, C = (Cell(Arm(name, name), 1) for name in "abc")
 NO_GOALS = RecommendationConfig()
 WAVE = (1.0, 1.01, 0.99)
 
@@ -22,7 +22,7 @@ def samples(seconds, usd, n=2):
 def runs_of(**means):
     """{arm: {repeat: sample}} of arms that all have three repeats."""
     return {
-        Arm(name, 1): {at + 1: sample for at, sample in enumerate(samples(*mean, n=3))}
+        Cell(Arm(name, name), 1): {at + 1: sample for at, sample in enumerate(samples(*mean, n=3))}
         for name, mean in means.items()
     }
 
@@ -95,17 +95,17 @@ def test_two_passes_leave_nothing_to_drop():
 def test_an_arm_of_the_front_is_dropped_in_at_most_the_promised_share():
     """Arms that are equal in truth, so that each belongs on the front: the worst case."""
     generator = random.Random(7)
-    arms = [Arm(str(number), 1) for number in range(4)]
+    cells = [Cell(Arm(str(number), str(number)), 1) for number in range(4)]
     wrong = 0
     for _ in range(1000):
         runs = {
-            arm: {
+            cell: {
                 repeat: Sample(100 * (factor := generator.lognormvariate(0, 0.05)), factor)
                 for repeat in (1, 2, 3)
             }
-            for arm in arms
+            for cell in cells
         }
-        wrong += bool(replay_passes(runs, arms, 3, NO_GOALS).dropped)
+        wrong += bool(replay_passes(runs, cells, 3, NO_GOALS).dropped)
     assert wrong / 1000 <= ERROR
 
 
