@@ -37,7 +37,7 @@ class DesignRules:
         """Return the maximum jobs per arm and node count, without validation runs."""
         return sweep.repeats
 
-    def most_checks(self, sweep: SweepConfig) -> int:
+    def max_checks(self, sweep: SweepConfig) -> int:
         """Return the maximum number of validation runs, whole jobs after all others."""
         return 0
 
@@ -132,7 +132,7 @@ class _Probe(DesignRules):
     decides_as_it_goes = True
     ends_jobs_early = True
 
-    def most_checks(self, sweep: SweepConfig) -> int:
+    def max_checks(self, sweep: SweepConfig) -> int:
         return 1 if sweep.arm_count > 1 else min(2, len(sweep.node_counts))
 
     def misplaced(self, sweep: SweepConfig) -> str | None:

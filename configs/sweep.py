@@ -222,7 +222,7 @@ class SweepConfig(Section):
     def _check_job_limits(self) -> Self:
         points = self.most_jobs
         checks = {0: "", 1: " and the validation run"}
-        check = checks.get(self.most_checks, f" and {self.most_checks} validation runs")
+        check = checks.get(self.max_checks, f" and {self.max_checks} validation runs")
         types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
         jobs = f"{types}{len(self.node_counts)} node counts x {self.arm_repeats} repeats{check}"
         if points > MAX_JOBS:
@@ -253,17 +253,17 @@ class SweepConfig(Section):
 
         For a probe sweep this includes the validation run: a count has at most one.
         """
-        return self.arm_repeats + min(1, self.most_checks)
+        return self.arm_repeats + min(1, self.max_checks)
 
     @property
-    def most_checks(self) -> int:
+    def max_checks(self) -> int:
         """Maximum number of validation runs of the sweep."""
-        return self.rules.most_checks(self)
+        return self.rules.max_checks(self)
 
     @property
     def most_jobs(self) -> int:
         """Maximum jobs of the sweep, without retries."""
-        return self.arm_count * len(self.node_counts) * self.arm_repeats + self.most_checks
+        return self.arm_count * len(self.node_counts) * self.arm_repeats + self.max_checks
 
     @property
     def arm_count(self) -> int:

@@ -81,8 +81,8 @@ def _table(images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8]) -> pa.T
 class _Bounded(io.RawIOBase):
     """A stream that raises BadArchive beyond a size, since a small file can unpack to any size."""
 
-    def __init__(self, stream: gzip.GzipFile, most_bytes: int) -> None:
-        self._stream, self._left = stream, most_bytes
+    def __init__(self, stream: gzip.GzipFile, max_bytes: int) -> None:
+        self._stream, self._left = stream, max_bytes
 
     def read(self, size: int = -1) -> bytes:
         """Read up to `size` bytes."""

@@ -27,7 +27,6 @@ from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize
-from nodesweep.scaling.instances.design import FIRST_LOOK
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -253,7 +252,7 @@ class _Sweep:
         keys = set(progress.later)
         points = [point for point in self.plan.points if point.key in keys]
         facts = _facts(self.config, self.plan, points)
-        return [{**fact, "may_be_dropped": fact["repeat"] > FIRST_LOOK} for fact in facts]
+        return [{**fact, "may_be_dropped": True} for fact in facts]
 
     def _log_kept(self) -> None:
         new, self._logged_kept = self.queue.retained[self._logged_kept :], len(self.queue.retained)

@@ -66,7 +66,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
                 rule_input.facts.config,
                 rule_input.response,
                 rule_input.facts.peak_nodes,
-                rule_input.facts.most_nodes,
+                rule_input.facts.max_nodes,
                 rule_input.facts.peak_nodes_together,
             ),
             lambda rule_input: quota.judge_validation_quota(
@@ -119,7 +119,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             lambda rule_input: network.judge_subnets(
                 rule_input.response,
                 rule_input.facts.peak_nodes_together,
-                rule_input.facts.most_nodes,
+                rule_input.facts.max_nodes,
             ),
         ),
         action="ec2:DescribeSubnets",
@@ -139,7 +139,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         (
             lambda rule_input: (
                 network.judge_groups(rule_input.response[0], rule_input.facts.instance.efa)
-                if rule_input.facts.most_nodes > 1
+                if rule_input.facts.max_nodes > 1
                 else Findings()
             ),
             lambda rule_input: network.judge_one_network(

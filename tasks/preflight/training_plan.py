@@ -93,7 +93,7 @@ def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
         if usable
         else plan.get("TotalInstanceCount")
     )
-    most, notices = facts.most_nodes, []
+    most, notices = facts.max_nodes, []
     if total is not None and total < most:
         return Findings(
             (

@@ -168,7 +168,7 @@ class TrainingRule(JobRule, ABC):
         return self
 
     @property
-    def most_strikes(self) -> int:
+    def max_strikes(self) -> int:
         """Maximum number of strikes per job."""
         return 1
 
@@ -203,7 +203,7 @@ class InternalErrorRule(TrainingRule):
     )
 
     @property
-    def most_strikes(self) -> int:
+    def max_strikes(self) -> int:
         return self.times
 
     def ending(self) -> Ending:
@@ -251,7 +251,7 @@ class SpotInterruptionRule(TrainingRule):
     )
 
     @property
-    def most_strikes(self) -> int:
+    def max_strikes(self) -> int:
         return self.times
 
     def concerns(self, job: Job) -> bool:

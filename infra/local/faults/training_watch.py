@@ -37,7 +37,7 @@ class TrainingWatch:
         self._due = {
             index: rule
             for index, rule in enumerate(rules)
-            if times_struck[index] < rule.most_strikes
+            if times_struck[index] < rule.max_strikes
         }
         self._times_struck = times_struck
         self._stop = stop

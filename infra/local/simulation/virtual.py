@@ -128,7 +128,7 @@ class VirtualExecution(ABC, Generic[V]):
             if (
                 at is not None
                 and at <= end_seconds
-                and self._times_struck[number] < rule.most_strikes
+                and self._times_struck[number] < rule.max_strikes
             ):
                 due.append((at, number))
         return min(due, default=None)

@@ -293,7 +293,7 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
                 arm.config,
                 query_quotas(RuleContext(arm, client)),
                 arm.peak_nodes,
-                arm.most_nodes,
+                arm.max_nodes,
                 arm.peak_nodes_together,
             )
             for arm in facts.each

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from nodesweep.cli.views.plain import Quiet, write_unbuffered
+from nodesweep.cli.views.plain import EventFilter, write_unbuffered
 from nodesweep.tasks.events import Event
 
 
@@ -25,15 +25,15 @@ class JsonLines:
         self, stream: TextIO, verbose: bool, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream = stream
-        self._quiet = Quiet(verbose, monotonic)
+        self._filter = EventFilter(verbose, monotonic)
         self._lock = threading.RLock()
 
     def show(self, event: Event) -> None:
         """Write the event, unless it is filtered out."""
         with self._lock:
-            if not self._quiet.shows(event):
+            if not self._filter.shows(event):
                 return
-            left_out = self._quiet.left_out(event)
+            left_out = self._filter.left_out(event)
             more = {"lines_left_out": left_out} if left_out else {}
             print(json_line(event, **more), file=self._stream, flush=True)
 

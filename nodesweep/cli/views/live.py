@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nodesweep.cli.output import escape_control_characters
-from nodesweep.cli.views.plain import Quiet, event_lines, write_unbuffered
+from nodesweep.cli.views.plain import EventFilter, event_lines, write_unbuffered
 from nodesweep.cli.views.state import PointState, RunState
 from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
 from nodesweep.scaling.planning.time_left import (
@@ -62,7 +62,7 @@ class LiveView:
         console: Console | None = None,
     ) -> None:
         self._state, self._verbose, self._now = state, verbose, now
-        self._quiet = Quiet(verbose)
+        self._filter = EventFilter(verbose)
         self._interrupted = self._again = ""
         self._lock = threading.RLock()
         self._console = console or Console(file=stream, stderr=True)
@@ -79,7 +79,7 @@ class LiveView:
     def show(self, event: Event) -> None:
         """Print the event above the view if it should stay."""
         with self._lock:
-            if not (self._is_persistent(event) or (self._verbose and self._quiet.shows(event))):
+            if not (self._is_persistent(event) or (self._verbose and self._filter.shows(event))):
                 return
             seconds = event.time.timestamp() - (self._state.started or event.time.timestamp())
             for line in event_lines(event, seconds, 0, self._state.log_path):
@@ -140,8 +140,8 @@ class Screen:
         if room - len(rows) - 2 < 1:
             words = []
         if rows:
-            most_rows = max(_LEAST_ROWS, room - len(words))
-            top += _points(self._state, self._now, most_rows, options.max_width)
+            max_rows = max(_LEAST_ROWS, room - len(words))
+            top += _points(self._state, self._now, max_rows, options.max_width)
         said = [
             Text(escape_control_characters(line), "dim", no_wrap=True, overflow="ellipsis")
             for line in words

@@ -29,7 +29,7 @@ _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build
 """Events that add nothing to the line that follows them."""
 
 
-class Quiet:
+class EventFilter:
     """A filter for events that are shown one by one."""
 
     def __init__(self, verbose: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -80,18 +80,18 @@ class PlainLines:
         self, stream: TextIO, verbose: bool, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._stream, self._monotonic, self._started = stream, monotonic, monotonic()
-        self._quiet = Quiet(verbose, monotonic)
+        self._filter = EventFilter(verbose, monotonic)
         self._log_path: str | None = None
         self._lock = threading.RLock()
 
     def show(self, event: Event) -> None:
         """Write the event, unless it is filtered out."""
         with self._lock:
-            if not self._quiet.shows(event):
+            if not self._filter.shows(event):
                 return
             seconds = self._monotonic() - self._started
             self._log_path = event.facts.get("path") or self._log_path
-            left_out = self._quiet.left_out(event)
+            left_out = self._filter.left_out(event)
             for line in event_lines(event, seconds, left_out, self._log_path):
                 print(line, file=self._stream, flush=True)
 

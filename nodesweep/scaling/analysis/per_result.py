@@ -130,7 +130,7 @@ def next_result_bound(
         return next_run
     lost: float = getattr(per.failed_attempt, quantity)
     completed = per.completed + more_runs
-    failures = most_failures(completed, per.failed * completed / per.completed)
+    failures = max_failures(completed, per.failed * completed / per.completed)
     return next_run + max(failures, per.failed / per.completed) * lost
 
 
@@ -143,7 +143,7 @@ def share_interval(completed: float, failed: float) -> Interval:
     return Interval(low=float(low), high=float(high), level=round(2 * LEVEL - 1, 9))
 
 
-def most_failures(completed: float, failed: float) -> int:
+def max_failures(completed: float, failed: float) -> int:
     """Return the failures before the next result that 19 of 20 results do not exceed.
 
     With the posterior Beta(a, b) of p, more than k failures have the probability E[(1 - p)^(k + 1)]

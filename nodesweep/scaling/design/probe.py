@@ -71,7 +71,7 @@ class Probe(Design):
     def progress_of_arms(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress:
-        """Ask for passes of probes over the cells that are not dropped, then the validation run."""
+        """Ask for rounds of probes of the cells that may be the answer, then the validation run."""
         from nodesweep.scaling.instances.design import probe_arms  # a plan does not need it
 
         return probe_arms(config, outcomes)
@@ -143,8 +143,8 @@ class Probe(Design):
             f"one full job at the {what} that the probes recommend",
             "one full job at the node count whose rejection decides that, if there is one",
         ]
-        first = sweep.most_jobs - sweep.most_checks + 1
-        return [f"{first + n:>4} {lines[n]}" for n in range(sweep.most_checks)]
+        first = sweep.most_jobs - sweep.max_checks + 1
+        return [f"{first + n:>4} {lines[n]}" for n in range(sweep.max_checks)]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost with one probe per repeat of the config's design, at each count."""
@@ -323,7 +323,7 @@ def probe_cost(
     most assumes max_steps per probe and validation runs at the two most expensive counts. In the
     expected cost, a probe runs one epoch unless that takes over max_steps. With several instance
     types, which have one validation run, each is assumed to be as fast as the reference, so no arm
-    is dropped in the expected cost; in the least, one arm is left after the second pass.
+    is dropped in the expected cost; in the least, one arm is left after the first round.
 
     Args:
         counts: The sweep's node counts.
@@ -338,8 +338,10 @@ def probe_cost(
     whole = full_cost(counts, repeats) * types
     checks = {nodes: full_cost([nodes], 1) for nodes in counts}
     least = whole
-    if types > 1 and repeats > 2:
-        least = full_cost(counts, 2) * types + (repeats - 2) * min(checks.values())
+    if types > 1:
+        has_goal = goals.deadline_seconds is not None or goals.budget_usd_per_run is not None
+        first = sorted({min(counts), max(counts)}) if has_goal else counts
+        least = full_cost(first, 1) * types + (repeats - 1) * min(checks.values())
 
     def hours(whole: float, steps: float, check: float) -> float:
         made = min(max(steps, _LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)

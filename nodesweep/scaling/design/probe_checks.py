@@ -96,8 +96,18 @@ def judged_by_full_runs(
 ) -> Recommendation | None:
     """Return what the times of the full runs recommend, by point estimates.
 
-    The projections of the counts without a full run are multiplied by `factor`. Single runs leave a
-    deadline undecided (deadline.py), so the next run is taken to last as long as this one.
+    Single runs leave a deadline undecided (deadline.py), so the next run is taken to last as long
+    as this one.
+    """
+    return recommend(rows_by_full_runs(config, runs, checks, factor), config.report.recommendation)
+
+
+def rows_by_full_runs(
+    config: BenchmarkConfig, runs: Sequence[Run], checks: Sequence[Check], factor: float
+) -> list[SummaryRow]:
+    """Return the summary rows with the full runs' times instead of their projections.
+
+    The projections of the counts without a full run are multiplied by `factor`.
     """
     times: dict[int, list[float]] = {}
     sample: dict[int, JobOutcome] = {}
@@ -110,8 +120,7 @@ def judged_by_full_runs(
         _retimed(outcome, measured.get(nodes, geometric_mean(times[nodes]) * factor))
         for nodes, outcome in sample.items()
     ]
-    rows = [row.model_copy(update={"night_sigma": 0.0}) for row in summarise_arm(config, again)[0]]
-    return recommend(rows, config.report.recommendation)
+    return [row.model_copy(update={"night_sigma": 0.0}) for row in summarise_arm(config, again)[0]]
 
 
 def _retimed(outcome: JobOutcome, train_seconds: float) -> JobOutcome:

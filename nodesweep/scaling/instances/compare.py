@@ -128,7 +128,8 @@ def _repeated() -> Verdict:
     )
 
 
-def _has_no_goal(goals: RecommendationConfig) -> bool:
+def has_no_goal(goals: RecommendationConfig) -> bool:
+    """Return True if neither a deadline nor a budget decides between the types."""
     return goals.deadline_seconds is None and goals.budget_usd_per_run is None
 
 
@@ -136,7 +137,7 @@ def _own_judgements(
     rows: Sequence[SummaryRow], counts: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> dict[int, tuple[Verdict, ...]]:
     """Return each count's verdicts from the arm's own recommendation; {} if a goal decides."""
-    own = recommend(rows, goals) if len(counts) > 1 and _has_no_goal(goals) else None
+    own = recommend(rows, goals) if len(counts) > 1 and has_no_goal(goals) else None
     contended = {count.nodes for count in counts if count.is_contended}
     if own is None:
         return {}
@@ -251,7 +252,7 @@ def choose_cells(config: BenchmarkConfig, judged: Sequence[JudgedCell]) -> tuple
         choices.append(_choose("cheapest_within_deadline", judged, judged, "cost"))
     if goals.budget_usd_per_run is not None:
         choices.append(_choose("fastest_within_budget", judged, judged, "time"))
-    if _has_no_goal(goals):
+    if has_no_goal(goals):
         largest: dict[Arm, JudgedCell] = {}
         for each in judged:
             if each.answer == "pass":

@@ -1,10 +1,9 @@
-"""The probe design over several arms: dominated cells get no further probes.
+"""The probe design over several arms: probes where they decide the answer.
 
-From the second pass over the cells on, a cell is dropped if one-sided bounds show that another cell
-is both faster and cheaper, or that the cell misses the deadline or the budget per run
-(docs/instance-types.md). The bounds are Student's t on logarithms with the spread of all cells
-pooled; their error is spent over cells, comparisons and passes, so that a cell on the time-cost
-front is dropped in at most 5% of sweeps.
+The smallest and the largest count of each arm come first, then the counts between, then repeats;
+a cell gets no further probe once it cannot be the answer (docs/instance-types.md). The bounds are
+Student's t on logarithms with the spread of all cells pooled; their error is spent over cells and
+looks, so that the cell that answers is dropped in at most 5% of sweeps.
 """
 
 from __future__ import annotations
@@ -12,92 +11,141 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import fmean
 from typing import NamedTuple
 
 from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
+from nodesweep.scaling.analysis.intervals import next_run_bound
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
 from nodesweep.scaling.arms import Arm, Cell, Key
 from nodesweep.scaling.design.sequential import least_spread
-from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
+from nodesweep.scaling.formats import (
+    format_percent,
+    format_seconds,
+    format_usd,
+    join_words,
+    pluralize,
+)
 from nodesweep.scaling.instances.arms import cells_of, cells_out_of_memory, outcomes_by_arm
-from nodesweep.scaling.instances.compare import choose_cells, judge_cells
+from nodesweep.scaling.instances.compare import choose_cells, has_no_goal, judge_cells
 from nodesweep.scaling.instances.progress import SweepProgress, summarise_arm
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.t_distribution import t_quantile
 
 ERROR = 0.05
-"""The largest share of sweeps in which a cell that belongs on the front may be dropped."""
-FIRST_LOOK = 2
-"""The first pass after which cells are dropped, since one run each shows no spread."""
+"""The largest share of sweeps in which the cell that answers may be dropped."""
+SINGLE_RUN_FACTOR = 1.5
+"""Least factor by which a single run decides: with one run in 20 twice as long, the cell that
+answers is still dropped in less than 5% of sweeps (benchmarks/instances/grid.py)."""
+SINGLE_RUN_ERRORS = 4.0
+"""Least standard errors by which a single run decides."""
+MOST_EFFICIENCY = 1.25
+"""Largest efficiency assumed for an unseen count, over the next smaller probed one."""
 
 
 class Sample(NamedTuple):
-    """One run of a cell: its train time, and the cost of a whole run (None if unknown)."""
+    """One run of a cell: train time, cost of a whole run, time from submission to end.
+
+    None: unknown.
+    """
 
     seconds: float
     usd: float | None
+    waited_seconds: float | None = None
 
 
 Runs = Mapping[Cell, Mapping[int, Sample | None]]
 """Each cell's repeats that have ended; None for a run without a time."""
+Samples = Mapping[Cell, Sequence[Sample]]
 
 
 @dataclass(frozen=True)
-class Passes:
+class Rounds:
     """The state of the probing.
 
     `asked`: every (cell, repeat) asked for. `missing`: those of them that have not ended, () once
-    all passes are done. `dropped`: dropped cells with reasons. `later`: all that may still be asked
-    for after those.
+    all rounds are done. `dropped`: dropped cells with reasons. `later`: all that may still be asked
+    for after those. `number`: that of the last round, from 1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
     missing: tuple[tuple[Cell, int], ...]
     dropped: Mapping[Cell, str] = field(default_factory=dict)
     later: tuple[tuple[Cell, int], ...] = ()
+    number: int = 1
 
 
-def replay_passes(
+def replay_rounds(
     runs: Runs,
     cells: Sequence[Cell],
     repeats: int,
     goals: RecommendationConfig,
     lost: Collection[Cell] = (),
     failing: Collection[Cell] = (),
-) -> Passes:
-    """Replay the passes with the runs that have ended; the same runs give the same next ones.
+) -> Rounds:
+    """Replay the rounds with the runs that have ended; the same runs give the same next ones.
 
-    A cell without a time in the first pass is not probed again.
+    A cell whose first probe has no time is not probed again.
 
     Args:
         runs: The runs that have ended.
-        cells: Every cell of the sweep.
-        repeats: Number of passes.
-        goals: Deadline and budget.
+        cells: Every cell of the sweep, by arm and ascending count.
+        repeats: The most probes of a cell.
+        goals: Deadline and budget. Without either, an arm's own recommendation needs all counts.
         lost: Cells that memory rules out, which get no new runs.
         failing: Cells with failed attempts, whose completed runs rule out no other cell.
     """
+    ends = set(cells) if has_no_goal(goals) else _ends(cells)
+    probes = dict.fromkeys(cells, 0)
     asked: list[tuple[Cell, int]] = []
     dropped: dict[Cell, str] = {}
-    for repeat in range(1, repeats + 1):
-        timed = [cell for cell in cells if repeat == 1 or any(runs.get(cell, {}).values())]
-        left = [cell for cell in timed if cell not in dropped]
-        now = [(cell, repeat) for cell in left if cell not in lost or repeat in runs.get(cell, {})]
+    for number in count(1):
+        samples = _samples(runs, asked)
+        known = [cell for cell in cells if cell in samples or not probes[cell]]
+        error = _error(len(cells), goals, number - 1, repeats)
+        beaten = find_beaten(samples, known, goals, error, failing) if samples else {}
+        dropped = {cell: why for cell, why in beaten.items() if probes[cell] < repeats}
+        left = [cell for cell in known if cell not in beaten and probes[cell] < repeats]
+        due = [
+            (cell, probes[cell] + 1)
+            for cell in left
+            if cell not in lost or probes[cell] + 1 in runs.get(cell, {})
+        ]
+        now = _next(due, ends)
         asked += now
-        missing = tuple((cell, each) for cell, each in now if each not in runs.get(cell, {}))
-        if missing:
-            further = range(repeat + 1, repeats + 1)
-            later = tuple((cell, each) for each in further for cell in left if cell not in lost)
-            return Passes(tuple(asked), missing, dropped, later)
-        if FIRST_LOOK <= repeat < repeats:
-            samples = _samples(runs, asked)
-            error = ERROR / ((repeats - 2) * len(cells) * (len(cells) + 1))
-            dropped |= find_dominated(
-                {cell: samples[cell] for cell in left if cell in samples}, goals, error, failing
+        probes.update(now)
+        if missing := tuple((cell, each) for cell, each in now if each not in runs.get(cell, {})):
+            later = tuple(
+                (cell, each)
+                for each in range(1, repeats + 1)
+                for cell in left
+                if each > probes[cell] and cell not in lost
             )
-    return Passes(tuple(asked), (), dropped)
+            return Rounds(tuple(asked), missing, dropped, later, number)
+        if not now:
+            break
+    return Rounds(tuple(asked), (), dropped, (), number)
+
+
+def _ends(cells: Sequence[Cell]) -> set[Cell]:
+    """Return the smallest and the largest count of each arm.
+
+    They are the D-optimal points of a line, such as log T over log N (Atkinson, Donev and Tobias,
+    *Optimum Experimental Designs, with SAS*, 2007, chapter 11).
+    """
+    by_arm: dict[Arm, list[Cell]] = {}
+    for cell in cells:
+        by_arm.setdefault(cell.arm, []).append(cell)
+    return {end for own in by_arm.values() for end in (own[0], own[-1])}
+
+
+def _next(due: Sequence[tuple[Cell, int]], ends: Collection[Cell]) -> list[tuple[Cell, int]]:
+    """Return the probes of the next round: of the ends first, then of the least probed cells."""
+    first = [(cell, repeat) for cell, repeat in due if cell in ends and repeat == 1] or due
+    least = min((repeat for _, repeat in first), default=0)
+    return [(cell, repeat) for cell, repeat in first if repeat == least]
 
 
 def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[Sample]]:
@@ -109,82 +157,176 @@ def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[S
     return found
 
 
-def find_dominated(
-    samples: Mapping[Cell, Sequence[Sample]],
+def _error(cells: int, goals: RecommendationConfig, look: int, repeats: int) -> float:
+    """Return the error of each bound at a look, so that all looks together err by ERROR.
+
+    The first look after repeats is the second. Those of a race without surprises share the error
+    equally, any others a last such share. The answer to a goal may be dropped wrongly by its own
+    limits, or by one bound for each other cell: on the limit which that misses, or on what it is
+    worse in. Without a goal, each cell on the time-cost front may be dropped by each other.
+    """
+    usual = repeats + 1
+    share = 0.5 ** max(0, look - 1 - usual) / (usual + 1)
+    return ERROR * share / (cells**2 if has_no_goal(goals) else cells + 1)
+
+
+def find_beaten(
+    samples: Samples,
+    cells: Sequence[Cell],
     goals: RecommendationConfig,
     error: float,
     failing: Collection[Cell] = (),
 ) -> dict[Cell, str]:
-    """Return the cells that another one dominates, or that miss a limit, with reasons.
+    """Return the cells that cannot be the answer, with reasons.
 
-    A dominated cell loses in both time and cost, so each comparison may err by all of `error` (an
-    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). Cells with failed
-    attempts (`failing`) may be dominated, but dominate none: a result takes more than their runs.
+    With goals, a cell is beaten if it misses a limit, or if for each goal another one that meets
+    all limits is better: cheaper for a deadline, faster for a budget. Without, it is beaten if
+    another is faster and cheaper. Each bound may err by all of `error`, also where several must
+    hold (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
+
+    Args:
+        samples: The measured runs.
+        cells: These cells and those never probed, by arm and ascending count.
+        goals: Deadline and budget.
+        error: The largest probability of each bound to be wrong.
+        failing: Cells with failed attempts, which may be beaten, but beat none: a result takes more
+            than their runs.
     """
-    times = {cell: [math.log(each.seconds) for each in own] for cell, own in samples.items()}
-    costs = {
-        cell: [math.log(each.usd) for each in own if each.usd]
-        for cell, own in samples.items()
-        if all(each.usd for each in own)
-    }
-    seconds = [each.seconds for own in samples.values() for each in own]
-    is_whole = all(each == round(each) for each in seconds)
-    least = least_spread(min(seconds, default=1.0), is_whole)
-    by_time, by_cost = _Bounds(times, error, least), _Bounds(costs, error, least)
+    judge = _Judge(samples, goals, error, failing)
     found: dict[Cell, str] = {}
-    for cell in samples:
-        better = [
-            other
-            for other in samples
-            if other != cell
-            and other not in failing
-            and by_time.is_less(other, cell)
-            and by_cost.is_less(other, cell)
-        ]
-        if better:
-            best = min(better, key=lambda other: fmean(times[other]))
-            found[cell] = f"{best.text} is faster and cheaper"
-        elif goals.deadline_seconds is not None and by_time.is_above(cell, goals.deadline_seconds):
-            found[cell] = f"slower than the deadline of {format_seconds(goals.deadline_seconds)}"
-        elif goals.budget_usd_per_run is not None and by_cost.is_above(
-            cell, goals.budget_usd_per_run
-        ):
-            found[cell] = f"over the budget of {format_usd(goals.budget_usd_per_run)}"
+    base: Cell | None = None
+    for cell in cells:
+        if cell in samples:
+            base = cell
+            why = judge.why_beaten(cell)
+        elif base is None or base.arm != cell.arm:
+            continue
+        elif why := judge.why_beaten(base, 1 / MOST_EFFICIENCY, base.nodes / cell.nodes):
+            why = f"not probed: {why}, even at an efficiency of {format_percent(MOST_EFFICIENCY)}"
+        if why is not None:
+            found[cell] = why
     return found
+
+
+class _Judge:
+    """The bounds on times and costs at one look, and the cells that meet all limits for sure."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        goals: RecommendationConfig,
+        error: float,
+        failing: Collection[Cell],
+    ) -> None:
+        times = {cell: [each.seconds for each in own] for cell, own in samples.items()}
+        waits = {
+            cell: [each.waited_seconds for each in own if each.waited_seconds]
+            for cell, own in samples.items()
+        }
+        if any(len(own) < len(samples[cell]) for cell, own in waits.items()):
+            waits = times
+        costs = {
+            cell: [each.usd for each in own if each.usd]
+            for cell, own in samples.items()
+            if all(each.usd for each in own)
+        }
+        seconds = [each for own in times.values() for each in own]
+        least = least_spread(min(seconds), all(each == round(each) for each in seconds))
+        self._goals = goals
+        self._times = _Bounds(times, error, least)
+        self._waits = _Bounds(waits, error, least)
+        self._costs = _Bounds(costs, error, least)
+        self._by_cost = bool(costs)
+        self._rivals = sorted(
+            (
+                cell
+                for cell in samples
+                if cell not in failing
+                and self._waits.is_below(cell, goals.deadline_seconds)
+                and self._costs.is_below(cell, goals.budget_usd_per_run)
+            ),
+            key=lambda cell: fmean(times[cell]),
+        )
+
+    def why_beaten(self, cell: Cell, share: float = 1.0, of_time: float = 1.0) -> str | None:
+        """Return why a cell cannot be the answer; None if it may be.
+
+        Args:
+            cell: The cell.
+            share: Share of its cost that is judged.
+            of_time: Further share of its times.
+        """
+        goals = self._goals
+        cheaper = [each for each in self._rivals if self._costs.is_less(each, cell, share)]
+        faster = [each for each in self._rivals if self._times.is_less(each, cell, share * of_time)]
+        if has_no_goal(goals):
+            both = [each for each in faster if each in cheaper]
+            return f"{both[0].text} is faster and cheaper" if both else None
+        deadline, budget = goals.deadline_seconds, goals.budget_usd_per_run
+        if self._waits.is_above(cell, deadline, share * of_time):
+            return f"slower than the deadline of {format_seconds(deadline)}"
+        if self._costs.is_above(cell, budget, share):
+            return f"over the budget of {format_usd(budget)}"
+        better = []
+        if deadline is not None and self._by_cost:
+            better.append((cheaper, "costs less and meets the deadline"))
+        elif deadline is not None:
+            better.append((faster, "is faster and meets the deadline"))
+        if budget is not None:
+            better.append((faster, "is faster and within the budget"))
+        if not all(those for those, _ in better):
+            return None
+        return ", and ".join(f"{those[0].text} {why}" for those, why in better)
 
 
 class _Bounds:
     """One-sided bounds on means of logarithms, with the spread pooled over all cells."""
 
-    def __init__(self, logs: Mapping[Cell, Sequence[float]], error: float, least: float) -> None:
-        self._logs = logs
-        freedom = sum(len(values) - 1 for values in logs.values())
+    def __init__(self, values: Mapping[Cell, Sequence[float]], error: float, least: float) -> None:
+        self._values = values
+        logs = {cell: [math.log(each) for each in own] for cell, own in values.items()}
+        self._means = {cell: fmean(own) for cell, own in logs.items()}
+        freedom = sum(len(own) - 1 for own in logs.values())
         squares = math.fsum(
-            (value - fmean(values)) ** 2 for values in logs.values() for value in values
+            (each - self._means[cell]) ** 2 for cell, own in logs.items() for each in own
         )
-        self._reach = (
-            math.inf
-            if freedom < 1
-            else t_quantile(freedom, 1 - error) * max(least, math.sqrt(squares / freedom))
-        )
+        self._spread = max(least, math.sqrt(squares / max(freedom, 1)))
+        self._t = t_quantile(freedom, 1 - error) if freedom else math.inf
 
-    def is_less(self, cell: Cell, other: Cell) -> bool:
-        """Return True if the cell's mean is significantly below the other's."""
-        if cell not in self._logs or other not in self._logs:
+    def is_less(self, cell: Cell, other: Cell, share: float = 1.0) -> bool:
+        """Return True if the cell's mean is significantly below this share of the other's."""
+        if cell not in self._means or other not in self._means:
             return False
-        mine, its = self._logs[cell], self._logs[other]
-        return fmean(mine) + self._reach * math.sqrt(1 / len(mine) + 1 / len(its)) < fmean(its)
+        reach = self._reach(len(self._values[cell]), len(self._values[other]))
+        return self._means[cell] + reach < self._means[other] + math.log(share)
 
-    def is_above(self, cell: Cell, limit: float) -> bool:
-        """Return True if the cell's mean is significantly above the limit."""
-        values = self._logs.get(cell)
-        if values is None:
+    def is_above(self, cell: Cell, limit: float | None, share: float = 1.0) -> bool:
+        """Return True if this share of the cell's mean is significantly above the limit."""
+        if limit is None or cell not in self._means:
             return False
-        return fmean(values) - self._reach / math.sqrt(len(values)) > math.log(limit)
+        reach = self._reach(len(self._values[cell]))
+        return self._means[cell] + math.log(share) - reach > math.log(limit)
+
+    def is_below(self, cell: Cell, limit: float | None) -> bool:
+        """Return True if the mean, and of three or more runs the next one, is below the limit."""
+        if limit is None:
+            return True
+        if cell not in self._means:
+            return False
+        values = self._values[cell]
+        is_low = self._means[cell] + self._reach(len(values)) < math.log(limit)
+        return is_low and (next_run_bound(values) or 0.0) <= limit
+
+    def _reach(self, *runs: int) -> float:
+        """Return the distance of a bound from a mean, or from a difference of two."""
+        error = self._spread * math.sqrt(math.fsum(1 / each for each in runs))
+        if min(runs) == 1:
+            return max(math.log(SINGLE_RUN_FACTOR), SINGLE_RUN_ERRORS * error)
+        return self._t * error
 
 
 def probe_arms(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """Return the progress: cells are probed until dominated, then a whole run validates one."""
+    """Return the progress: cells are probed until beaten, then a whole run validates one."""
     rows_by_arm: dict[Arm, tuple[SummaryRow, ...]] = {}
     runs: dict[Cell, dict[int, Sample | None]] = {}
     for arm, own in outcomes_by_arm(config, outcomes).items():
@@ -201,34 +343,41 @@ def probe_arms(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Sweep
         for row in rows
         if row.per_result is not None
     }
-    passes = replay_passes(runs, cells_of(config), repeats, goals, lost, failing)
-    asked = tuple(Key(*cell, repeat) for cell, repeat in passes.asked)
-    missing = tuple(Key(*cell, repeat) for cell, repeat in passes.missing)
+    cells = cells_of(config)
+    rounds = replay_rounds(runs, cells, repeats, goals, lost, failing)
+    asked = tuple(Key(*cell, repeat) for cell, repeat in rounds.asked)
+    missing = tuple(Key(*cell, repeat) for cell, repeat in rounds.missing)
     if missing:
-        later = tuple(Key(*cell, repeat) for cell, repeat in passes.later)
-        return SweepProgress(asked, missing, _pass_text(passes), (), passes.dropped, later)
+        later = tuple(Key(*cell, repeat) for cell, repeat in rounds.later)
+        reason = _round_text(rounds, cells)
+        return SweepProgress(asked, missing, reason, (), rounds.dropped, later)
     check, reason = _check(config, rows_by_arm)
     if check is None:
-        return SweepProgress(asked, (), reason, dropped=passes.dropped)
+        return SweepProgress(asked, (), reason, dropped=rounds.dropped)
     left = () if check.repeat in runs.get(check.cell, {}) else (check,)
-    return SweepProgress((*asked, check), left, reason, dropped=passes.dropped, check=check)
+    return SweepProgress((*asked, check), left, reason, dropped=rounds.dropped, check=check)
 
 
 def _sample(run: Run) -> Sample | None:
     if not run.used or not run.train_seconds:
         return None
-    return Sample(run.train_seconds, run.whole_run_costs.total_usd)
+    waited = run.outcome.whole_run_clocks.submit_to_end_seconds
+    return Sample(run.train_seconds, run.whole_run_costs.total_usd, waited)
 
 
-def _pass_text(passes: Passes) -> str:
-    repeat = passes.missing[0][1]
-    if repeat == 1:
-        return "every instance type is probed at every node count first"
-    if not passes.dropped:
-        return f"pass {repeat}: no combination is known to be beaten"
-    dropped = [f"{cell.text} ({why})" for cell, why in passes.dropped.items()]
-    number = pluralize(len(dropped), "combination")
-    return f"pass {repeat}: {number} dropped: {join_words(dropped)}"
+def _round_text(rounds: Rounds, cells: Sequence[Cell]) -> str:
+    if rounds.number == 1:
+        what = (
+            "every instance type is probed at every node count"
+            if len(rounds.asked) >= len(cells)
+            else "the smallest and the largest node count of every instance type are probed"
+        )
+        return f"{what} first"
+    if not rounds.dropped:
+        return f"round {rounds.number}: no combination is known to be beaten"
+    dropped = [f"{cell.text} ({why})" for cell, why in rounds.dropped.items()]
+    much = pluralize(len(dropped), "combination")
+    return f"round {rounds.number}: {much} dropped: {join_words(dropped)}"
 
 
 def _check(

@@ -31,6 +31,7 @@ from nodesweep.scaling.instances.compare import (
 )
 from nodesweep.scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
+from nodesweep.scaling.instances.validated import confirm_choice
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.report.build import analyse
@@ -106,10 +107,11 @@ def _combine_reports(
         for each in find_repeated(report.summary, report.points)
     ]
     judged = judge_cells(config, {arm: report.summary for arm, report in reports.items()}, repeated)
-    answers = choose_cells(config, judged)
-    chosen = answers[0].instance_type or main_arm(config).name
+    probed, *further = choose_cells(config, judged)
+    chosen = probed.instance_type or main_arm(config).name
     main = next((arm for arm in reports if arm.name == chosen), next(iter(reports)))
     own = reports[main]
+    answers = (confirm_choice(config, outcomes, probed, own.check, repeated), *further)
     others = [report for arm, report in reports.items() if arm != main]
     comparison = InstanceComparison(
         instance_types=config.instance_types,
@@ -195,11 +197,12 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
         )
     if any(arm.n_projected for arm in comparison.arms):
         check = own.check
-        text += "; projected from probes, " + (
-            f"validated by a full run: {check.text_of(cell_text(comparison.main, check.nodes))}"
-            if check is not None
-            else "not validated"
-        )
+        text += "; projected from probes"
+        if check is None:
+            text += ", not validated"
+        elif chosen.instance_type is not None:
+            validated = check.text_of(cell_text(comparison.main, check.nodes))
+            text += f", validated by a full run: {validated}"
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
         text += f"; {failed} of {pluralize(jobs, 'job')} did not complete"

@@ -221,11 +221,11 @@ def reports_steps(metrics: Mapping[str, Any] | None) -> bool:
 
 
 def unprojected_reason(
-    metrics: Mapping[str, Any] | None, logged: Mapping[str, float], most_steps: str | None
+    metrics: Mapping[str, Any] | None, logged: Mapping[str, float], max_steps: str | None
 ) -> str | None:
     """Return why a job that was asked to end early has neither a projection nor a train time.
 
-    None for a job that is known to have run all its steps, whose time is measured. `most_steps` is
+    None for a job that is known to have run all its steps, whose time is measured. `max_steps` is
     the job's value of MOST_STEPS.
     """
     measured = positive_or_none(nested_value(metrics, ("train_seconds",))) or positive_or_none(
@@ -237,7 +237,7 @@ def unprojected_reason(
             "Training phase may cover only a part"
         )
     made, planned = _reported_steps(metrics, logged)
-    if planned is None and made is not None and str(made) == most_steps:
+    if planned is None and made is not None and str(made) == max_steps:
         return (
             f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and does "
             "not report how many a full run has; have it print planned_steps=…"
@@ -263,7 +263,7 @@ def unprojected_reason(
             f"the program reports that it ran {made} steps, but that a full run has {planned}; "
             "have it count both the same way"
         )
-    if str(made) == most_steps:
+    if str(made) == max_steps:
         return (
             f"the program ran as many steps as sweep.probe.max_steps allows, {made}, and "
             "reports that a full run has no more; if that is true, raise max_steps above it, "

@@ -40,7 +40,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    checks = sorted(sweep.node_counts, reverse=True)[: sweep.most_checks]
+    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
     jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
@@ -86,7 +86,7 @@ def cost_bound_of_arms(
         for price in prices
         for nodes in sweep.node_counts
     ]
-    jobs = job_usd * sweep.arm_repeats + sorted(job_usd, reverse=True)[: sweep.most_checks]
+    jobs = job_usd * sweep.arm_repeats + sorted(job_usd, reverse=True)[: sweep.max_checks]
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
     text = (
         f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and "

@@ -41,8 +41,8 @@ from nodesweep.scaling.planning.plan import (
 )
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.planning.workload import workload_notes
+from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.caveats import find_caveats
-from nodesweep.scaling.report.evidence import Evidence
 from nodesweep.scaling.report.headline import write_headline
 from nodesweep.scaling.report.model import (
     Conditions,
@@ -208,7 +208,7 @@ def analyse(
         *find_unmatched(outcomes),
         *find_cut(outcomes),
         *on_runs,
-        *find_caveats(Evidence(report, planned, rules.parity.tolerance)),
+        *find_caveats(CaveatInputs(report, planned, rules.parity.tolerance)),
         *_installed_at_start(provenance),
         *_changed_dataset(provenance),
     )

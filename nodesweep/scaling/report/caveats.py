@@ -36,8 +36,8 @@ from nodesweep.scaling.outcome.attainment import (
 )
 from nodesweep.scaling.outcome.cpu_speed import cpu_speed
 from nodesweep.scaling.outcome.outcome import OWN_CLOCKS
+from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.cpu_use import find_low_use
-from nodesweep.scaling.report.evidence import Evidence
 from nodesweep.scaling.report.model import Point, SampleCounts
 from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 from nodesweep.scaling.rules.learning import growth_text
@@ -53,12 +53,12 @@ SPEED_LIMIT = 0.03
 PRICE_AGE_LIMIT_DAYS = 365
 
 
-def find_caveats(evidence: Evidence) -> tuple[str, ...]:
+def find_caveats(evidence: CaveatInputs) -> tuple[str, ...]:
     """Return the caveats that apply, the most serious kind first."""
     return tuple(caveat for check in _CHECKS for caveat in check(evidence))
 
 
-def _platform(evidence: Evidence) -> Iterator[str]:
+def _platform(evidence: CaveatInputs) -> Iterator[str]:
     kind, isolation = evidence.report.platform.kind, evidence.report.platform.isolation
     if kind == "emulated":
         yield (
@@ -76,7 +76,7 @@ def _platform(evidence: Evidence) -> Iterator[str]:
         yield f"Times as given: it is unknown {join_words(unknown)} they were measured."
 
 
-def _policy(evidence: Evidence) -> Iterator[str]:
+def _policy(evidence: CaveatInputs) -> Iterator[str]:
     if evidence.planned and evidence.report.conditions.batch_policy is None:
         yield (
             "No batch policy: training.batch is not set, so the program chose its batch at "
@@ -85,7 +85,7 @@ def _policy(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _isolation(evidence: Evidence) -> Iterator[str]:
+def _isolation(evidence: CaveatInputs) -> Iterator[str]:
     if evidence.report.platform.kind != "emulated":
         return
     isolation = evidence.report.platform.isolation or ""
@@ -116,7 +116,7 @@ def _isolation(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _contended(evidence: Evidence) -> Iterator[str]:
+def _contended(evidence: CaveatInputs) -> Iterator[str]:
     """Yield a caveat on nodes that were CPU-throttled (docs/method.md, "Attainment")."""
     contended = [point for point in evidence.report.points if is_contended(point)]
     if contended:
@@ -145,7 +145,7 @@ def _contended(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _speed(evidence: Evidence) -> Iterator[str]:
+def _speed(evidence: CaveatInputs) -> Iterator[str]:
     """Warn if a difference in times may be due to the machine.
 
     docs/method.md, "What a CPU second is worth", has the rule.
@@ -166,7 +166,7 @@ def _speed(evidence: Evidence) -> Iterator[str]:
     )
 
 
-def _speedups_at_equal_speed(evidence: Evidence) -> dict[int, float]:
+def _speedups_at_equal_speed(evidence: CaveatInputs) -> dict[int, float]:
     """Return the speedup over the smallest node count, as if all runs had equally fast CPUs.
 
     The mean of time × CPU speed replaces the mean time. Empty if a run's speed is unknown.
@@ -190,7 +190,7 @@ def _is_unproven(point: Point) -> bool:
     return has_quota and attained_share(point) is None
 
 
-def _failures(evidence: Evidence) -> Iterator[str]:
+def _failures(evidence: CaveatInputs) -> Iterator[str]:
     failed = [row for row in evidence.report.summary if row.n_failed]
     if failed:
         counts = join_words(f"{row.n_failed} at {nodes_text(row.nodes)}" for row in failed)
@@ -226,7 +226,7 @@ def _failures(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _unknown_losses(evidence: Evidence) -> Iterator[str]:
+def _unknown_losses(evidence: CaveatInputs) -> Iterator[str]:
     """Name failed rows of a table that give no time or no cost, which a result includes."""
     report = evidence.report
     if report.platform.kind != "measured":
@@ -258,7 +258,7 @@ def _unknown_losses(evidence: Evidence) -> Iterator[str]:
             )
 
 
-def _clock(evidence: Evidence) -> Iterator[str]:
+def _clock(evidence: CaveatInputs) -> Iterator[str]:
     clock, used = evidence.report.train_clock, evidence.used
     if clock is None or clock not in SOURCES:
         return
@@ -289,7 +289,7 @@ def _clock(evidence: Evidence) -> Iterator[str]:
     )
 
 
-def _world(evidence: Evidence) -> Iterator[str]:
+def _world(evidence: CaveatInputs) -> Iterator[str]:
     if unknown := [
         point for point in evidence.used if is_unconfirmed(point.world_size, point.planned)
     ]:
@@ -304,7 +304,7 @@ def _world(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _baseline(evidence: Evidence) -> Iterator[str]:
+def _baseline(evidence: CaveatInputs) -> Iterator[str]:
     baseline = evidence.report.baseline
     measured = [row.nodes for row in evidence.report.summary if row.train.seconds is not None]
     if baseline is not None and baseline.relative:
@@ -322,7 +322,7 @@ def _baseline(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _repeats(evidence: Evidence) -> Iterator[str]:
+def _repeats(evidence: CaveatInputs) -> Iterator[str]:
     advice = evidence.report.recommendation
     is_pooled = judged_by(advice) is not None  # by bounds that have their own caveat
     for count in range(1, 1 if is_pooled else MIN_REPEATS):
@@ -339,7 +339,7 @@ def _repeats(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _odd(evidence: Evidence) -> Iterator[str]:
+def _odd(evidence: CaveatInputs) -> Iterator[str]:
     yield from find_confounded(evidence.started)
     report = evidence.report
     advice = report.recommendation
@@ -356,7 +356,7 @@ def _has_even_steps(point: Point) -> bool:
     return any(part.name == "steps" and part.error_seconds == 0 for part in parts)
 
 
-def _interruptions(evidence: Evidence) -> Iterator[str]:
+def _interruptions(evidence: CaveatInputs) -> Iterator[str]:
     interrupted = [point for point in evidence.report.points if point.interruptions]
     if not interrupted:
         return
@@ -380,7 +380,7 @@ def _lost_seconds(point: Point) -> float | None:
     return max(0.0, phase - trained) + point.phases.get("Interrupted", 0.0)
 
 
-def _shape(evidence: Evidence) -> Iterator[str]:
+def _shape(evidence: CaveatInputs) -> Iterator[str]:
     """Warn about superlinear and retrograde counts, unless a unit mix-up explains them."""
     if other_unit(evidence.report.train_seconds_by_nodes()):
         return
@@ -407,7 +407,7 @@ def _shape(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _work(evidence: Evidence) -> Iterator[str]:
+def _work(evidence: CaveatInputs) -> Iterator[str]:
     different = [
         row
         for row in evidence.report.summary
@@ -445,7 +445,7 @@ def _work(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _growing_batch(evidence: Evidence) -> Iterator[str]:
+def _growing_batch(evidence: CaveatInputs) -> Iterator[str]:
     """Warn about unknown convergence with a growing batch, and about a batch that jumps."""
     rows = evidence.report.summary
     unknown = [row for row in rows if row.convergence_unknown]
@@ -484,7 +484,7 @@ def _jumps(rows: Sequence[SummaryRow], sizes: Mapping[int, int]) -> Iterator[str
         )
 
 
-def _samples(evidence: Evidence) -> Iterator[str]:
+def _samples(evidence: CaveatInputs) -> Iterator[str]:
     """Warn if a used run's samples differ from the baseline's median or from those requested."""
     base_nodes = evidence.report.baseline.nodes if evidence.report.baseline else None
     at_base = [samples.processed or 0 for nodes, samples in evidence.sampled if nodes == base_nodes]
@@ -509,7 +509,7 @@ def _samples(evidence: Evidence) -> Iterator[str]:
         yield f"Fewer samples than requested were processed at {_nodes(fewer)}."
 
 
-def _as_asked(evidence: Evidence) -> Iterator[str]:
+def _as_asked(evidence: CaveatInputs) -> Iterator[str]:
     """Warn if the program's reported values differ from those that the job was given."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
@@ -539,7 +539,7 @@ def _as_asked(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _measurement(evidence: Evidence) -> Iterator[str]:
+def _measurement(evidence: CaveatInputs) -> Iterator[str]:
     if short := [
         point.nodes for point in evidence.used if point.steady and point.steady.short_window
     ]:
@@ -560,7 +560,7 @@ def _measurement(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _price(evidence: Evidence) -> Iterator[str]:
+def _price(evidence: CaveatInputs) -> Iterator[str]:
     price = evidence.report.price
     measured = [row for row in evidence.report.summary if row.n]
     unknown = [row.nodes for row in measured if row.costs.run_usd is None]
@@ -595,11 +595,11 @@ _ASKED = {
 }
 
 
-def _low_use(evidence: Evidence) -> Iterator[str]:
+def _low_use(evidence: CaveatInputs) -> Iterator[str]:
     yield from find_low_use(evidence.used)
 
 
-_CHECKS: tuple[Callable[[Evidence], Iterator[str]], ...] = (
+_CHECKS: tuple[Callable[[CaveatInputs], Iterator[str]], ...] = (
     _platform,
     _low_use,
     _isolation,

@@ -79,9 +79,9 @@ def placement_is_on_an_ultra_server(facts: Facts) -> Iterator[str]:
             f"training.placement: {name} is not part of an UltraServer, to which placement "
             "applies; leave it out, or use ml.p6e-gb200.36xlarge"
         )
-    elif placement.ultra_server_id is not None and facts.most_nodes > ULTRA_SERVER_NODES:
+    elif placement.ultra_server_id is not None and facts.max_nodes > ULTRA_SERVER_NODES:
         yield (
-            f"training.placement.ultra_server_id: the largest job has {facts.most_nodes} nodes, "
+            f"training.placement.ultra_server_id: the largest job has {facts.max_nodes} nodes, "
             f"but an UltraServer has at most {ULTRA_SERVER_NODES}; leave out the ID, or the larger "
             "node counts"
         )
@@ -325,7 +325,7 @@ def encryption_slows(facts: Facts) -> Iterator[str]:
 
     Source: API reference of CreateTrainingJob.
     """
-    if facts.training.encrypt_inter_container_traffic and facts.most_nodes != 1:
+    if facts.training.encrypt_inter_container_traffic and facts.max_nodes != 1:
         yield (
             "training.encrypt_inter_container_traffic: encryption slows down gradient exchange, "
             "so the curve is that of encrypted training; do not compare it with an unencrypted "

@@ -162,7 +162,7 @@ def dataset_is_large_enough(facts: Facts) -> Iterator[str]:
     size = facts.files.dataset_bytes
     if size is None or size >= DATA_PARALLEL_BYTES:
         return
-    if facts.most_nodes > 1 and not facts.instance.emulated:
+    if facts.max_nodes > 1 and not facts.instance.emulated:
         shown = f"{size / 1e9:.2g} GB" if size >= 1e8 else "less than 0.1 GB"
         yield (
             f"dataset.source: {shown}, but AWS sees clear benefits of data parallelism from a few "

@@ -161,7 +161,7 @@ class Facts:
         return self.config.sweep.node_counts
 
     @property
-    def most_nodes(self) -> int:
+    def max_nodes(self) -> int:
         """The nodes of the largest job."""
         return max(self.node_counts)
 

@@ -1,11 +1,11 @@
 """Find rows that repeat another row's values in some columns, across files, in bounded memory.
 
-    rows = RepeatedRows(["user", "day"], most_bytes=1 << 30)
+    rows = RepeatedRows(["user", "day"], max_bytes=1 << 30)
     rows.add("a.parquet", lambda: read("a.parquet"))  # each call reads the columns again
     rows.find()  # None, or how many rows repeat another's values, examples, and their files
 
-Up to a quarter of `most_bytes` the columns are held in memory for pandas' duplicated(), which
-copies them. Above that, each row is held as an 8-byte hash; beyond `most_bytes`, hashes are
+Up to a quarter of `max_bytes` the columns are held in memory for pandas' duplicated(), which
+copies them. Above that, each row is held as an 8-byte hash; beyond `max_bytes`, hashes are
 spilled to disk. Rows whose hash repeats are read again and compared by value, so collisions are
 harmless.
 """
@@ -50,8 +50,8 @@ class Repeats:
 class RepeatedRows:
     """The rows of all files, as far as needed to find those that repeat."""
 
-    def __init__(self, columns: Sequence[str], most_bytes: int) -> None:
-        self._columns, self._most_held_bytes = list(columns), most_bytes // 4
+    def __init__(self, columns: Sequence[str], max_bytes: int) -> None:
+        self._columns, self._max_held_bytes = list(columns), max_bytes // 4
         self._rows = 0
         self._files: list[tuple[str, Callable[[], pd.DataFrame]]] = []
         self._heads: list[pd.DataFrame] = []
@@ -60,7 +60,7 @@ class RepeatedRows:
         self._held_bytes = 0
         self._most_compared = 1
         """The number of rows that fit into the allowed memory."""
-        self._hashes = SortedHashes(most_bytes)
+        self._hashes = SortedHashes(max_bytes)
 
     def add(self, file: str, read: Callable[[], pd.DataFrame]) -> None:
         """Add a file's rows; errors of `read` pass through."""
@@ -73,8 +73,8 @@ class RepeatedRows:
         if self._held is not None:
             self._held.append(frame)
             self._held_bytes += int(frame.memory_usage(index=False, deep=True).sum())
-            if self._held_bytes > self._most_held_bytes:
-                self._most_compared = max(1, self._most_held_bytes * self._rows // self._held_bytes)
+            if self._held_bytes > self._max_held_bytes:
+                self._most_compared = max(1, self._max_held_bytes * self._rows // self._held_bytes)
                 for held in self._held:
                     self._hashes.add(row_hashes(held))
                 self._held = None
@@ -198,10 +198,10 @@ def _is_in(hashes: Hashes, wanted: Hashes) -> npt.NDArray[np.bool_]:
 
 
 class SortedHashes:
-    """Hashes, spilled to disk beyond `most_bytes`, in one file per value of their first byte."""
+    """Hashes, spilled to disk beyond `max_bytes`, in one file per value of their first byte."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._some: list[Hashes] = []
         self._bytes = 0
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -210,7 +210,7 @@ class SortedHashes:
         """Add hashes, and write them to disk if they exceed the limit."""
         self._some.append(hashes)
         self._bytes += hashes.nbytes
-        if self._bytes > self._most_bytes:
+        if self._bytes > self._max_bytes:
             self._spill()
 
     def _spill(self) -> None:
@@ -227,10 +227,10 @@ class SortedHashes:
                     hashes[begin:end].tofile(file)
             begin = end
 
-    def repeated(self, most_rows: int) -> Iterator[Hashes]:
+    def repeated(self, max_rows: int) -> Iterator[Hashes]:
         """Yield the hashes that occur more than once, sorted.
 
-        Each array covers at most `most_rows` rows, but at least one hash. Nothing can be added
+        Each array covers at most `max_rows` rows, but at least one hash. Nothing can be added
         afterwards.
         """
         waiting: list[Hashes] = []
@@ -240,7 +240,7 @@ class SortedHashes:
             is_repeated = counts > 1
             found, counts = found[is_repeated], counts[is_repeated]
             while len(found):
-                fit = int(np.searchsorted(np.cumsum(counts), most_rows - rows, side="right"))
+                fit = int(np.searchsorted(np.cumsum(counts), max_rows - rows, side="right"))
                 if not fit and not rows:
                     fit = 1
                 waiting.append(found[:fit])

@@ -1,6 +1,6 @@
 """A dataset's files as tables that read no more than requested.
 
-    tables = read_tables(files, True, suite, most_bytes)  # in the files' order, in parallel
+    tables = read_tables(files, True, suite, max_bytes)  # in the files' order, in parallel
 
 A file on this machine is opened as its path, one in S3 as a file object
 (tasks/dataset/remote/reading.py).
@@ -60,7 +60,7 @@ class TableFile:
         return "gzip" if self.name.endswith(".gz") else None
 
     @property
-    def most_text_bytes(self) -> int:
+    def max_text_bytes(self) -> int:
         """The maximum size of a CSV file's text in bytes."""
         return self.size_bytes * (1 if self.compression is None else _MOST_DEFLATED)
 
@@ -264,18 +264,18 @@ class ParquetTable:
 
 
 def read_tables(
-    files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation], most_bytes: int
+    files: Sequence[TableFile], is_parquet: bool, suite: Sequence[Expectation], max_bytes: int
 ) -> Iterator[Table | Unreadable]:
     """Yield each file's table, or the error if it is unreadable.
 
     Parquet files are read in parallel: as many at once as this machine has processors, or
     REMOTE_FILES_AT_ONCE from S3. CSV files are read one after another, as a whole if that takes
-    less than `most_bytes` of memory.
+    less than `max_bytes` of memory.
     """
     if not is_parquet:
         for file in files:
             # A value takes at least one byte of text.
-            is_small = file.most_text_bytes * BYTES_PER_VALUE <= most_bytes
+            is_small = file.max_text_bytes * BYTES_PER_VALUE <= max_bytes
             try:
                 yield SmallCsvTable(file) if is_small else LargeCsvTable(file)
             except Unreadable as error:

@@ -175,8 +175,8 @@ def file(number):
     key = np.arange(begin, begin + 20_000)
     return pd.DataFrame({"a": np.where(key % 100_000 == 7, 7, key), "b": key % 2})
 
-def search(files, most_bytes):
-    rows = RepeatedRows(["a", "b"], most_bytes)
+def search(files, max_bytes):
+    rows = RepeatedRows(["a", "b"], max_bytes)
     for number in range(files):
         rows.add(f"{number}.csv", partial(file, number))
     return rows.find()
@@ -192,9 +192,9 @@ print(json.dumps([peak, found.surplus, found.rows, examples]))
 
 def test_keys_of_many_files_take_no_more_memory_than_they_may() -> None:
     """64 files of 20,000 rows: 20 MB of numbers, 10 of hashes, of which 1 MiB may be held."""
-    most_bytes = 1 << 20
+    max_bytes = 1 << 20
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, str(most_bytes)],
+        [sys.executable, "-c", MEASURED, str(max_bytes)],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -204,4 +204,4 @@ def test_keys_of_many_files_take_no_more_memory_than_they_may() -> None:
     assert done.returncode == 0, done.stderr
     peak, surplus, rows, examples = json.loads(done.stdout)
     assert (surplus, rows, examples) == (12, 1_280_000, [[7, 1]])
-    assert peak < 6 * most_bytes
+    assert peak < 6 * max_bytes

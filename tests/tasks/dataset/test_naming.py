@@ -164,8 +164,8 @@ def test_a_gz_is_judged_by_what_it_holds_in_blocks_too(
     write(tmp_path, files)
     nulls = [{"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "a"}}]
     found = []
-    for most_bytes in (1 << 30, 1):
-        monkeypatch.setattr("nodesweep.tasks.dataset.validation.MAX_FRAME_BYTES", most_bytes)
+    for max_bytes in (1 << 30, 1):
+        monkeypatch.setattr("nodesweep.tasks.dataset.validation.MAX_FRAME_BYTES", max_bytes)
         for source in (str(tmp_path), SOURCE):
             config = dataset_at(source, "csv", expectations=nulls, unique_columns=["b"])
             tables = (

@@ -159,7 +159,7 @@ class ContainerNodes:
         pid = self.pid_by_host[host]
         return process_threads({pid} | descendants(list_processes(), [pid]))
 
-    def stops(self, host: str) -> None:
+    def stopped_periods(self, host: str) -> None:
         """Return None: the kernel enforces a container's quota."""
 
     def usage(self, vcpus: float) -> dict[str, NodeUsage]:

@@ -179,7 +179,7 @@ class AttainmentMeter:
         cpu_by_host: Mapping[str, int],
         vcpus: float,
         thread_ids: Callable[[str], Iterable[int]] = lambda host: (),
-        stops: Callable[[str], tuple[int, int] | None] = lambda host: None,
+        stopped_periods: Callable[[str], tuple[int, int] | None] = lambda host: None,
         ballast: Callable[[], Mapping[int, Ran]] = dict,
         proc: Path = Path("/proc"),
         clock: Callable[[], float] = time.monotonic,
@@ -192,7 +192,8 @@ class AttainmentMeter:
             cpu_by_host: The CPU that each node is pinned to.
             vcpus: Each node's quota.
             thread_ids: Returns the threads of a node without a cgroup.
-            stops: For a node without a cgroup, returns (periods, periods in which it was stopped).
+            stopped_periods: Returns, for a node without a cgroup, its periods and those in which
+                it was stopped.
             ballast: Returns the ballast by CPU.
             proc: The proc file system.
             clock: A monotonic clock, in seconds.
@@ -205,7 +206,7 @@ class AttainmentMeter:
         self._clock = clock
         self._around = enclosing_groups()
         self._thread_ids = thread_ids
-        self._stops = stops
+        self._stopped_periods = stopped_periods
         self._ballast = ballast
         self._waits = {host: ThreadWaits(proc) for host in cpu_by_host}
         self._readings: list[Reading] = []
@@ -269,7 +270,8 @@ class AttainmentMeter:
         group = self._group_by_host.get(host)
         if group is None:
             waited_seconds = self._waits[host].seconds(self._thread_ids(host))
-            return NodeReading(cpu_seconds, waited_seconds, *(self._stops(host) or (None, None)))
+            stopped = self._stopped_periods(host) or (None, None)
+            return NodeReading(cpu_seconds, waited_seconds, *stopped)
         waits, counted = self._waits[host], cpu_statistics(group)
         periods, throttled = counted.get("nr_periods"), counted.get("nr_throttled")
         return NodeReading(

@@ -64,7 +64,7 @@ class SupervisedNodes:
         self._on_line = on_line
         self._network = network
         self._pid_by_host: dict[str, int] = {}
-        self._stops: dict[str, tuple[int, int]] = {}
+        self._stopped_periods: dict[str, tuple[int, int]] = {}
         self._readers: list[threading.Thread] = []
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._sink_error: Exception | None = None
@@ -104,17 +104,17 @@ class SupervisedNodes:
         assert self._supervisor is not None and self._supervisor.stdin is not None
         if vcpus is not None:
             for plan in self._plans:
-                self._stops.setdefault(plan["host"], (0, 0))
+                self._stopped_periods.setdefault(plan["host"], (0, 0))
         with contextlib.suppress(BrokenPipeError):  # gone, as its events report
             self._supervisor.stdin.write(json.dumps({"vcpus": vcpus}).encode() + b"\n")
             self._supervisor.stdin.flush()
 
-    def stops(self, host: str) -> tuple[int, int] | None:
+    def stopped_periods(self, host: str) -> tuple[int, int] | None:
         """Return a node's duty cycle as (periods, periods in which the node was stopped).
 
         It is as last reported; None if the node has no duty cycle.
         """
-        return self._stops.get(host)
+        return self._stopped_periods.get(host)
 
     def thread_ids(self, host: str) -> list[int]:
         """Return the threads of a node's processes."""
@@ -200,7 +200,7 @@ class SupervisedNodes:
             if event["event"] == "started":
                 self._pid_by_host[event["host"]] = event["pid"]
             if event["event"] == "periods":
-                self._stops[event["host"]] = event["periods"], event["stopped"]
+                self._stopped_periods[event["host"]] = event["periods"], event["stopped"]
                 continue
             self.events.put(event)
         self.events.put(SUPERVISOR_LOST)

@@ -254,7 +254,7 @@ class JobRun:
             quota.cpu_by_host,
             quota.vcpus,
             thread_ids=supervised.thread_ids,
-            stops=supervised.stops,
+            stopped_periods=supervised.stopped_periods,
             ballast=ballast_ran,
         )
         with self._logging_read_errors():

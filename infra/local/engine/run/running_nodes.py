@@ -36,7 +36,7 @@ class RunningNodes(Protocol):
     def thread_ids(self, host: str) -> Sequence[int]:
         """Return the threads of a node's processes."""
 
-    def stops(self, host: str) -> tuple[int, int] | None:
+    def stopped_periods(self, host: str) -> tuple[int, int] | None:
         """Return a node's duty cycle as (periods, periods in which the node was stopped).
 
         None if it has no duty cycle.

@@ -20,7 +20,7 @@ from nodesweep.scaling.analysis.per_result import (
     Amounts,
     PerResult,
     expected,
-    most_failures,
+    max_failures,
     next_result_bound,
     per_result,
     share_interval,
@@ -336,10 +336,10 @@ share_of_3_in_9 = (pytest.approx(0.1317, abs=1e-4), pytest.approx(0.6040, abs=1e
 
 def test_failures_before_the_next_result_by_hand():
     # Beta(3.5, 1.5): more than 2 with .3 x 2.5/6 x 3.5/7 = .0625, more than 3 with 4.5/8 of that
-    assert most_failures(3, 1) == 3
+    assert max_failures(3, 1) == 3
     # Beta(98.5, 2.5): more than none with 2.5/101
-    assert most_failures(98, 2) == 0
-    assert most_failures(1, 1000) > 1000
+    assert max_failures(98, 2) == 0
+    assert max_failures(1, 1000) > 1000
 
 
 counts = st.integers(1, 40)

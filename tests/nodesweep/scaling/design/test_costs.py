@@ -71,12 +71,16 @@ def test_a_probe_sweep_checks_the_count_that_the_reference_recommends():
     assert apart.expected == pytest.approx(full_cost((1, 4), 1) * 30 / 5000 + 1.8)
 
 
-def test_of_several_types_all_but_one_arm_may_be_beaten_after_the_second_pass():
-    """Least: two probes of each of the eight arms, a third of one on a single node, and a check."""
+@pytest.mark.parametrize(
+    ("goals", "first"),
+    [({}, COUNTS), ({"deadline_seconds": 60}, (1, 8)), ({"budget_usd_per_run": 5}, (1, 8))],
+)
+def test_of_several_types_all_but_one_arm_may_be_beaten_after_the_first_round(goals, first):
+    """Least: a probe of each arm, or each end, two more of one on a single node, and a check."""
     one, two = (
-        probe_cost(COUNTS, RecommendationConfig(), 3, 0.01, 1000, types) for types in (1, 2)
+        probe_cost(COUNTS, RecommendationConfig(**goals), 3, 0.01, 1000, types) for types in (1, 2)
     )
-    of_arms = 2 * 2 * full_cost(COUNTS, 1) + 1.65
+    of_arms = 2 * full_cost(first, 1) + 2 * 1.65
     assert two.least == pytest.approx(of_arms * 30 / 5000 + 1.65)
     assert two.most == pytest.approx(2 * (one.most - 2 * 55 / 60 - 1.8) + 2 * 55 / 60)
 

@@ -185,6 +185,37 @@ def test_probes_are_called_projected(types_config, types_report, snapshot):
     assert report.caveats == snapshot
 
 
+@pytest.mark.parametrize(
+    ("measured_seconds", "recommended"),
+    [
+        pytest.param(951.0, (CHEAP, 4), id="as projected"),
+        pytest.param(1300.0, None, id="another arm is cheaper"),
+        pytest.param(2500.0, None, id="the deadline is missed"),
+    ],
+)
+def test_a_full_run_that_contradicts_the_probes_leaves_no_choice(
+    types_config, types_report, snapshot, measured_seconds, recommended
+):
+    config = types_config({"deadline_seconds": 2200}, design="probe", repeats=1, node_counts=[1, 4])
+    done = [probe(*arm) for arm in SECONDS if arm[1] != 2]
+    probed, _ = types_report(config, done)
+    answer = probed.instances.answers[0]
+    assert (answer.instance_type, answer.nodes) == (CHEAP, 4)
+    check = run(
+        CHEAP,
+        4,
+        2,
+        train_seconds=measured_seconds,
+        train_seconds_by={"program": measured_seconds},
+    )
+    report, _ = types_report(config, [*done, check])
+    answer = report.instances.answers[0]
+    assert answer.instance_type == (recommended and recommended[0])
+    assert answer.reason == snapshot
+    assert report.headline == snapshot
+    assert report.instances.main == CHEAP
+
+
 def test_a_dropped_arm_says_why(types_config, types_report, snapshot):
     report, _ = types_report(types_config(design="probe"), all_runs(2, probe))
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}

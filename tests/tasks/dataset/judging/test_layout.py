@@ -179,14 +179,14 @@ def test_a_dataset_of_empty_parts_is_refused_and_a_part_without_values_is_none(
 CSV = "country,label,flag\nNA,1,True\nDE,NA,\n,3,NA\n"
 
 
-@pytest.mark.parametrize("most_bytes", [1 << 30, 0])
+@pytest.mark.parametrize("max_bytes", [1 << 30, 0])
 def test_na_is_a_text_among_texts_and_a_null_among_numbers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_bytes: int
 ) -> None:
     read_tables = tables.read_tables
     monkeypatch.setattr(
         "nodesweep.tasks.dataset.validation.read_tables",
-        lambda files, is_parquet, suite, _: read_tables(files, is_parquet, suite, most_bytes),
+        lambda files, is_parquet, suite, _: read_tables(files, is_parquet, suite, max_bytes),
     )
     put(tmp_path, {"a.csv": CSV})
     specs = [spec(NOT_NULL, name) for name in ("country", "label", "flag")]

@@ -46,8 +46,8 @@ def frames(draw: st.DrawFn) -> pd.DataFrame:
     return pd.DataFrame({name: draw(columns(rows)) for name in ("a", "b")})
 
 
-def found(files: Sequence[pd.DataFrame], most_bytes: int) -> Repeats | None:
-    rows = RepeatedRows(["a", "b"], most_bytes)
+def found(files: Sequence[pd.DataFrame], max_bytes: int) -> Repeats | None:
+    rows = RepeatedRows(["a", "b"], max_bytes)
     for number, frame in enumerate(files):
         rows.add(f"{number}.csv", partial(frame.copy))
     return rows.find()
@@ -56,9 +56,9 @@ def found(files: Sequence[pd.DataFrame], most_bytes: int) -> Repeats | None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(frames(), min_size=1, max_size=4), st.sampled_from([0, 100, 400]))
 def test_what_is_found_is_the_same_in_little_memory(
-    files: list[pd.DataFrame], most_bytes: int
+    files: list[pd.DataFrame], max_bytes: int
 ) -> None:
-    plain, bounded = found(files, HELD), found(files, most_bytes)
+    plain, bounded = found(files, HELD), found(files, max_bytes)
     if plain is None or bounded is None:
         assert plain == bounded
         return
@@ -76,10 +76,10 @@ def numbered(*numbers: int) -> pd.DataFrame:
     return pd.DataFrame({"a": numbers, "b": ["x"] * len(numbers)})
 
 
-@pytest.mark.parametrize("most_bytes", [HELD, 8, 0])
-def test_examples_are_the_first_ones_and_files_are_named(most_bytes: int) -> None:
+@pytest.mark.parametrize("max_bytes", [HELD, 8, 0])
+def test_examples_are_the_first_ones_and_files_are_named(max_bytes: int) -> None:
     files = [numbered(*range(100, 90, -1)), numbered(*range(10)), numbered(*range(91, 98), 3)]
-    repeated = found(files, most_bytes)
+    repeated = found(files, max_bytes)
     assert repeated is not None
     assert (repeated.surplus, repeated.rows) == (8, 28)
     assert [key[0] for key in repeated.examples] == [97, 96, 95, 94, 93]
@@ -101,11 +101,11 @@ def test_rows_that_share_a_hash_by_chance_do_not_repeat(monkeypatch: pytest.Monk
     assert [key[0] for key in repeated.examples] == [2]
 
 
-@pytest.mark.parametrize("most_bytes", [HELD, 0])
-def test_values_that_can_not_be_compared_are_said_to_be(most_bytes: int) -> None:
+@pytest.mark.parametrize("max_bytes", [HELD, 0])
+def test_values_that_can_not_be_compared_are_said_to_be(max_bytes: int) -> None:
     lists = pd.DataFrame({"a": [[1], [1]], "b": [1, 1]})
     with pytest.raises(TypeError, match="unhashable"):
-        found([lists], most_bytes)
+        found([lists], max_bytes)
 
 
 def test_distinct_rows_have_distinct_hashes() -> None:
@@ -113,20 +113,20 @@ def test_distinct_rows_have_distinct_hashes() -> None:
     assert len(np.unique(row_hashes(frame))) == 90_000
 
 
-@pytest.mark.parametrize("most_bytes", [HELD, 80, 0])
-@pytest.mark.parametrize("most_rows", [1, 7, 10_000])
-def test_repeated_hashes_come_sorted_and_a_few_at_a_time(most_bytes: int, most_rows: int) -> None:
+@pytest.mark.parametrize("max_bytes", [HELD, 80, 0])
+@pytest.mark.parametrize("max_rows", [1, 7, 10_000])
+def test_repeated_hashes_come_sorted_and_a_few_at_a_time(max_bytes: int, max_rows: int) -> None:
     rng = np.random.default_rng(1)
     hashes = rng.integers(0, 2**64 - 1, 500, dtype=np.uint64)
     again = hashes[:60]
-    kept = SortedHashes(most_bytes)
+    kept = SortedHashes(max_bytes)
     for some in np.array_split(np.concatenate([hashes, again, again[:5]]), 9):
         kept.add(some)
-    parts: list[Any] = list(kept.repeated(most_rows))
+    parts: list[Any] = list(kept.repeated(max_rows))
     assert np.array_equal(np.concatenate(parts), np.sort(again))
     counts = {int(value): 3 if index < 5 else 2 for index, value in enumerate(again)}
     for part in parts:
-        assert len(part) == 1 or sum(counts[int(value)] for value in part) <= most_rows
+        assert len(part) == 1 or sum(counts[int(value)] for value in part) <= max_rows
 
 
 def test_nothing_added_and_nothing_repeated() -> None:

@@ -359,7 +359,7 @@ def test_a_node_without_a_group_is_its_threads_and_its_stops(tmp_path: Path) -> 
         {"algo-1": 0},
         0.2,
         thread_ids=lambda host: [7],
-        stops=lambda host: next(counts),
+        stopped_periods=lambda host: next(counts),
         proc=tmp_path,
         clock=lambda: machine.now,
     )

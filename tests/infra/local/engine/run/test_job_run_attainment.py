@@ -33,7 +33,7 @@ class Nodes:
     def thread_ids(self, host: str) -> list[int]:
         return []
 
-    def stops(self, host: str) -> None:
+    def stopped_periods(self, host: str) -> None:
         return None
 
     def end(self) -> None:

@@ -12,7 +12,7 @@ from nodesweep.scaling.report.model import Point, SampleCounts, ScalingReport
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CaveatInputs:
     """A report before its caveats are added, with the plan and tolerance to check it against.
 
     `planned` holds the (nodes, repeat) of every planned point.
