@@ -30,6 +30,8 @@ class DesignRules:
     """True if earlier results determine the next jobs and their number."""
     repeats_as_needed = False
     """True if each node count is repeated independently, not in passes over all counts."""
+    compares_variants = False
+    """True if sweep.variants is possible."""
     ends_jobs_early = False
     """True if its jobs end themselves early, except for validation runs."""
 
@@ -63,6 +65,7 @@ class DesignRules:
 
 class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
+    compares_variants = True
 
     def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
         del asked["design"]  # keeps the ids of sweeps that predate other designs

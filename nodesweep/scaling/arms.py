@@ -1,4 +1,4 @@
-"""The arms of a sweep: what it compares besides its node counts, which is its instance types.
+"""The arms of a sweep: the instance types or variants that it compares at every node count.
 
 Every key of a sweep has its arm: those of planned points, and those read from the names of jobs.
 """
@@ -8,15 +8,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.sweep import BASE
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import nodes_text
 
 
 class Arm(NamedTuple):
-    """One of the sweep's instance types; `code` stands for it in job names, "" for the only one."""
+    """One of the sweep's instance types or variants.
+
+    `code` stands for it in job names, "" for the only arm. `name` is that of the type or variant.
+    """
 
     code: str
     name: str
+    is_variant: bool = False
 
 
 class Cell(NamedTuple):
@@ -27,8 +32,11 @@ class Cell(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The cell in words: 4 x ml.g5.xlarge."""
-        return cell_text(self.arm.name, self.nodes)
+        """The cell in words: 4 x ml.g5.xlarge, 4 nodes with fp16, or with the base config."""
+        if not self.arm.is_variant:
+            return f"{self.nodes} x {self.arm.name}"
+        name = "the base config" if self.arm.name == BASE else self.arm.name
+        return f"{nodes_text(self.nodes)} with {name}"
 
 
 class Key(NamedTuple):
@@ -50,23 +58,19 @@ class Key(NamedTuple):
         return f"{place}, repeat {self.repeat}"
 
 
-def cell_text(arm_name: str, nodes: int) -> str:
-    """Return an arm at a node count in words: 4 x ml.g5.xlarge."""
-    return f"{nodes} x {arm_name}"
-
-
 def arms_of(config: BenchmarkConfig) -> tuple[Arm, ...]:
     """Return the sweep's arms, in the config's order."""
-    several = config.sweep.arm_count > 1
+    several, is_variant = config.sweep.arm_count > 1, config.sweep.variants is not None
     return tuple(
-        Arm(names.arm_code(place) if several else "", name)
+        Arm(names.arm_code(place) if several else "", name, is_variant)
         for place, name in enumerate(config.arm_names)
     )
 
 
 def main_arm(config: BenchmarkConfig) -> Arm:
-    """Return the arm of training.instance_type."""
-    return next(arm for arm in arms_of(config) if arm.name == config.training.instance_type)
+    """Return the arm of training.instance_type, or the one that is the config without variants."""
+    main = (config.training.instance_type, BASE)
+    return next(arm for arm in arms_of(config) if arm.name in main)
 
 
 def arm_of_job(config: BenchmarkConfig, job_name: str) -> Arm | None:

@@ -15,6 +15,7 @@ from prefect.runtime import flow_run
 
 from nodesweep.configs.models import SweepConfig
 from nodesweep.scaling import names
+from nodesweep.scaling.arms import Arm
 from nodesweep.scaling.formats import format_usd
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -132,7 +133,7 @@ class SweepBoard:
         self._drawn_at, self._drawn_rows = now, rows
         smallest = min(point.nodes for point in self._plan.points)
         words = f"Runs of {self._sweep} so far ({_platform_text(self._outcomes)})"
-        return Table(words, _rows(self._outcomes, smallest, self._config))
+        return Table(words, _rows(self._outcomes, smallest, self._config, tuple(self._plan.by_arm)))
 
     def _words(self, now: float, progress_by_job: Mapping[str, JobProgress], last: bool) -> str:
         """Return the description: points done, cost of ended jobs, expected end, running jobs."""
@@ -198,7 +199,7 @@ class SweepBoard:
 
 
 def _rows(
-    outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
+    outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig, arms: Sequence[Arm] = ()
 ) -> list[dict[str, Any]]:
     """Return a row for every attempt.
 
@@ -212,9 +213,11 @@ def _rows(
         if each.nodes == smallest and each.completed and each.clocks.train_seconds:
             baselines.setdefault(_point_of(each)[0], each.clocks.train_seconds)
     rows = [_row(outcome, baselines.get(_point_of(outcome)[0])) for outcome in ordered]
-    if any(_point_of(outcome)[0] for outcome in ordered):
+    if arms:
+        what = "instance type" if config.variants is None else "variant"
+        by_code = {arm.code: arm.name for arm in arms}
         rows = [
-            {"instance type": outcome.instance_type, **row}
+            {what: by_code.get(_point_of(outcome)[0]), **row}
             for row, outcome in zip(rows, ordered, strict=True)
         ]
     if any(outcome.projection is not None for outcome in ordered):

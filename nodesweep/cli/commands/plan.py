@@ -46,7 +46,8 @@ def describe_plan(checked: CheckedSweep) -> str:
     most = "at most " if sweep.rules.decides_as_it_goes else ""
     points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
     width = max((len(arm.name) for arm in plan.by_arm), default=0)
-    heading = f"  {'instance type':<{max(width, 13)}}" if width else ""
+    what = "instance type" if sweep.variants is None else "variant"
+    heading = f"  {what:<{max(width, 13)}}" if width else ""
     lines = [
         (
             f"{config.name}: {most}{sweep.most_jobs} jobs on {_types(config, plan)}"

@@ -82,4 +82,8 @@ def arms_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[
     reasons = {
         arm: reason_to_give_up(own) for arm, own in outcomes_by_arm(config, programs).items()
     }
-    return {arm: f"on {arm.name} {reason}" for arm, reason in reasons.items() if reason}
+    return {
+        arm: f"{'with' if arm.is_variant else 'on'} {arm.name} {reason}"
+        for arm, reason in reasons.items()
+        if reason
+    }

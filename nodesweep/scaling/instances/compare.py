@@ -38,13 +38,13 @@ Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of the combinations that the types' own limits recommend",
+    "cheapest_efficient": "of the combinations that the {arm}s' own limits recommend",
 }
 
 _NONE: Mapping[Question, str] = {
-    "cheapest_within_deadline": "No type and node count is known to meet the deadline",
-    "fastest_within_budget": "No type and node count is known to stay within the budget",
-    "cheapest_efficient": "No type has a node count that is known to pass its own limits",
+    "cheapest_within_deadline": "No {arm} and node count is known to meet the deadline",
+    "fastest_within_budget": "No {arm} and node count is known to stay within the budget",
+    "cheapest_efficient": "No {arm} has a node count that is known to pass its own limits",
 }
 
 
@@ -249,25 +249,29 @@ def choose_cells(config: BenchmarkConfig, judged: Sequence[JudgedCell]) -> tuple
     goals = config.report.recommendation
     choices: list[ArmChoice] = []
     if goals.deadline_seconds is not None:
-        choices.append(_choose("cheapest_within_deadline", judged, judged, "cost"))
+        choices.append(_choose(config, "cheapest_within_deadline", judged, judged, "cost"))
     if goals.budget_usd_per_run is not None:
-        choices.append(_choose("fastest_within_budget", judged, judged, "time"))
+        choices.append(_choose(config, "fastest_within_budget", judged, judged, "time"))
     if has_no_goal(goals):
         largest: dict[Arm, JudgedCell] = {}
         for each in judged:
             if each.answer == "pass":
                 largest[each.cell.arm] = each
-        choices.append(_choose("cheapest_efficient", list(largest.values()), judged, "cost"))
+        choices.append(
+            _choose(config, "cheapest_efficient", list(largest.values()), judged, "cost")
+        )
     return tuple(choices)
 
 
 def _choose(
+    config: BenchmarkConfig,
     question: Question,
     candidates: Sequence[JudgedCell],
     judged: Sequence[JudgedCell],
     by: Key,
 ) -> ArmChoice:
     """Return the best passing candidate by cost or time; `judged` are all cells of the sweep."""
+    arm = "type" if config.sweep.variants is None else "variant"
     passing = [each for each in candidates if each.answer == "pass"]
     notes = []
     if by == "cost":
@@ -294,16 +298,18 @@ def _choose(
             instance_type=None,
             nodes=None,
             by=by,
-            reason=sentence(_NONE[question], *why, *notes),
+            reason=sentence(_NONE[question].format(arm=arm), *why, *notes),
         )
     alike = [each.cell.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
         notes.append(f"{join_words(alike)} {verb} not distinguishable from it by the intervals")
-    text = f"{chosen.cell.text} ({chosen.numbers}) is the {_word(by)} {_WHAT[question]}"
+    what = _WHAT[question].format(arm=arm)
+    text = f"{chosen.cell.text} ({chosen.numbers}) is the {_word(by)} {what}"
     return ArmChoice(
         question=question,
-        instance_type=chosen.cell.arm.name,
+        instance_type=config.of_arm(chosen.cell.arm.name).training.instance_type,
+        variant=chosen.cell.arm.name if chosen.cell.arm.is_variant else None,
         nodes=chosen.cell.nodes,
         by=by,
         reason=sentence(text, *notes),

@@ -387,8 +387,8 @@ def _check(
     if not any(row.n_projected for rows in rows_by_arm.values() for row in rows):
         return None, "no time is projected, so there is nothing to validate"
     choice = choose_cells(config, judge_cells(config, rows_by_arm))[0]
-    if choice.instance_type is None or choice.nodes is None:
+    if choice.name is None or choice.nodes is None:
         return None, "no instance type is recommended, so none is validated"
-    arm = next(arm for arm in rows_by_arm if arm.name == choice.instance_type)
+    arm = next(arm for arm in rows_by_arm if arm.name == choice.name)
     key = Key(arm, choice.nodes, config.sweep.most_repeats)
     return key, f"{choice.reason.removesuffix('.')}; one full run on {key.cell.text} validates it"

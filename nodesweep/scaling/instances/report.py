@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.sweep import BASE
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.rows import SummaryRow
-from nodesweep.scaling.arms import Arm, Cell, arms_of, cell_text, main_arm
+from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
 from nodesweep.scaling.instances.arms import (
     arms_given_up,
@@ -29,7 +30,12 @@ from nodesweep.scaling.instances.compare import (
     judge_cells,
     surely_dominated,
 )
-from nodesweep.scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
+from nodesweep.scaling.instances.model import (
+    ArmChoice,
+    ArmRow,
+    ComparedVariant,
+    InstanceComparison,
+)
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
 from nodesweep.scaling.instances.validated import confirm_choice
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -72,7 +78,8 @@ def analyse_sweep(
     nights = nights or {}
     if config.sweep.arm_count == 1:
         arm = main_arm(config)
-        made = (sweep_id, config, plan, outcomes, prices[arm.name], provenance, generated_at)
+        price = prices[config.training.instance_type]
+        made = (sweep_id, config, plan, outcomes, price, provenance, generated_at)
         return analyse(*made, nights=nights.get(arm)), {}
     progress = sweep_progress(config, outcomes)
     reports = {
@@ -81,7 +88,7 @@ def analyse_sweep(
             config.of_arm(arm.name),
             plan.by_arm[arm],
             own,
-            prices[arm.name],
+            prices[config.of_arm(arm.name).training.instance_type],
             provenance,
             generated_at,
             progress=None if progress is None else progress.of_arm(arm),
@@ -108,13 +115,14 @@ def _combine_reports(
     ]
     judged = judge_cells(config, {arm: report.summary for arm, report in reports.items()}, repeated)
     probed, *further = choose_cells(config, judged)
-    chosen = probed.instance_type or main_arm(config).name
+    chosen = probed.name or main_arm(config).name
     main = next((arm for arm in reports if arm.name == chosen), next(iter(reports)))
     own = reports[main]
     answers = (confirm_choice(config, outcomes, probed, own.check, repeated), *further)
     others = [report for arm, report in reports.items() if arm != main]
     comparison = InstanceComparison(
         instance_types=config.instance_types,
+        variants=_variants(config),
         main=main.name,
         arms=tuple(_arm_rows(config, plan, outcomes, reports, judged)),
         answers=answers,
@@ -134,6 +142,13 @@ def _combine_reports(
     )
 
 
+def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
+    """Return base and the variants with what they set, as the report shows it; () without any."""
+    shown = hide_in_config(config)["sweep"].get("variants", ())
+    given = [ComparedVariant(**each) for each in shown]
+    return (ComparedVariant(name=BASE, set={}), *given) if given else ()
+
+
 def _arm_rows(
     config: BenchmarkConfig,
     plan: SweepPlan,
@@ -147,11 +162,13 @@ def _arm_rows(
     ruled_out = {} if progress is None else dict(progress.dropped)
     ruled_out |= cells_out_of_memory(config, outcomes)
     rows = {Cell(arm, row.nodes): row for arm, report in reports.items() for row in report.summary}
+    types = dict(zip(arms_of(config), config.instance_types, strict=True))
     for cell in cells_of(config):
         row, own, planned = rows.get(cell), by_cell.get(cell), plan.by_arm[cell.arm]
         point = next(each for each in planned.points if each.nodes == cell.nodes)
         yield ArmRow(
-            instance_type=cell.arm.name,
+            instance_type=types[cell.arm],
+            variant=cell.arm.name if cell.arm.is_variant else None,
             nodes=cell.nodes,
             n=0 if row is None else row.n,
             n_failed=0 if row is None else row.n_failed,
@@ -200,8 +217,8 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
         text += "; projected from probes"
         if check is None:
             text += ", not validated"
-        elif chosen.instance_type is not None:
-            validated = check.text_of(cell_text(comparison.main, check.nodes))
+        elif chosen.name is not None:
+            validated = check.text_of(comparison.text_of(comparison.main, check.nodes))
             text += f", validated by a full run: {validated}"
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
@@ -212,7 +229,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
 def _advice(chosen: ArmChoice, is_real: bool) -> str:
     """Return the advice, such as "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
     reason = chosen.reason.removesuffix(".")
-    if chosen.instance_type is None:
+    if chosen.name is None:
         return reason
     arm, _, why = reason.partition(" is the ")
     return f"Run it on {arm}, the {why}" if is_real else f"{arm} is the best choice, the {why}"
@@ -252,9 +269,10 @@ def _caveats(
 
     Other arms' caveats that the main arm lacks are prefixed with their arm.
     """
+    a = "a" if comparison.variants else "an"
     yield (
-        "Speedup and efficiency are within an instance type, over its own smallest count; across "
-        "types only time and cost are compared."
+        f"Speedup and efficiency are within {a} {comparison.kind}, over its own smallest count; "
+        f"across {comparison.word}s only time and cost are compared."
     )
     if unpriced := [
         name for name, price in comparison.prices.items() if price.usd_per_hour is None
@@ -273,7 +291,8 @@ def _caveats(
         yield f"No job ran on {join_words(absent)}."
     clocks = {report.train_clock for report in reports.values() if report.train_clock}
     if len(clocks) > 1:
-        yield f"The types' train times are on different clocks ({join_words(sorted(clocks))})."
+        words = join_words(sorted(clocks))
+        yield f"The {comparison.word}s' train times are on different clocks ({words})."
     yield from own.caveats
     for arm, report in reports.items():
         if report is not own:

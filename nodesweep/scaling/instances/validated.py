@@ -67,6 +67,7 @@ def confirm_choice(
         return choice.model_copy(
             update={
                 "instance_type": None,
+                "variant": None,
                 "nodes": None,
                 "reason": sentence(
                     "Undecided, since a full run contradicts the probes, which recommend"
@@ -80,5 +81,5 @@ def confirm_choice(
 
 
 def _cell_of(config: BenchmarkConfig, choice: ArmChoice) -> Cell | None:
-    found = (arm for arm in arms_of(config) if arm.name == choice.instance_type)
+    found = (arm for arm in arms_of(config) if arm.name == choice.name)
     return next((Cell(arm, choice.nodes) for arm in found if choice.nodes is not None), None)

@@ -81,7 +81,8 @@ def plan_arms(
     """Return the plan of a sweep of any number of arms.
 
     Each repeat is a pass over all arms and node counts, shuffled together. The configured learning
-    rate is that of the smallest count of the main arm and scales with the global batch.
+    rate scales with the global batch from that of the smallest count: of the main arm's type, or of
+    each variant itself.
 
     Args:
         config: The benchmark.
@@ -92,9 +93,9 @@ def plan_arms(
         return plan_sweep(config, instances[0], validation_price)
     instance_of = dict(zip(arms_of(config), instances, strict=True))
     main = main_arm(config)
-    base = min(config.sweep.node_counts) * processes_per_node(
-        config.of_arm(main.name), instance_of[main]
-    )
+    base = None
+    if not main.is_variant:
+        base = min(config.sweep.node_counts) * processes_per_node(config, instance_of[main])
     by_arm = {
         arm: plan_sweep(config.of_arm(arm.name), instance, validation_price, base)
         for arm, instance in instance_of.items()

@@ -37,8 +37,8 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
     if not timed:
         return None
     drawing = begin("types", "Train time by nodes", of_all_types(report), report.policy_label)
-    for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
-        own = [arm for arm in timed if arm.instance_type == name]
+    for name, (colour, shape) in zip(comparison.names, _STYLES, strict=False):
+        own = [arm for arm in timed if arm.name == name]
         _draw_curve(
             drawing,
             [(arm.nodes, arm.train_seconds or 0.0, arm) for arm in own],
@@ -50,7 +50,9 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
     set_node_ticks(drawing, sorted({arm.nodes for arm in timed}))
     finish(drawing, "nodes", "train time (log scale)", legend_columns=2)
     drawing.numbers = "; ".join(_describe(arm, arm.train_seconds) for arm in timed)
-    drawing.caption = "One curve per instance type; speedup is within a type. Lower is faster."
+    drawing.caption = (
+        f"One curve per {comparison.kind}; speedup is within a {comparison.word}. Lower is faster."
+    )
     return drawing
 
 
@@ -73,8 +75,8 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
             solid_capstyle="round",
             label="time-cost front",
         )
-    for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
-        own = [arm for arm in known if arm.instance_type == name]
+    for name, (colour, shape) in zip(comparison.names, _STYLES, strict=False):
+        own = [arm for arm in known if arm.name == name]
         points = [(arm.seconds or 0.0, arm.usd or 0.0, arm) for arm in own]
         _draw_curve(drawing, points, name, colour, shape)
         for seconds, usd, arm in points:

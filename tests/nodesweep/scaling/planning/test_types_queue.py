@@ -8,7 +8,7 @@ import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling import names
-from nodesweep.scaling.arms import arm_of_job, arms_of, main_arm
+from nodesweep.scaling.arms import Arm, arm_of_job, arms_of, main_arm
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.outcome.projection import ASKED_BY
 from nodesweep.scaling.planning.budget import cost_bound_of_arms
@@ -117,8 +117,8 @@ def test_names_and_requests_tell_the_type(types_config):
     request = build_request(config, plan.points[1], INPUTS)
     assert request["TrainingJobName"].startswith(f"{SWEEP}-n1b-r1-a1-")
     assert request["ResourceConfig"]["InstanceType"] == FAST
-    assert arms_of(config) == (("a", CHEAP), ("b", FAST)) and main_arm(config).code == "a"
-    assert arm_of_job(config, request["TrainingJobName"]) == ("b", FAST)
+    assert arms_of(config) == (Arm("a", CHEAP), Arm("b", FAST)) and main_arm(config).code == "a"
+    assert arm_of_job(config, request["TrainingJobName"]) == Arm("b", FAST)
     assert arm_of_job(config, "other") is None
     assert plan.usd_per_hour_by_code == {"a": 0.23, "b": 0.922}
 
@@ -146,7 +146,7 @@ def test_a_lack_of_memory_fails_its_arm_alone(types_config):
         (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 4, 1), (CHEAP, 1, 2), (CHEAP, 4, 2)
     ]  # fmt: skip
     assert len([arm for arm in sent if arm[0] == FAST]) == 6
-    assert queue.left_out == ((("a", CHEAP), 2, 2),)
+    assert queue.left_out == ((Arm("a", CHEAP), 2, 2),)
 
 
 def test_two_lacks_of_memory_in_a_row_do_not_end_the_sweep(types_config):
@@ -267,7 +267,7 @@ def test_a_crash_after_any_probe_of_several_types_ends_with_the_same_jobs(types_
     ran = [arm_of(order) for order in undisturbed]
     assert [arm for arm in ran if arm[0] == CHEAP] == [
         (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 1, 2)
-    ], "2 nodes beaten by a single run, which costs twice as much; 1 node after the second"  # fmt: skip
+    ], "2 nodes beaten by a single run, 1 node after the second"  # fmt: skip
     assert [arm[2] for arm in ran if arm[0] == FAST] == [1, 1, 2, 2, 3, 3, 4]
     for by_then in range(len(undisturbed) + 1):
         before = undisturbed[:by_then]
