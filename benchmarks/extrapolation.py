@@ -7,7 +7,7 @@ It tests nodesweep/scaling/fits/extrapolation.py. A cell is a curve of true mean
 nodes, a log-normal noise (sigma of the log of a time), a number of runs, and a slowdown of the link
 at 16 nodes, where the prediction is made: it multiplies the part of T(16) that is communication,
 and no measurement shows it. Intervals are evaluated over all sweeps, and over those with a
-supported prediction, which a report shows. The former rule is evaluated on the same sweeps.
+supported prediction, which a report shows.
 
 Exit code 1 if, with an unchanged link, fewer than 90% of the intervals contain the truth (also of
 the supported ones, if there are 100 or more) or more than 5% of the supported predictions are off
@@ -21,27 +21,23 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import fdtrc, stdtrit
 
 from benchmarks.dated_result import store_result
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.fits.extrapolation import (
     EXTRAPOLATION_FACTOR,
     MAX_MARGIN_OF_ERROR,
-    RunNoise,
-    is_narrow,
     predict_by_law,
     run_noise,
 )
-from nodesweep.scaling.fits.fit import EXTRA_POINTS, fit_laws
-from nodesweep.scaling.fits.laws import LAWS, Sample, relative_columns, solve
-from nodesweep.scaling.fits.models import LawFit
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.laws import Sample
 
 NODE_COUNTS = (1, 2, 4, 8)
 AT = EXTRAPOLATION_FACTOR * NODE_COUNTS[-1]
@@ -125,9 +121,7 @@ class Cell:
     Attributes:
         covered: Of the sweeps with an interval, the fraction whose interval contains the truth;
             there is none if every law is rejected.
-        covered_before: The same with the former rule.
         median_ratio: Median ratio of an interval's upper to its lower end.
-        supported_before: Supported predictions of the former rule.
     """
 
     curve: str
@@ -136,10 +130,8 @@ class Cell:
     runs: int
     sweeps: int
     covered: float | None
-    covered_before: float | None
     median_ratio: float | None
     supported: Supported
-    supported_before: Supported
 
     @property
     def is_right(self) -> bool:
@@ -163,15 +155,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one sweep at the larger count: interval and prediction, also of the former rule.
-
-    Values are None if there is none.
-    """
+    """Result of one sweep at the larger count; None if there is none."""
 
     interval: Interval | None
     prediction: Prediction | None
-    interval_before: Interval | None
-    before: Prediction | None
 
 
 def main(argv: Sequence[str]) -> int:
@@ -179,8 +166,8 @@ def main(argv: Sequence[str]) -> int:
     options = _parse(argv)
     started = time.perf_counter()
     print(
-        "curve         link noise   n  covered, before, high/low   supported: share, covered,"
-        " off by > 10%, median error; the same with the former rule"
+        "curve         link noise   n  covered, high/low   supported: share, covered,"
+        " off by > 10%, median error"
     )
     cells: list[Cell] = []
     for name, noise, runs in product(options.curves, options.noise, options.runs):
@@ -191,8 +178,7 @@ def main(argv: Sequence[str]) -> int:
         of_link = [cell for cell in cells if cell.link_factor == factor]
         sweeps = sum(cell.sweeps for cell in of_link)
         now = _summary_of([cell.supported for cell in of_link], sweeps)
-        before = _summary_of([cell.supported_before for cell in of_link], sweeps)
-        print(f"link {factor:g}x slower, {sweeps} sweeps: {now}; former rule: {before}")
+        print(f"link {factor:g}x slower, {sweeps} sweeps: {now}")
     store_result(
         options.output,
         started,
@@ -238,58 +224,12 @@ def ask(times: Floats, steps_ratio: Mapping[int, float]) -> Answer:
     prediction = None
     if shown.train_seconds is not None and shown.interval is not None:
         prediction = Prediction(shown.train_seconds, shown.interval)
-    before = by_fitted_laws(fits.laws, sample, steps_ratio, noise)
-    return Answer(interval, prediction, *before)
-
-
-def by_fitted_laws(
-    ranked: Sequence[LawFit],
-    sample: Sample,
-    steps_ratio: Mapping[int, float],
-    noise: RunNoise,
-) -> tuple[Interval | None, Prediction | None]:
-    """Apply the rule used until 27 November 2026, which knew only the fitted laws.
-
-    It is applied to the geometric means and their variances; the rule itself took medians.
-    The interval spanned those of the laws that the F test for lack of fit did not reject at 1%,
-    each by the delta method with Student's t. A prediction was supported by a law with two points
-    more than parameters and none on its bound, if the interval was narrow.
-    """
-    specs = {spec.law: spec for spec in LAWS}
-    quantile = float(stdtrit(noise.freedom, 0.975))
-    ends: list[float] = []
-    known: list[float] = []
-    for fit in ranked:
-        spec = specs[fit.law]
-        ratio = np.array([steps_ratio[n] for n in NODE_COUNTS]) if spec.law == "ring" else None
-        own = sample if ratio is None else replace(sample, steps_ratio=ratio)
-        relative = relative_columns(spec, own)
-        coefficients = solve(spec, own)
-        left = len(own.nodes) - len(spec.symbols)
-        distance = float((((relative @ coefficients - 1) ** 2) / noise.variances).sum())
-        if left > 0 and fdtrc(left, noise.freedom, distance / left) < 0.01:
-            continue
-        there = spec.columns(np.array([float(AT)]), np.array([steps_ratio[AT]]))
-        terms = np.column_stack(there)[0]
-        seconds = float(terms @ coefficients) / AT
-        scale = np.linalg.norm(relative, axis=0)
-        influence = (terms / scale) @ np.linalg.pinv(relative / scale)
-        error = float(np.sqrt((influence**2 * noise.variances).sum())) / (AT * seconds)
-        ends += [seconds * math.exp(-quantile * error), seconds * math.exp(quantile * error)]
-        if left >= EXTRA_POINTS and not any(each.on_bound for each in fit.parameters):
-            known.append(seconds)
-    if not ends:
-        return None, None
-    interval = Interval(low=min(ends), high=max(ends))
-    if len(ranked) == 1 or not known or not is_narrow(interval, known[0]):
-        return interval, None
-    return interval, Prediction(known[0], interval)
+    return Answer(interval, prediction)
 
 
 def _cell(name: str, noise: float, runs: int, answers: Sequence[Answer], factor: float) -> Cell:
     truth = CURVES[name].seconds(AT, factor)
     intervals = [each.interval for each in answers if each.interval is not None]
-    before = [each.interval_before for each in answers if each.interval_before is not None]
     return Cell(
         curve=name,
         link_factor=factor,
@@ -297,12 +237,10 @@ def _cell(name: str, noise: float, runs: int, answers: Sequence[Answer], factor:
         runs=runs,
         sweeps=len(answers),
         covered=_share_covered(intervals, truth),
-        covered_before=_share_covered(before, truth),
         median_ratio=(
             float(np.median([each.high / each.low for each in intervals])) if intervals else None
         ),
         supported=_supported([each.prediction for each in answers], truth),
-        supported_before=_supported([each.before for each in answers], truth),
     )
 
 
@@ -339,16 +277,11 @@ def _summary_of(cells: Sequence[Supported], sweeps: int) -> str:
 def _line(cell: Cell) -> str:
     of_all = "none"
     if cell.covered is not None and cell.median_ratio is not None:
-        of_all = f"{cell.covered:6.1%} {_percent(cell.covered_before)} {cell.median_ratio:8.2f}"
-    shown, before = (_shares(each, cell) for each in (cell.supported, cell.supported_before))
+        of_all = f"{cell.covered:6.1%} {cell.median_ratio:8.2f}"
     return (
-        f"{cell.curve:<12} {cell.link_factor:4g}x {cell.noise:5.1%} {cell.runs:3d}  {of_all:23}"
-        f"   {shown:34}   {before}{'' if cell.is_right else '  below the requirement'}"
+        f"{cell.curve:<12} {cell.link_factor:4g}x {cell.noise:5.1%} {cell.runs:3d}  {of_all:15}"
+        f"   {_shares(cell.supported, cell):34}{'' if cell.is_right else '  below the requirement'}"
     )
-
-
-def _percent(share: float | None) -> str:
-    return "  none" if share is None else f"{share:6.1%}"
 
 
 def _shares(supported: Supported, cell: Cell) -> str:

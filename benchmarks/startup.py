@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ from statistics import median
 from typing import TypeVar
 
 from benchmarks.dated_result import store_result
+from benchmarks.ports import free_port
 from nodesweep.infra.local.server.contract import ENGINE_FILE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -86,7 +86,7 @@ class Folder:
             "PYTHONPATH": str(REPOSITORY),
         }
         changes = {
-            "platform.endpoint_url": f"http://127.0.0.1:{_free_port()}",
+            "platform.endpoint_url": f"http://127.0.0.1:{free_port()}",
             "platform.state_directory": str(self._state),
             "report.directory": str(root / "reports"),
             "training.max_runtime_seconds": "3600",  # more than the preset's 600
@@ -227,12 +227,6 @@ def _times(runs: int, call: Callable[[], _Result], empty: list[float]) -> list[_
         empty.append(time.perf_counter() - began)
         found.append(call())
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _check(exit_code: int, said: str) -> None:

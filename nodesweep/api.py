@@ -107,8 +107,8 @@ class Report:
         """Return a plot of the report as a matplotlib figure.
 
         Args:
-            kind: speedup, efficiency, cost or phases; with several instance types also types and
-                frontier.
+            kind: speedup, efficiency, cost or phases; parts if the report has a `step_budget`; with
+                several instance types also types and frontier.
 
         Raises:
             ValueError: The report has no such plot; the message lists those that it has.

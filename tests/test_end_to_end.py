@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from benchmarks.ports import free_port
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from nodesweep.tasks.local_keys import local_session
@@ -33,6 +34,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 NODE_MARKER = "NODESWEEP_NODE="
 # Where pytest puts this run's temporary folders: nodes from elsewhere are not ours.
 _OWN_FOLDERS: list[Path] = []
+HANG_SECONDS = 1200.0
+"""A limit that only a hang reaches."""
 QUICK = {"epochs": 2, "passes-per-epoch": 10}
 BATCH = {"policy": "fixed_global", "size": 8192}
 
@@ -47,9 +50,7 @@ def site(
     state = folder / "state"
     state.mkdir()
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     return SimpleNamespace(
         folder=folder,
         state=state,
@@ -63,9 +64,7 @@ def site(
 def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
     """The platform, up for the whole module."""
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
-    subprocess.run(
-        [sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True, timeout=60
-    )
+    subprocess.run([sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True)
     try:
         yield site
     finally:
@@ -138,7 +137,7 @@ def environment(site: SimpleNamespace, mark: str = "") -> dict[str, str]:
 
 
 def nodesweep(
-    site: SimpleNamespace, *arguments: str, timeout: float = 400, mark: str = ""
+    site: SimpleNamespace, *arguments: str, timeout: float = HANG_SECONDS, mark: str = ""
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodesweep", *arguments]
     return subprocess.run(
@@ -166,10 +165,10 @@ def latest_report(site: SimpleNamespace) -> dict[str, Any]:
     return json.loads((site.folder / "reports" / "latest" / "report.json").read_text())
 
 
-def wait_until(condition: Callable[[], Any], seconds: float) -> Any:
-    deadline = time.monotonic() + seconds
+def wait_until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + HANG_SECONDS
     while not (value := condition()):
-        assert time.monotonic() < deadline, f"nothing within {seconds} s"
+        assert time.monotonic() < deadline, f"nothing within {HANG_SECONDS} s"
         time.sleep(0.2)
     return value
 
@@ -247,10 +246,10 @@ def test_killed_node_fails_its_point_and_spares_the_other(
     )  # fmt: skip
     try:
         logs = client(platform_process, "logs")
-        wait_until(lambda: _says(logs, "killed-", "step="), 180)
+        wait_until(lambda: _says(logs, "killed-", "step="))
         for pid in node_processes("algo-2"):
             os.kill(pid, signal.SIGKILL)
-        _, stderr = run.communicate(timeout=300)
+        _, stderr = run.communicate(timeout=HANG_SECONDS)
     finally:
         run.kill()
     report = latest_report(platform_process)
@@ -380,9 +379,7 @@ def autostarted(site: SimpleNamespace, tmp_path: Path) -> SimpleNamespace:
     """platform section and port of a config that starts its own platform, and the mark of its
     command's processes.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     state = tmp_path / "state"
     state.mkdir()
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
@@ -420,14 +417,14 @@ def test_killed_run_leaves_no_process(site: SimpleNamespace, autostarted: Simple
         env=environment(site, autostarted.mark), stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        nodes = wait_until(node_processes, 180)
+        nodes = wait_until(node_processes)
         servers = prefect_servers(autostarted.mark)
     finally:
         run.kill()
     assert nodes and servers
-    wait_until(lambda: not node_processes(), 30)
-    wait_until(lambda: not prefect_servers(autostarted.mark), 30)
-    wait_until(lambda: is_silent(autostarted.port), 30)
+    wait_until(lambda: not node_processes())
+    wait_until(lambda: not prefect_servers(autostarted.mark))
+    wait_until(lambda: is_silent(autostarted.port))
 
 
 def test_own_script_without_metrics_is_timed_by_the_platform(
@@ -478,14 +475,14 @@ def test_interrupted_run_stops_its_job(platform_process: SimpleNamespace) -> Non
         env=environment(platform_process), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        wait_until(lambda: jobs() and node_processes(), 120)
+        wait_until(lambda: jobs() and node_processes())
         run.send_signal(signal.SIGINT)
-        _, stderr = run.communicate(timeout=60)
+        _, stderr = run.communicate(timeout=HANG_SECONDS)
     finally:
         run.kill()
     assert run.returncode == 1 and "interrupted" in stderr, stderr
     assert "Traceback" not in stderr
-    wait_until(lambda: jobs()[0]["TrainingJobStatus"] == "Stopped", 150)
+    wait_until(lambda: jobs()[0]["TrainingJobStatus"] == "Stopped")
     sweep = jobs()[0]["TrainingJobName"].rsplit("-n", 1)[0]
     stopped = nodesweep(platform_process, "stop", sweep)
     assert stopped.returncode == 0, stopped.stderr

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ports import free_port
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
@@ -66,13 +66,9 @@ def platform(
     """
     state = tmp_path_factory.mktemp("platform")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     place = ["--port", port, "--state-dir", str(state)]
-    subprocess.run(
-        [sys.executable, "-m", "nodesweep.infra.local", "start", *place], check=True, timeout=60
-    )
+    subprocess.run([sys.executable, "-m", "nodesweep.infra.local", "start", *place], check=True)
     try:
         fields = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
         changes = [f"platform.{name}={value}" for name, value in fields.items()]
@@ -106,7 +102,7 @@ def nodesweep(tmp_path: Path) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=1200,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import zipfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from nodesweep.configs.presets import preset_names
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 
@@ -170,9 +170,7 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
         (work / name / "__init__.py").write_text(FOREIGN)
     state.mkdir()
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     changes = {
         "platform.endpoint_url": f"http://127.0.0.1:{port}",
         "platform.state_directory": str(state),

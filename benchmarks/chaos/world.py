@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ import yaml
 from botocore.config import Config
 
 from benchmarks.chaos.plan import ChaosPlan
+from benchmarks.ports import free_port
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.progress import Progress
 from nodesweep.infra.local.server.contract import ServerConfig
@@ -305,7 +305,7 @@ class Sampler:
 @contextmanager
 def prefect_server(folder: Path) -> Iterator[Mapping[str, str]]:
     """Run a Prefect server for all runs and yield the environment for its clients."""
-    port = _free_port()
+    port = free_port()
     environment = {
         **{
             name: value
@@ -346,12 +346,6 @@ def _wait_for_server(server: subprocess.Popen[bytes], url: str) -> None:
         except (OSError, urllib.error.URLError):
             time.sleep(0.2)
     raise RuntimeError(f"the Prefect server did not respond at {url}")
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def forget(folder: Path) -> None:

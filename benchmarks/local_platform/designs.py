@@ -28,7 +28,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from typing import Any
 
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
+from benchmarks.ports import free_port
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.design.sequential import Limits, replay
 
@@ -216,12 +216,6 @@ def failures(all_swept: Sequence[Swept]) -> list[str]:
     ]
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Sweep each design, then print and store the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -259,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     full: dict[str, Any] | None = None
     replays: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="nodesweep-designs-") as folder:
-        port = _free_port()
+        port = free_port()
         for design in designs:
             if design == "full" and options.full_report:
                 report = json.loads(options.full_report.read_text(encoding="utf-8"))

@@ -9,7 +9,8 @@ pass waits for their reduction, which is the communication that nothing hides.
 The parts sum to the train time. Nothing is measured before the end of the first step (`start`), in
 other threads, or unless the parameters are on the CPU: what a GPU does, the program does not see.
 Steps under 20 ms are not split, so that the measurement takes about 1% at most.
-Whatever goes wrong ends the split; the program and the train time remain.
+Whatever goes wrong ends the split, and is the reason that metrics.json gives; the program and the
+train time remain.
 """
 
 import contextlib
@@ -59,7 +60,7 @@ class Budget:
         """Forget everything, at the start and in a forked process."""
         self.thread = None  # None: before the first step, or not measured
         self.is_inside = False
-        self._is_off = False
+        self._reason = None  # why nothing is split any more
         self.seconds = defaultdict(float)
         self._at_step = None
         self._last, self._place = 0.0, "other"
@@ -68,9 +69,13 @@ class Budget:
         self._values, self._steps_per_value = array("d"), 1
         self._value = 0.0
 
-    def turn_off(self):
+    def turn_off(self, reason):
         """Measure no more; what is known of the parts is not used."""
-        self._is_off, self.thread = True, None
+        self._reason, self.thread = reason, None
+
+    def fail(self, error):
+        """Measure no more because of an error in this file."""
+        self.turn_off(f"nodesweep_budget.py failed with {type(error).__name__}")
 
     def _lap(self, part, now):
         """Add the time since the last event to a part."""
@@ -136,10 +141,10 @@ class Budget:
                 self._lap("optimizer", now)
                 self._place = "other"
                 self._count_step(now)
-            elif self.thread is None and not self._is_off:
+            elif self.thread is None and self._reason is None:
                 self._begin(optimizer, now)
-        except Exception:
-            self.turn_off()
+        except Exception as error:
+            self.fail(error)
 
     def _begin(self, optimizer, now):
         devices = {
@@ -148,7 +153,7 @@ class Budget:
             for parameter in group["params"]
         }
         if devices != {"cpu"}:
-            self.turn_off()
+            self.turn_off("only trainings on CPUs are split: the program does not see a GPU's work")
             return
         self.seconds.clear()
         self._first_end = self._last = now
@@ -161,7 +166,7 @@ class Budget:
         if self.steps in _PACES_AFTER:
             pace = (now - self._first_end) / self.steps
             if pace < _LEAST_STEP_SECONDS:
-                self.turn_off()
+                self.turn_off(f"steps under {1000 * _LEAST_STEP_SECONDS:.0f} ms are not split")
             elif pace < _SHORT_STEP_SECONDS:
                 self._every = _EVERY_SHORT_STEP
         if self.steps % self._steps_per_value == 0:
@@ -175,6 +180,16 @@ class Budget:
 
     # The end
 
+    def missing(self, world_size):
+        """Return why this process's time was not split; None if it was."""
+        if self._reason is not None:
+            return self._reason
+        if not self._at_step:
+            return "its only optimizer step is not split"
+        if not self._at_step.get("backward"):
+            return "no backward pass was seen"
+        return "the number of its processes is unknown" if world_size is None else None
+
     def facts(self, start, training, world_size, rank):
         """Return what this process adds to the file; None if its time was not split.
 
@@ -184,15 +199,13 @@ class Budget:
             world_size: Processes of the job; None: unknown.
             rank: Its own rank.
         """
-        if self._is_off or not self._at_step or world_size is None:
+        if self.missing(world_size) is not None:
             return None
         found = dict(self._at_step)
         parts = dict.fromkeys(PARTS, 0.0)
         parts["start"] = self._first_end - start
         reduction, gradients = found.pop("reduction", 0.0), found.pop("backward", 0.0)
         unsplit = found.pop("unsplit", 0.0)
-        if not gradients:
-            return None  # no backward pass was seen
         share = reduction / (reduction + gradients) if reduction else 0.0
         if world_size == 1:
             share, gradients, reduction = 0.0, gradients + reduction, 0.0
@@ -250,8 +263,8 @@ def _watch_backward(torch, is_compiling):
         try:
             tensors = args[0] if args else kwargs["tensors"]
             is_training = budget.begin_backward(tensors, queue_callback)
-        except Exception:
-            budget.turn_off()
+        except Exception as error:
+            budget.fail(error)
             is_training = False
         if not is_training:
             return original(*args, **kwargs)

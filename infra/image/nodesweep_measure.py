@@ -9,7 +9,8 @@ DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with
                      optimizer step, evaluations between the steps included
     observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
                      100 steps); data_wait_seconds; torch; or only not_measured, a reason
-    budget           the parts of the time of rank 0; each other rank writes its own into a file
+    budget           the parts of the time of rank 0; each other rank writes its own into a file;
+                     without it observed has not_split, the reason
 
 Nothing here may change a result, print, or raise: whatever goes wrong becomes a reason. A traceback
 out of a DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns it off, and so do
@@ -55,7 +56,11 @@ _SEVERAL = (
 
 
 class Loader:
-    """Deliveries of one DataLoader; `started` is when its current iteration began."""
+    """Deliveries of one DataLoader; `started` is when its current iteration began.
+
+    `asked` is the same for a loader that steps take batches from together with others, as in zip:
+    their start, and their first batches, are no time between its own start and first batch.
+    """
 
     def __init__(self, batch_size, replicas):
         self.batch_size, self.replicas = batch_size, replicas
@@ -66,7 +71,8 @@ class Loader:
 
     def restart(self, started):
         """Forget what was delivered before the training, by a look at the data for example."""
-        self.started, self.opened = started, None
+        self.started = self.asked = started
+        self.opened, self.others_seconds, self.is_joined = None, 0.0, False
         self.batches = self.samples = 0
         self.waited_seconds = 0.0
         self.is_counted, self.had_short_batch, self.thread = True, False, None
@@ -178,10 +184,12 @@ class Watch:
             loader = Loader(getattr(sampler, "batch_size", None), replicas)
             self._by_loader[data_loader] = loader
             self._loaders.append(loader)
+        now = time.perf_counter()
         if not self._times:
             loader.restart(began)
+            loader.is_joined = self._let_others_wait(loader, now - began, is_start=True)
         loader.iterations += 1
-        loader.had_short_batch, loader.opened = False, time.perf_counter()
+        loader.had_short_batch, loader.opened = False, now
         iterator._nodesweep_loader = loader
         budget.fetched(loader, began)
 
@@ -191,8 +199,12 @@ class Watch:
             return
         now = time.perf_counter()
         if loader.opened is not None:
-            if not self._times and began - loader.opened > _SAME_LOOP_SECONDS:
-                loader.started = began
+            if not self._times:
+                if began - loader.opened > _SAME_LOOP_SECONDS:
+                    loader.started = began
+                    if began - loader.opened - loader.others_seconds > _SAME_LOOP_SECONDS:
+                        loader.asked = began
+                self._let_others_wait(loader, now - began)
             loader.opened = None
         loader.thread = threading.get_ident()
         loader.waited_seconds += now - began
@@ -201,6 +213,15 @@ class Watch:
             self._delivered.overtaken += 1
         self._delivered = loader
         budget.fetched(loader, began)
+
+    def _let_others_wait(self, loader, seconds, is_start=False):
+        """Note that loaders without a batch yet waited for this one; True if there are any."""
+        others = [each for each in self._loaders if each is not loader]
+        waiting = [each for each in others if each.opened is not None]
+        for each in waiting:
+            each.others_seconds += seconds
+            each.is_joined |= is_start
+        return bool(waiting)
 
     # The end
 
@@ -215,9 +236,16 @@ class Watch:
         by_loaders = sum(each.steps for each in self._loaders)
         if self._first_loader is None and by_loaders * 2 >= len(self._times):
             return self._without("it made a step before its training asked for data")
-        if any(each.overtaken >= max(2, len(self._times) / 2) for each in self._loaders):
-            return self._without("its steps take batches from several DataLoaders at once")
+        often = max(2, len(self._times) / 2)
+        together = [each for each in self._loaders if each.overtaken >= often]
+        if together and not (training and all(each.is_joined for each in together)):
+            return self._without(
+                "its steps take batches from several DataLoaders that it did not begin together"
+            )
         started = self._first_loader.started if training else None
+        if together:
+            training += [each for each in together if each not in training]
+            started = min(each.asked for each in (self._first_loader, *together))
         if started is None and len(self._times) < STEPS_WITHOUT_START:
             return self._without(
                 "its batches come from no torch.utils.data.DataLoader, so that the start of its "
@@ -238,7 +266,9 @@ class Watch:
         }
         size = metrics["world"]["world_size"]
         by_part = budget.facts(start, training, size, self.rank)
-        if by_part is not None:
+        if by_part is None:
+            metrics[SECTION]["not_split"] = budget.missing(size)
+        else:
             metrics["budget"] = [by_part]
         return metrics
 
@@ -393,8 +423,8 @@ def install(torch):
     _watch_loaders(torch.utils.data.DataLoader)
     try:
         install_budget(torch, is_compiling)
-    except Exception:  # the time is measured without its parts
-        budget.turn_off()
+    except Exception as error:  # the time is measured without its parts
+        budget.fail(error)
 
 
 def _watch_loaders(DataLoader):

@@ -13,7 +13,7 @@ from pathlib import Path
 NAME = "nodesweep"
 COMMANDS = (
     "run", "plan", "requests", "collect", "report", "list", "show", "open", "logs", "stop",
-    "compare", "history", "init", "config", "doctor", "local",
+    "compare", "history", "predict", "init", "config", "doctor", "local",
 )  # fmt: skip
 _MODULE = ("-m", "nodesweep")
 _ANY_RUN = f"{NAME} run CONFIG"

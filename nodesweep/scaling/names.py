@@ -31,7 +31,7 @@ LOGS = "logs"
 RUN_LOG = "run.log"
 TAG_SWEEP_ID = "nodesweep:sweep-id"
 TAG_REQUEST_DIGEST = "nodesweep:request-digest"
-PlotKind = Literal["speedup", "efficiency", "cost", "phases", "types", "frontier"]
+PlotKind = Literal["speedup", "efficiency", "cost", "phases", "parts", "types", "frontier"]
 _SWEEP_ID = re.compile(
     r"^(?P<name>[a-z0-9](-?[a-z0-9])*)-(?P<started>\d{14})-(?P<digest>[0-9a-f]{8})$"
 )

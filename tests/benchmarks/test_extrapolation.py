@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 
 from benchmarks import extrapolation
 from benchmarks.extrapolation import (
     CURVES,
     FROM_SUPPORTED,
-    NODE_COUNTS,
     Cell,
     Supported,
-    by_fitted_laws,
     main,
     simulate,
 )
 from nodesweep.scaling.analysis.interval import Interval
-from nodesweep.scaling.fits.extrapolation import LawPredictions, run_noise
-from nodesweep.scaling.fits.fit import fit_laws
-from nodesweep.scaling.fits.laws import Sample
+from nodesweep.scaling.fits.extrapolation import LawPredictions
 
 
 def test_right_where_the_link_stays_and_wrong_where_it_gets_slower():
@@ -35,32 +30,6 @@ def test_right_where_the_link_stays_and_wrong_where_it_gets_slower():
     assert (four.supported.covered, four.supported.off_by_more) == (0, 1)
     # T(16) = 600 (1/16 + 2·0.02·15/16) instead of 600 (1/16 + 0.02·15/16): 18.75% too short.
     assert twice.supported.median_error == pytest.approx(-0.1875, abs=0.01)
-
-
-def test_former_rule_knew_only_the_fitted_laws():
-    same, *_ = simulate("tree", 0.003, 5, sweeps=25, seed=1)
-    assert same.covered_before < 0.9 < same.covered
-
-
-def test_former_rule_asks_for_a_second_law_and_a_narrow_interval():
-    nodes = np.array(NODE_COUNTS, dtype=np.float64)
-    ratios = CURVES["amdahl 2 %"].steps_ratio
-
-    def before(node_seconds, noise, laws=slice(None)):
-        times = [
-            [t / n * f for f in (1 - noise, 1, 1 + noise)]
-            for n, t in zip(NODE_COUNTS, node_seconds, strict=True)
-        ]
-        sample = Sample(nodes, np.array(node_seconds, dtype=np.float64), np.ones(len(nodes)))
-        points = [(n, t / n) for n, t in zip(NODE_COUNTS, node_seconds, strict=True)]
-        known = run_noise(times)
-        return by_fitted_laws(fit_laws(points, ratios).laws[laws], sample, ratios, known)
-
-    interval, exact = before([600, 630, 690, 810], 0.003)
-    assert exact.seconds == pytest.approx(600 * 1.75 / 16) and exact.interval == interval
-    assert before([600, 630, 690, 810], 0.003, slice(1))[1] is None
-    assert before([600, 630, 690, 810], 0.05)[1] is None
-    assert before([600, 600, 900, 600], 0.003) == (None, None)
 
 
 def test_truth_beyond_is_that_of_the_curve():
@@ -93,7 +62,7 @@ def test_few_supported_predictions_and_slower_links_ask_for_nothing():
         ("tree", 1, 0, None, True),
     ):
         wrong = Supported(count, covered=0.0, off_by_more=1.0, median_error=0.2)
-        cell = Cell(curve, factor, 0.01, 3, 1000, covered, covered, 1.1, wrong, wrong)
+        cell = Cell(curve, factor, 0.01, 3, 1000, covered, 1.1, wrong)
         assert cell.is_right is right
 
 

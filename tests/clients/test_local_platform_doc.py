@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from nodesweep.infra.local.engine.host.containment import Containment
 from tests.clients.client_environment import client_python
 from tests.clients.test_model_trainer import SDK
@@ -31,12 +31,6 @@ def as_script(port: int) -> str:
     script = "\n".join(lines).replace("127.0.0.1:4570", f"127.0.0.1:{port}")
     start = "nodesweep local start"
     return script.replace(f"{start}\n", f"{start} --port {port} --owner-pid {os.getpid()}\n")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def test_every_block_runs(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.ports import free_port
 from nodesweep.infra.local.faults.plan import check_rules
-from tests.clients.test_local_platform_doc import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"
 REHEARSAL, TUTORIAL = ((DOCS / name).read_text() for name in ("rehearse.md", "tutorial-local.md"))

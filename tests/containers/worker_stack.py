@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ports import free_port
 from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
 from nodesweep.infra.local.engine.host.relay import Relay
 from nodesweep.infra.worker.machine import Machine
 from tests.containers.worker_images import POSTGRES_IMAGE, ROOT, WORKER_IMAGE
-from tests.production.world import World, free_port, wait_for
+from tests.production.world import World, wait_for
 
 COMPOSE_FILE = ROOT / "infra" / "worker" / "compose.yaml"
 PASSWORD = "not-a-secret-8f2c"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.ports import free_port
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
@@ -68,13 +68,9 @@ def platform_changes(
     """One platform for all recipes; the environment of the image is there already."""
     state = tmp_path_factory.mktemp("recipes")
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     arguments = ["--port", port, "--state-dir", str(state)]
-    subprocess.run(
-        [sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True, timeout=60
-    )
+    subprocess.run([sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True)
     try:
         yield (
             f"platform.endpoint_url=http://127.0.0.1:{port}",

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -71,7 +72,7 @@ class Forked:
         """Its exit code; None while it runs."""
         return self.poll()
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 300.0) -> int:
         """Wait for its end and return the exit code.
 
         Raises:
@@ -104,6 +105,7 @@ class WarmProcess:
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
         self._process, self._folder = process, folder
+        self._one_at_a_time = threading.Lock()
 
     def start(self, program: str, *arguments: str) -> Forked:
         """Start a program, as `python -c` would, in a fork."""
@@ -112,9 +114,10 @@ class WarmProcess:
             (folder / name).touch()
         asked = {"program": program, "arguments": arguments, "folder": str(folder)}
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        return Forked(int(self._process.stdout.readline()), folder)
+        with self._one_at_a_time:
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+            return Forked(int(self._process.stdout.readline()), folder)
 
     def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, as subprocess.run() does."""

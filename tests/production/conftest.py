@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from nodesweep.infra.worker.machine import HOST, Machine, down, up
 from tests.production.stages import HELD_AT
 from tests.production.world import (
     NODES,
     RenewingSweep,
     World,
-    free_port,
     is_alive,
     send,
     wait_for,

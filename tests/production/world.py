@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -49,13 +48,6 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE_
         assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
         time.sleep(0.25)
     return value
-
-
-def free_port() -> int:
-    """Return a port that is free at the moment."""
-    with socket.socket() as free:
-        free.bind((HOST, 0))
-        return int(free.getsockname()[1])
 
 
 @dataclass(frozen=True)
@@ -233,7 +225,7 @@ class World:
         then has a line on memory.
         """
         line = "Check whether the flow run exceeded its memory allocation"
-        wait_for(f"the worker to notice the end of {run}", lambda: line in self.log_of(run), 180)
+        wait_for(f"the worker to notice the end of {run}", lambda: line in self.log_of(run))
 
     def end_of(self, run: str, seconds: float = PATIENCE_SECONDS) -> str:
         """Return the name of the run's final state."""
@@ -321,7 +313,7 @@ class World:
 
         return list(wait_for(f"{count} running jobs of {benchmark}", enough, seconds))
 
-    def no_job_runs(self, benchmark: str, seconds: float = 120.0) -> Ledger:
+    def no_job_runs(self, benchmark: str, seconds: float = PATIENCE_SECONDS) -> Ledger:
         """Wait until no job of the benchmark is running; return the list."""
         wait_for(
             f"the end of the jobs of {benchmark}",

@@ -19,6 +19,7 @@ from nodesweep.tasks.cancelling import (
 )
 from nodesweep.tasks.polling import STOP, Cancelled, Clock
 from nodesweep.tasks.task import task
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_cancel_ends_a_wait_once_the_server_is_back(server: list[Any]) -> None:
     with polling_for_cancel(interrupted.set):
         with pytest.raises(Cancelled):
             Clock().sleep(60)
-        assert interrupted.wait(10)
+        assert interrupted.wait(HANG_SECONDS)
     assert STOP.cancelled and len(server) == 1
 
 
@@ -59,18 +60,18 @@ def test_server_that_hangs_delays_no_wait(
 
     def hang(run: object) -> Any:
         asked.set()
-        answered.wait(60)
+        answered.wait(HANG_SECONDS)
         return Cancelling()
 
     monkeypatch.setattr(nodesweep.tasks.cancelling, "_read_state", hang)
     interrupted = threading.Event()
     with polling_for_cancel(interrupted.set):
-        assert asked.wait(10)
+        assert asked.wait(HANG_SECONDS)
         Clock().sleep(0.01)
     answered.set()
     for thread in threading.enumerate():
         if thread.name == "cancel-heard":
-            thread.join(10)
+            thread.join(HANG_SECONDS)
     assert not interrupted.is_set() and not STOP.cancelled, "the code inside had ended"
 
 

@@ -11,7 +11,8 @@ and these sum to E(h) - E(N) because shares sum to 1.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from statistics import fmean, mode, variance
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,7 @@ from nodesweep.scaling.outcome.metrics_values import (
     nested_value,
     whole_number_or_none,
 )
+from nodesweep.scaling.outcome.outcome import TrainClock
 from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
@@ -62,7 +64,14 @@ MOST_ERROR = 0.03
 """Largest difference of the parts' sum from T, as a share of T."""
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
 """Smallest named cause: with an interval from repeats, and without one."""
+_OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
+"""What often only rank 0 does, while the others wait for it."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
+_OWN_CLOCK = (
+    "the program reports its own time, and nodesweep splits only a time that it measures itself"
+)
+_NO_REASON = "its parts are incomplete or do not sum to its time"
+_MOST_REASON_CHARACTERS = 200  # a program could write anything
 _NODE = re.compile(r"algo-[1-9]\d{0,3}")
 
 
@@ -72,6 +81,11 @@ class TimePart(Part):
     name: Name
     seconds: float = Field(description="Its share of T(N), in seconds; all parts sum to T(N).")
     share: float = Field(description="Share of T(N), 0 to 1.")
+    by_run: tuple[float, ...] = Field(
+        default=(),
+        exclude_if=lambda seconds: not seconds,
+        description="Its seconds in each run; absent in reports before 27 November 2026.",
+    )
 
 
 class CountBudget(Part):
@@ -109,9 +123,16 @@ class LossCause(Part):
         )
     )
 
+    @property
+    def is_gain(self) -> bool:
+        """True if it gains efficiency, by as much as a cause must cost to be named."""
+        if self.interval is None:
+            return self.efficiency <= -LEAST_POINTS_OF_SINGLE_RUNS
+        return self.efficiency <= -LEAST_POINTS and self.interval.high < 0
+
 
 class EfficiencyLoss(Part):
-    """The efficiency lost by one doubling of the nodes, by cause."""
+    """The efficiency lost from one node count to a larger one, by cause."""
 
     from_nodes: int
     to_nodes: int
@@ -119,14 +140,29 @@ class EfficiencyLoss(Part):
     causes: tuple[LossCause, ...] = Field(description="Every cause, the largest first.")
     slowest_node: str | None = Field(description="At the larger count; see `slowest_node` above.")
 
+    @property
+    def named(self) -> list[LossCause]:
+        """The causes above the noise, the largest first."""
+        return [cause for cause in self.causes if cause.named]
+
 
 class StepBudget(Part):
-    """Where the train time goes, and what the doublings cost."""
+    """Where the train time goes, and what more nodes cost."""
 
     counts: tuple[CountBudget, ...] = Field(description="By node count, ascending.")
     losses: tuple[EfficiencyLoss, ...] = Field(
-        description="Each doubling whose counts are both known."
+        description=(
+            "From half of the nodes to each count; if half is unknown, from the next smaller count."
+        )
     )
+
+
+class MissingParts(Part):
+    """Runs whose train time was not split into parts."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    n: int = Field(description="Used runs without parts.")
+    reason: str = Field(description="Why their time was not split.")
 
 
 class RunBudget(NamedTuple):
@@ -154,7 +190,7 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
     """
     known: dict[int, list[RunBudget]] = {}
     for run in runs:
-        if run.used and run.outcome.train_clock == "observed":
+        if run.used:
             budget = read_run_budget(run.outcome.metrics, run.train_seconds)
             if budget is not None:
                 known.setdefault(run.outcome.nodes, []).append(budget)
@@ -168,11 +204,40 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
         for nodes, row in sorted(by_nodes.items())
     )
     losses = [
-        _loss(by_nodes[nodes // 2], row, known)
+        _loss(by_nodes[fewer], row, known)
         for nodes, row in sorted(by_nodes.items())
-        if nodes % 2 == 0 and nodes // 2 in by_nodes
+        if (fewer := _fewer(nodes, by_nodes)) is not None
     ]
     return StepBudget(counts=counts, losses=tuple(loss for loss in losses if loss is not None))
+
+
+def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[MissingParts, ...]:
+    """Return the used runs without parts by node count and reason.
+
+    Empty where nothing was trained, and for times of a platform's phase, whose caveat has the
+    reason.
+
+    Args:
+        runs: All attempts.
+        clock: The train clock of the summary.
+    """
+    if clock not in ("program", "logged", "projected", "observed"):
+        return ()
+    found: Counter[tuple[int, str]] = Counter()
+    for run in runs:
+        if run.used and run.outcome.platform_kind in ("aws", "emulated"):
+            reason = _OWN_CLOCK
+            if clock == "observed":
+                if read_run_budget(run.outcome.metrics, run.train_seconds) is not None:
+                    continue
+                written = nested_value(run.outcome.metrics, ("observed", "not_split"))
+                text = " ".join(written.split()) if isinstance(written, str) else ""
+                reason = text[:_MOST_REASON_CHARACTERS] or _NO_REASON
+            found[run.outcome.nodes, reason] += 1
+    return tuple(
+        MissingParts(nodes=nodes, n=n, reason=reason)
+        for (nodes, reason), n in sorted(found.items())
+    )
 
 
 def read_run_budget(
@@ -181,7 +246,8 @@ def read_run_budget(
     """Return the parts of one run; None if rank 0's are unknown or don't sum to its train time.
 
     They are the mean over the processes. If one node is slower than the others, it is left out: its
-    own excess is what the others wait for.
+    own excess is what the others wait for. Waiting for checkpoints and evaluations of one process
+    alone counts as these.
     """
     written = nested_value(metrics, ("budget",))
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
@@ -193,23 +259,27 @@ def read_run_budget(
     if abs(sum(ranks[0].seconds.values()) - train_seconds) > MOST_ERROR * train_seconds:
         return None
     read = list(ranks.values())
-    slowest, transferred = None, [1.0] * len(read)
-    is_compared = world == 1
-    if len(read) == world > 1 and (compared := _compare(read)) is not None:
-        is_compared = True
-        transferred, slowest = compared
-    counted = [
-        (each, part)
-        for each, part in zip(read, transferred, strict=True)
-        if slowest is None or each.node != slowest
-    ]
+    compared = _compare(read) if len(read) == world else None
+    slowest = None if compared is None else compared.slowest_node
+    counted = [place for place, each in enumerate(read) if slowest is None or each.node != slowest]
     shares: dict[Name, float] = {
-        name: fmean(_share(each, name) for each, _ in counted) for name in WRITTEN
+        name: fmean(_share(read[place], name) for place in counted) for name in WRITTEN
     }
-    if is_compared:
-        moved = fmean(_share(each, "communication") * part for each, part in counted)
+    if compared is not None:
+        moved = fmean(
+            _share(read[place], "communication") * compared.transferred[place] for place in counted
+        )
         shares["waiting"] = shares["communication"] - moved
         shares["communication"] = moved
+        for name in _OF_ONE_RANK:
+            own = fmean(
+                sum(each[name] for r, each in enumerate(compared.own_seconds) if r != place)
+                / sum(read[place].seconds.values())
+                for place in counted
+            )
+            own = min(own, shares["waiting"])
+            shares["waiting"] -= own
+            shares[name] += own
     return RunBudget(train_seconds, shares, slowest)
 
 
@@ -235,13 +305,23 @@ def _share(rank: _Rank, name: Name) -> float:
     return rank.seconds[name] / sum(rank.seconds.values())
 
 
-def _compare(ranks: Sequence[_Rank]) -> tuple[list[float], str | None] | None:
-    """Return (share of each rank's communication that is no waiting, the slowest node).
+class _Compared(NamedTuple):
+    transferred: Sequence[float]
+    """Share of each rank's communication that is no waiting."""
+    own_seconds: Sequence[Mapping[Name, float]]
+    """How long each of the other ranks waited for what only this one does."""
+    slowest_node: str | None
+
+
+def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
+    """Compare the ranks' communication step by step.
 
     The ranks of a synchronous step end it together, so the one that came last waited for none, and
     its communication is the step's; whatever another's is longer, it waited. None if the steps of
     the ranks can't be compared.
     """
+    if len(ranks) == 1:
+        return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None)
     if len({rank.sampling for rank in ranks}) > 1:
         return None
     steps = list(zip(*(rank.communication for rank in ranks), strict=False))
@@ -253,11 +333,34 @@ def _compare(ranks: Sequence[_Rank]) -> tuple[list[float], str | None] | None:
     waited = [0.0] * len(ranks)  # by the others for this one
     for step, own in zip(steps, least, strict=True):
         waited[step.index(own)] += sum(step) - own * len(step)
-    most = max(waited)
-    node = ranks[waited.index(most)].node
-    is_one = len(steps) >= _ENOUGH_VALUES and most >= _MOSTLY * sum(waited) > 0
+    own = [_own_seconds(rank, ranks, total) for rank, total in zip(ranks, waited, strict=True)]
+    left = [
+        total - (len(ranks) - 1) * sum(seconds.values())
+        for total, seconds in zip(waited, own, strict=True)
+    ]
+    most = max(left)
+    node = ranks[left.index(most)].node
+    is_one = len(steps) >= _ENOUGH_VALUES and most >= _MOSTLY * sum(left) > 0
     is_alone = {rank.node for rank in ranks} == {node}
-    return transferred, None if is_alone or not is_one else node
+    return _Compared(transferred, own, None if is_alone or not is_one else node)
+
+
+def _own_seconds(rank: _Rank, ranks: Sequence[_Rank], waited: float) -> dict[Name, float]:
+    """Return how long each other rank waited for what this one did more of than they.
+
+    Args:
+        rank: One of the ranks.
+        ranks: All of them.
+        waited: Seconds that all the others waited for it.
+    """
+    others = [each for each in ranks if each is not rank]
+    more = {
+        name: max(0.0, rank.seconds[name] - fmean(each.seconds[name] for each in others))
+        for name in _OF_ONE_RANK
+    }
+    total = sum(more.values())
+    part = min(1.0, waited / len(others) / total) if total else 0.0
+    return {name: seconds * part for name, seconds in more.items()}
 
 
 def _with_waiting_inside(run: RunBudget) -> RunBudget:
@@ -281,7 +384,12 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
         nodes=nodes,
         n=len(runs),
         parts=tuple(
-            TimePart(name=name, seconds=share * seconds, share=share)
+            TimePart(
+                name=name,
+                seconds=share * seconds,
+                share=share,
+                by_run=tuple(run.shares[name] * run.seconds for run in runs),
+            )
             for name, share in shares.items()
         ),
         slowest_node=_slowest(runs),
@@ -293,6 +401,13 @@ def _slowest(runs: Sequence[RunBudget]) -> str | None:
     node = mode(run.slowest_node for run in runs)
     is_mostly = sum(run.slowest_node == node for run in runs) >= _MOSTLY * len(runs)
     return node if is_mostly else None
+
+
+def _fewer(nodes: int, known: Collection[int]) -> int | None:
+    """Return the count to compare with: half, or else the next smaller one; None: the smallest."""
+    if nodes % 2 == 0 and nodes // 2 in known:
+        return nodes // 2
+    return max((each for each in known if each < nodes), default=None)
 
 
 def _loss(

@@ -23,7 +23,7 @@ from nodesweep.scaling.analysis.speedup import (
     choose_train_clock,
     summarise_runs,
 )
-from nodesweep.scaling.analysis.step_budget import find_step_budget
+from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step_budget
 from nodesweep.scaling.design.base import Design, Measured, Progress, kind_of_job
 from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.registry import design_of
@@ -61,6 +61,7 @@ from nodesweep.scaling.report.partial import (
     unrequested_partial_notes,
 )
 from nodesweep.scaling.report.sources import at_start_text, changed_dataset_text, is_phase
+from nodesweep.scaling.report.tables.budget import find_slower, slower_text
 from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
 from nodesweep.scaling.secrets import hide_in_config, hide_secrets
 
@@ -150,6 +151,7 @@ def analyse(
             is_shuffled=paired,
         )
         withheld = None if recommendation is judged else recommendation
+    budget = find_step_budget(rows, runs) if clock == "observed" else None
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     if config is not None:
         checks = [*([check] if check else []), *other_checks]
@@ -169,6 +171,7 @@ def analyse(
             check=check,
             other_checks=other_checks,
             sweep_id=sweep_id,
+            slower=[slower_text(loss) for loss in find_slower(rows, budget) if loss.named],
         ),
         platform=platform,
         policy=conditions.batch_policy,
@@ -188,7 +191,8 @@ def analyse(
         recommendation=recommendation,
         check=check,
         other_checks=other_checks,
-        step_budget=find_step_budget(rows, runs) if clock == "observed" else None,
+        step_budget=budget,
+        missing_parts=find_missing_parts(runs, clock),
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,

@@ -40,6 +40,7 @@ from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.cpu_use import find_low_use
 from nodesweep.scaling.report.model import Point, SampleCounts
 from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
+from nodesweep.scaling.report.tables.budget import find_slower, slower_text
 from nodesweep.scaling.rules.learning import growth_text
 
 NOT_ISOLATED = "not isolated"
@@ -400,11 +401,12 @@ def _shape(evidence: CaveatInputs) -> Iterator[str]:
     repeated = {each.nodes for each in find_repeated(evidence.report.summary, evidence.used)}
     slower = [row.nodes for row in evidence.report.summary if "retrograde" in row.flags]
     if retrograde := [nodes for nodes in slower if nodes not in repeated]:
-        yield (
-            f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. It usually means "
-            "that exchanging gradients costs more than dividing the work saves, or that one "
-            "node is slow."
+        losses = find_slower(evidence.report.summary, evidence.report.step_budget)
+        why = "; ".join(slower_text(loss) for loss in losses if loss.to_nodes in retrograde) or (
+            "It usually means that exchanging gradients costs more than dividing the work saves, "
+            "or that one node is slow"
         )
+        yield f"Retrograde at {_nodes(retrograde)}: slower than on fewer nodes. {why}."
 
 
 def _work(evidence: CaveatInputs) -> Iterator[str]:

@@ -29,7 +29,10 @@ RULE_TEXTS: Mapping[Rule, str] = {
     "hour_value": "the node count with the least cost plus waiting at the given value of an hour",
 }
 BASIS_TEXTS: Mapping[str, str] = {
-    "interval": "the whole interval: if a limit lies inside it, the count is undecided",
+    "interval": (
+        "the whole interval: if a limit lies inside it, the count is undecided (slowdowns that no "
+        "run met are not in it)"
+    ),
     "point": "point estimates, since fewer than 3 runs give no interval",
     **{design.name: design.bounds_text for design in DESIGNS.values() if design.bounds_text},
 }

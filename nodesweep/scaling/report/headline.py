@@ -53,6 +53,7 @@ def write_headline(
     check: Check | None = None,
     other_checks: Sequence[Check] = (),
     sweep_id: str | None = None,
+    slower: Sequence[str] = (),
 ) -> str:
     """Return the recommendation and its numbers, then how many jobs did not complete.
 
@@ -72,12 +73,14 @@ def write_headline(
         check: Validation run of a probe sweep.
         other_checks: Validation runs of other counts.
         sweep_id: The sweep, for commands.
+        slower: Why more nodes are slower, where a cause is named; the first is in the sentence.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
     )
     if recommendation is not None and recommendation.reason.startswith(THROUGHPUT_ONLY):
         sentence += f"; {_settled_by(kind, clock)}"
+    sentence += "".join(f"; {text}" for text in slower[:1])
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
         sentence += _validated_by(recommendation, check, other_checks)

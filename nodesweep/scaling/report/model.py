@@ -16,7 +16,7 @@ from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
-from nodesweep.scaling.analysis.step_budget import StepBudget
+from nodesweep.scaling.analysis.step_budget import MissingParts, StepBudget
 from nodesweep.scaling.design.base import Check, JobKind, validates
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.instances.model import InstanceComparison
@@ -365,6 +365,11 @@ class ScalingReport(Part):
             "Where the train time goes, and the causes of lost efficiency; absent unless nodesweep "
             "observed the program on CPUs, in steps of 20 ms or more."
         ),
+    )
+    missing_parts: tuple[MissingParts, ...] = Field(
+        default=(),
+        exclude_if=lambda missing: not missing,
+        description="Runs that are not in `step_budget`, with the reason; absent: none.",
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(

@@ -77,6 +77,7 @@ MAX_FAILURES_SHOWN = 20
 FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
 FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
+_IN_SECTIONS = _OF_TYPES | {"parts"}
 FIRST_OF_ATTEMPTS = ("status", "train", "log", "cost", "billable")
 """Columns that a page shows without a click, the most important first: `split_table`."""
 _UNIT_SPACE = re.compile(r"(?<=\d) (?=(?:ms|s|min|h)\b)")
@@ -157,7 +158,7 @@ def _page(
     is_shared: bool = False,
 ) -> str:
     drawn = [(drawing, _data_url(svgs[kind])) for kind, drawing in drawings.items()]
-    plots = [(drawing, svg) for drawing, svg in drawn if drawing.kind not in _OF_TYPES]
+    plots = [(drawing, svg) for drawing, svg in drawn if drawing.kind not in _IN_SECTIONS]
     types = types_context(report)
     if types is not None:
         types["html"] = split_table(types["table"], (types["kind"], "N"), FIRST_OF_TYPES)
@@ -177,6 +178,7 @@ def _page(
         .render(
             _context(report) | {"types": types},
             plots=plots,
+            parts=[(drawing, svg) for drawing, svg in drawn if drawing.kind == "parts"],
             plot_file=names.plot_name,
             has_phases="phases" in drawings,
             config_json=config,

@@ -125,6 +125,7 @@ def test_short_steps_are_split_one_in_four(process: Process) -> None:
 def test_very_short_steps_are_not_split(process: Process) -> None:
     train(process, "loader", 101, step=0.018)
     assert process.facts(["loader"]) is None
+    assert process.budget.missing(2) == "steps under 20 ms are not split"
     assert not process.budget.begin_backward(None, process.callbacks.append)
 
 
@@ -197,23 +198,32 @@ def test_other_threads_are_not_counted(process: Process) -> None:
     [
         lambda process: process.step(0.1, ON_GPU),
         lambda process: process.step(0.1, SimpleNamespace()),
-        lambda process: process.budget.turn_off(),
+        lambda process: process.budget.turn_off("a reason"),
     ],
     ids=["on a GPU", "an unknown optimizer", "off"],
 )
-def test_what_cannot_be_split_is_unknown(process: Process, spoil: Callable[[Any], None]) -> None:
+def test_what_cannot_be_split_is_unknown(
+    process: Process, spoil: Callable[[Any], None], snapshot: object
+) -> None:
     spoil(process)
     train(process, "loader")
     assert process.facts(["loader"]) is None
+    assert process.budget.missing(2) == snapshot
 
 
-def test_without_steps_backward_passes_or_a_world_it_is_unknown(process: Process) -> None:
+def test_without_steps_backward_passes_or_a_world_it_is_unknown(
+    process: Process, snapshot: object
+) -> None:
+    missing = [process.budget.missing(2)]
     assert process.facts([]) is None
     for _ in range(5):
         process.step(0.1)
+    missing.append(process.budget.missing(2))
     assert process.facts([]) is None
     train(process, "loader")
     assert process.facts(["loader"], world_size=None) is None
+    assert [*missing, process.budget.missing(None)] == snapshot
+    assert process.budget.missing(2) is None
 
 
 # With the image's torch

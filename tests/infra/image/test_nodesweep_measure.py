@@ -428,10 +428,46 @@ def test_a_step_before_the_training_is_not_its_start(run: Runner) -> None:
     assert done.reason == "it made a step before its training asked for data"
 
 
-def test_steps_that_take_batches_from_two_loaders_are_not_measured(run: Runner) -> None:
-    """The first loader may have been asked long before the second, whose batch the step follows."""
-    text = textwrap.dedent(LOOP).replace("in loader:", "in zip(loader, DataLoader([2] * 4, 2)):")
-    assert run(text).reason == "its steps take batches from several DataLoaders at once"
+SLOW_START = """
+import time
+from torch.utils import data
+start = data.Iterator.__init__
+def slowly(self, loader):
+    time.sleep(0.25 if loader.sizes == [2] * 4 else 0)
+    start(self, loader)
+data.Iterator.__init__ = slowly
+second = data.DataLoader([2] * 4, 2)
+"""
+
+
+@pytest.mark.parametrize("order", ["zip(loader, second)", "zip(second, loader)"])
+def test_steps_of_batches_from_loaders_begun_together_are_measured(run: Runner, order: str) -> None:
+    """The time begins with the first loader, however long the second one's start takes."""
+    done = run(SLOW_START + textwrap.dedent(LOOP).replace("in loader:", f"in {order}:"))
+    assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch, abs=0.1), done.metrics
+    assert (done.metrics["steps"], done.metrics["observed"]["starts_at"]) == (12, "data_request")
+    assert done.metrics["samples"]["processed"] is None, "of two loaders, which?"
+    assert done.stderr == ""
+
+
+def test_an_iterator_made_before_does_not_begin_the_training(run: Runner) -> None:
+    text = (
+        textwrap.dedent(LOOP)
+        .replace("time.sleep(0.3)", "other = iter(DataLoader([2] * 12, 2)); time.sleep(0.3)")
+        .replace("in loader:", "in loader:\n        next(other)")
+    )
+    done = run(text)
+    assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch, abs=0.1), done.metrics
+
+
+def test_an_evaluation_in_every_step_is_not_taken_for_the_training(run: Runner) -> None:
+    text = textwrap.dedent(LOOP).replace(
+        "model.step()", "model.step()\n        next(iter(DataLoader.second))"
+    )
+    done = run(text.replace("for epoch", "DataLoader.second = DataLoader([8], 8)\nfor epoch"))
+    assert done.reason == (
+        "its steps take batches from several DataLoaders that it did not begin together"
+    )
 
 
 def test_an_iterator_of_the_programs_own_is_left_alone(run: Runner) -> None:

@@ -68,6 +68,8 @@ class FakeEngine:
         self.attains: Callable[[JobSpec], float | None] = lambda job: None
         """Which share of the CPU that they ask for a job's nodes get; None: it can't be told."""
         self.most_jobs_at_once = 0
+        self.limits_seconds: list[float] = []
+        """The longest runtime that each run was given."""
         self.machine_is_free = threading.Event()
         self.machine_is_free.set()
         self._running = 0
@@ -127,6 +129,7 @@ class FakeEngine:
         max_runtime_seconds: float,
     ) -> RunResult:
         """Run the program in one thread per node."""
+        self.limits_seconds.append(max_runtime_seconds)
         self._running += 1
         self.most_jobs_at_once = max(self.most_jobs_at_once, self._running)
         over, errors = threading.Event(), {}

@@ -21,6 +21,7 @@ from nodesweep.infra.local.jobs.artifacts import upload_model, upload_output
 from nodesweep.infra.local.jobs.folder_sync import FolderSync, SyncedFolder
 from nodesweep.infra.local.node_tree import file_names, open_file
 from nodesweep.infra.local.s3_objects import S3Location
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 SECRET = "root:s3cr3t"
 
@@ -122,7 +123,7 @@ def test_a_pipe_in_place_of_the_failure_does_not_hold_the_platform_up(node: Node
     found: list[str | None] = ["not read"]
     reader = threading.Thread(target=lambda: found.append(failure_text(node)), daemon=True)
     reader.start()
-    reader.join(10)
+    reader.join(HANG_SECONDS)
     assert found == ["not read", None]
 
 
@@ -161,9 +162,10 @@ def test_a_folder_that_turns_into_a_link_between_two_looks_gives_nothing(
 
     swapper = threading.Thread(target=swap)
     swapper.start()
-    read = set()
+    read, tries = set(), 0
     try:
-        for _ in range(2000):
+        while not read or tries < 2000:
+            tries += 1
             try:
                 with open_file(node.opt_ml, f"checkpoints/d/{host_file.name}") as file:
                     read.add(file.read())

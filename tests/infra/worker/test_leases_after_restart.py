@@ -22,13 +22,13 @@ from prefect.settings import (
     temporary_settings,
 )
 
+from benchmarks.ports import free_port
 from nodesweep.infra.worker.deployments import wait_for_server
 from nodesweep.infra.worker.machine import HOST
 from nodesweep.infra.worker.server import SERVER_AUTH
 from nodesweep.tasks.jobs import quota
 from nodesweep.tasks.jobs.quota import NodeSlots
 from tests.infra.local.platform_client import wait_until
-from tests.production.world import free_port
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -111,4 +111,4 @@ def test_slots_come_free_when_they_are_given_back_or_their_lease_runs_out(
     assert taken(RETURNED) == 0
     other.take("b", 2)
     other.release_all()
-    wait_until(lambda: taken(KEPT) == 0, SHORTEST_LEASE_SECONDS + 60)
+    wait_until(lambda: taken(KEPT) == 0, SHORTEST_LEASE_SECONDS + 300)

@@ -18,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
 from nodesweep.flows.stages.form import config_from_parameters
 from nodesweep.infra.local.process_identity import start_ticks
 from nodesweep.infra.worker import machine as machines
 from nodesweep.infra.worker.machine import HOST, Machine, MachineError, up
 from nodesweep.infra.worker.ports import is_taken, listens
-from tests.production.world import free_port
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 
 @pytest.fixture
@@ -170,7 +171,10 @@ def test_another_programs_port_is_refused_before_anything_starts(
 
 
 def test_a_port_that_a_killed_server_still_holds_is_waited_for(
-    tmp_path: Path, steps: list[str], sleeper: subprocess.Popen[bytes]
+    tmp_path: Path,
+    steps: list[str],
+    sleeper: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A thread of it may end later than the process is gone from the list."""
     with socket.socket() as held:
@@ -180,6 +184,7 @@ def test_a_port_that_a_killed_server_still_holds_is_waited_for(
         machine.auth_file.write_text("a:b")
         machine.auth_file.chmod(0o600)
         record(machine, "server", sleeper, ticks=1)  # one that runs no more
+        monkeypatch.setattr(machines, "_FREED_SECONDS", HANG_SECONDS)
         threading.Timer(0.3, held.close).start()
         up(machine)
     assert steps == ["start platform", "start server", "deploy", "start worker"]
@@ -270,7 +275,7 @@ def test_our_process_is_ended(tmp_path: Path, sleeper: subprocess.Popen[bytes]) 
     machine = Machine(tmp_path)
     file = record(machine, "worker", sleeper)
     machines._stop(machine, "worker")
-    assert sleeper.wait(10) < 0 and not file.exists()
+    assert sleeper.wait(HANG_SECONDS) < 0 and not file.exists()
 
 
 def test_a_process_that_is_not_ours_gets_no_signal(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import stat
 import sys
 import time
@@ -20,10 +19,12 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.infra.local.process_identity import start_ticks
 from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused
 from nodesweep.tasks.image.docker import DockerBuilder, find_engine
 from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.polling import Cancelled, Clock
+from tests.infra.local.platform_client import wait_until
 from tests.plain import plain
 from tests.tasks.image.image_fakes import make_context, make_repository, push
 
@@ -123,16 +124,6 @@ def late_clock(marker: Path, then: Callable[[], bool]) -> Clock:
         return then() if marker.exists() else False
 
     return Clock(monotonic=lambda: time.monotonic() + (3600 if marker.exists() else 0), wait=wait)
-
-
-def assert_gone(pid: int) -> None:
-    for _ in range(500):
-        state = Path(f"/proc/{pid}/stat")
-        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.01)
-    os.kill(pid, signal.SIGKILL)
-    raise AssertionError(f"process {pid} lives")
 
 
 def test_image_is_built_pushed_and_used_by_the_digest_in_ecr(
@@ -451,7 +442,7 @@ def test_hanging_build_meets_its_deadline_and_is_ended_with_its_children(
     with pytest.raises(ImageBuildFailed, match=message):
         build(platform, config, repository, clock)
     for pid in (engine.folder / "pids").read_text().split():
-        assert_gone(int(pid))
+        wait_until(lambda pid=pid: start_ticks(int(pid)) is None)
     assert engine.calls("push") == []
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -465,7 +456,7 @@ def test_cancelled_build_is_ended(
     with pytest.raises(Cancelled):
         build(platform, config, repository, cancelled)
     for pid in pids.read_text().split():
-        assert_gone(int(pid))
+        wait_until(lambda pid=pid: start_ticks(int(pid)) is None)
     assert list((tmp_path / "scratch").iterdir()) == []
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.tasks.jobs.watch import JobProgress
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.nodesweep.scaling.conftest import projection
 
 ONLY, A, B = Arm("", "ml.a"), Arm("a", "ml.a"), Arm("b", "ml.b")
@@ -69,7 +69,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> list[tuple[str, A
 
     def ask_and_wait(drawer: Drawer, drawing: Drawing) -> None:
         ask(drawer, drawing)
-        drawer.wait(5.0)
+        drawer.wait(HANG_SECONDS)
 
     monkeypatch.setattr(Drawer, "submit", ask_and_wait)
     monkeypatch.setattr(
@@ -236,11 +236,11 @@ def test_a_mistake_in_what_is_shown_costs_no_sweep(
 def test_a_server_that_hangs_holds_nobody_up_and_gets_the_newest_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, snapshot: SnapshotAssertion
 ) -> None:
-    is_back, drawn = threading.Event(), list[Any]()
+    taken, is_back, drawn = threading.Event(), threading.Event(), list[Any]()
     monkeypatch.setattr(
         nodesweep.tasks.sweeps.drawing,
         "create_progress_artifact",
-        lambda **_: is_back.wait(20.0) and "id",
+        lambda **_: taken.set() or (is_back.wait(HANG_SECONDS) and "id"),
     )
     monkeypatch.setattr(
         nodesweep.tasks.sweeps.drawing,
@@ -255,13 +255,13 @@ def test_a_server_that_hangs_holds_nobody_up_and_gets_the_newest_when_it_is_back
     monkeypatch.setattr(nodesweep.tasks.sweeps.board, "_LAST_SECONDS", 0.05)
     board = board_of(4)
     board.show([])
-    time.sleep(0.05)  # its thread has taken it
+    assert taken.wait(HANG_SECONDS)
     board.show([outcome(1), outcome(2)])
     board.show([outcome(1), outcome(2), outcome(3)])
     board.show([outcome(nodes) for nodes in (1, 2, 3)], last=True)
     assert caplog.messages == snapshot
     is_back.set()
-    board._drawer.wait(5.0)
+    board._drawer.wait(HANG_SECONDS)
     assert drawn == [75.0, 3], "one drawing, though the last asked for no table"
 
 

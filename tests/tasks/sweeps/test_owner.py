@@ -17,6 +17,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 
@@ -63,7 +64,7 @@ def test_sign_is_written_anew_with_every_beat(
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     with owned(platform, SWEEP):
-        assert three_times.wait(10)
+        assert three_times.wait(HANG_SECONDS)
     assert set(written) == {False}
     assert not [thread for thread in threading.enumerate() if thread.name == f"owner-{SWEEP}"]
 
@@ -104,7 +105,7 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     with owned(platform, SWEEP) as owner:
-        assert writing.wait(10)
+        assert writing.wait(HANG_SECONDS)
         owner.leave()
         time.sleep(0.3)
     assert sign_in_bucket(s3, platform)["left_running"] is True
@@ -129,7 +130,7 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     with owned(platform, SWEEP):
-        assert twice_more.wait(10)
+        assert twice_more.wait(HANG_SECONDS)
     assert "new thread" in caplog.text
 
 

@@ -62,16 +62,20 @@ def wait_for(
 ) -> bool:
     """Call `take` until it returns True; return False if stopped or past the deadline (monotonic).
 
-    `on_wait` is called once if the first attempt fails.
+    It is called at least once, and once more after the deadline: who was held up gives up nothing
+    that is free. `on_wait` is called once if the first attempt fails.
     """
     pause_seconds = 0.05
     told = False
-    while not stop.is_set() and time.monotonic() < deadline:
+    while not stop.is_set():
+        is_last = time.monotonic() >= deadline
         if take():
             return True
         if not told:
             on_wait()
             told = True
+        if is_last:
+            return False
         stop.wait(pause_seconds * random.uniform(0.5, 1.0))
         pause_seconds = min(pause_seconds * 2, _LONGEST_PAUSE_SECONDS)
     return False

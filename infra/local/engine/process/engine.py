@@ -152,10 +152,10 @@ class ProcessEngine(ExclusiveEngine):
             {MARKER_STATE: self._state_id, MARKER_NODE: f"{job.job_name}/network"},
         )
         try:
-            with SupervisedNodes(
-                self._state_id, job.job_name, plans, on_line, network
-            ) as supervised:
-                self._live[job.job_name] = supervised
+            # known before they start, since they may be killed from their first line on
+            supervised = SupervisedNodes(self._state_id, job.job_name, plans, on_line, network)
+            self._live[job.job_name] = supervised
+            with supervised:
                 if not quota.group_by_host:
                     quota = replace(quota, limit=supervised.limit)
                     if boot_folders is None:

@@ -1,4 +1,4 @@
-"""The four plots of a ScalingReport, and two more for several instance types.
+"""The five plots of a ScalingReport, and two more for several instance types.
 
 A plot with nothing to draw is left out.
 """
@@ -16,6 +16,7 @@ from nodesweep.scaling.report.plots.canvas import (
 )
 from nodesweep.scaling.report.plots.cost import draw_cost
 from nodesweep.scaling.report.plots.efficiency import draw_efficiency
+from nodesweep.scaling.report.plots.parts import draw_parts
 from nodesweep.scaling.report.plots.phases import draw_phases
 from nodesweep.scaling.report.plots.speedup import draw_speedup
 from nodesweep.scaling.report.plots.types import draw_frontier, draw_types
@@ -38,7 +39,7 @@ def draw_plots(report: ScalingReport) -> dict[PlotKind, Drawing]:
     if not is_phase(report.train_clock):
         speedup = draw_speedup(report, report.baseline)
         efficiency = draw_efficiency(report, report.baseline)
-        drawings = [speedup, efficiency, draw_cost(report), phases]
+        drawings = [speedup, efficiency, draw_cost(report), phases, draw_parts(report)]
     return {drawing.kind: drawing for drawing in (*types, *drawings) if drawing is not None}
 
 

@@ -39,6 +39,10 @@ def without_account_names(report: ScalingReport) -> ScalingReport:
             "config": None,
             "provenance": {},
             "conditions": conditions,
+            "missing_parts": tuple(
+                each.model_copy(update={"reason": _hide(each.reason, names)})
+                for each in report.missing_parts
+            ),
             "points": tuple(map(_without_output, report.points)),
             "other_points": tuple(map(_without_output, report.other_points)),
         }

@@ -1,8 +1,18 @@
-"""Where the train time goes: a table by node count, and a sentence on each doubling."""
+"""Where the train time goes: a table by node count, and a sentence on each step to more nodes."""
 
 from __future__ import annotations
 
-from nodesweep.scaling.analysis.step_budget import CAUSES, Cause, EfficiencyLoss
+from collections.abc import Sequence
+
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.step_budget import (
+    CAUSES,
+    Cause,
+    EfficiencyLoss,
+    LossCause,
+    MissingParts,
+    StepBudget,
+)
 from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
@@ -10,6 +20,7 @@ from nodesweep.scaling.formats import (
     format_seconds,
     join_words,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import Table, evenly_spaced, titled, with_note
@@ -36,6 +47,16 @@ _CAUSES: dict[Cause, str] = {
     "data": "data wait",
     "evaluation": "evaluation",
     "checkpoint": "checkpoints",
+    "start": "the first step",
+    "other": "other",
+}
+_GAINS: dict[Cause, str] = {
+    "compute": "faster compute",
+    "communication": "less exposed communication",
+    "waiting": "less waiting",
+    "data": "less data wait",
+    "evaluation": "less evaluation",
+    "checkpoint": "less checkpointing",
     "start": "the first step",
     "other": "other",
 }
@@ -74,30 +95,83 @@ def budget_table(report: ScalingReport) -> Table | None:
 
 
 def loss_lines(report: ScalingReport) -> list[str]:
-    """Return a sentence on each doubling that loses efficiency, with the causes above the noise."""
-    if report.step_budget is None:
-        return []
-    return [_loss_text(loss) for loss in report.step_budget.losses if loss.efficiency >= LEAST_LOSS]
+    """Return a sentence on each step to more nodes that loses efficiency, and on missing parts."""
+    losses = report.step_budget.losses if report.step_budget is not None else ()
+    return [
+        *(_loss_text(loss) for loss in losses if loss.efficiency >= LEAST_LOSS),
+        *_missing_lines(report.missing_parts),
+    ]
+
+
+def find_slower(rows: Sequence[SummaryRow], budget: StepBudget | None) -> list[EfficiencyLoss]:
+    """Return the losses of efficiency to counts that are slower than the smaller one.
+
+    Args:
+        rows: The summary.
+        budget: Where the time goes; None: unknown.
+    """
+    by_nodes = {row.nodes: row for row in rows}
+    return [
+        loss
+        for loss in (budget.losses if budget is not None else ())
+        if "retrograde" in by_nodes[loss.to_nodes].flags
+        if (by_nodes[loss.to_nodes].train.speedup or 0)
+        < (by_nodes[loss.from_nodes].train.speedup or 0)
+    ]
+
+
+def slower_text(loss: EfficiencyLoss) -> str:
+    """Return "2 nodes are slower than 1: 64 points waiting for node algo-2"."""
+    named = [
+        f"{_points(cause.efficiency)} points {_cause_text(cause, loss)}" for cause in loss.named
+    ]
+    why = f": {join_words(named)}" if named else ", and no cause exceeds the noise"
+    return f"{nodes_text(loss.to_nodes)} are slower than {loss.from_nodes}{why}"
 
 
 def _loss_text(loss: EfficiencyLoss) -> str:
-    named = []
-    for cause in loss.causes:
-        if cause.named:
-            text = _CAUSES[cause.cause]
-            if cause.cause == "waiting" and loss.slowest_node is not None:
-                text = f"waiting for node {loss.slowest_node}"
-            between = ""
-            if cause.interval is not None:
-                low, high = (round(100 * end) for end in (cause.interval.low, cause.interval.high))
-                between = f" [{low}, {high}]"
-            named.append(f"{_points(cause.efficiency)}{between} {text}")
+    """Return the sentence on a loss; its numbers add up within their rounding."""
     falls = (
         f"From {loss.from_nodes} to {nodes_text(loss.to_nodes)} efficiency falls by"
         f" {_points(loss.efficiency)} points"
     )
-    return f"{falls}: {join_words(named)}." if named else f"{falls}; no cause exceeds the noise."
+    named = loss.named
+    if not named:
+        return f"{falls}; no cause exceeds the noise."
+    gains = [cause for cause in reversed(loss.causes) if cause.is_gain]
+    rest = loss.efficiency - sum(cause.efficiency for cause in (*named, *gains))
+    costs = [f"{_with_interval(cause)} {_cause_text(cause, loss)}" for cause in named]
+    less = [f"{_with_interval(cause)} gained by {_GAINS[cause.cause]}" for cause in gains]
+    if _points(rest) != "0":
+        (costs if rest > 0 else less).append(f"{_points(rest)} within the noise")
+    return f"{falls}: {join_words(costs)}{f', less {join_words(less)}' if less else ''}."
+
+
+def _cause_text(cause: LossCause, loss: EfficiencyLoss) -> str:
+    if cause.cause == "waiting" and loss.slowest_node is not None:
+        return f"waiting for node {loss.slowest_node}"
+    return _CAUSES[cause.cause]
+
+
+def _with_interval(cause: LossCause) -> str:
+    if cause.interval is None:
+        return _points(cause.efficiency)
+    ends = sorted(abs(round(100 * end)) for end in (cause.interval.low, cause.interval.high))
+    return f"{_points(cause.efficiency)} [{ends[0]}, {ends[1]}]"
 
 
 def _points(efficiency: float) -> str:
-    return f"{100 * efficiency:.0f}"
+    return f"{abs(round(100 * efficiency))}"
+
+
+def _missing_lines(missing: Sequence[MissingParts]) -> list[str]:
+    """Return a line per reason with its runs and node counts."""
+    by_reason: dict[str, list[MissingParts]] = {}
+    for each in missing:
+        by_reason.setdefault(each.reason, []).append(each)
+    return [
+        f"Where the time goes is unknown in {pluralize(sum(each.n for each in group), 'run')} at "
+        f"{join_words(each.nodes for each in group[:-1]) + ' and ' if group[1:] else ''}"
+        f"{nodes_text(group[-1].nodes)}: {reason}."
+        for reason, group in by_reason.items()
+    ]

@@ -16,11 +16,11 @@ from typing import Any
 import jsonschema
 import pytest
 
+from benchmarks.ports import free_port
 from tests.infra.image.training.processes import (
     DEADLINE_SECONDS,
     IMAGE,
     Trainings,
-    free_port,
     succeed,
     two_nodes,
 )
@@ -223,5 +223,5 @@ def test_a_node_whose_peer_dies_ends_too(trainings: Trainings) -> None:
     assert processes[0].stdout is not None
     assert processes[0].stdout.readline().startswith("step=")  # it trains
     processes[1].kill()
-    processes[0].communicate(timeout=60)
+    processes[0].communicate(timeout=DEADLINE_SECONDS)
     assert processes[0].returncode not in (0, None)

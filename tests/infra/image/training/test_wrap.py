@@ -9,7 +9,8 @@ from training.cluster import cluster_from_environment
 from training.errors import UserError
 from training.wrap import main, parse, torch_variables
 
-from tests.infra.image.training.processes import IMAGE, Trainings, free_port, succeed
+from benchmarks.ports import free_port
+from tests.infra.image.training.processes import DEADLINE_SECONDS, IMAGE, Trainings, succeed
 
 PREFIX = "OMPI_COMM_WORLD_"
 
@@ -94,13 +95,13 @@ def test_a_failing_process_ends_the_others_with_its_exit_code(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys, time\nif os.environ['LOCAL_RANK'] == '1': sys.exit(7)\ntime.sleep(60)\n"
+        "import os, sys, time\nif os.environ['LOCAL_RANK'] == '1': sys.exit(7)\ntime.sleep(3600)\n"
     )
     arguments = ("--processes", "2", str(script))
     process = trainings_here.start(
         *arguments, program=IMAGE / "training" / "wrap.py", PYTHONPATH=str(IMAGE)
     )
-    process.communicate(timeout=20)
+    process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 7
 
 
@@ -120,7 +121,7 @@ dist.destroy_process_group()
 def test_two_nodes_of_two_processes_meet(tmp_path: Path, trainings: Trainings) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    hosts, port = ["127.0.7.1", "127.0.7.2"], free_port()
+    hosts, port = ["127.0.7.1", "127.0.7.2"], str(free_port())
     outputs = succeed(
         *(
             trainings.start(

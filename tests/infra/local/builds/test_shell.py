@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from nodesweep.infra.local.builds.shell import BuildShell, ShellEnded
 from nodesweep.infra.local.process_identity import start_ticks
-
-SOON = 20.0
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 
 @pytest.fixture
@@ -35,7 +33,7 @@ def shell(tmp_path, lines, stop):
 
 
 def deadline():
-    return time.monotonic() + SOON
+    return time.monotonic() + HANG_SECONDS
 
 
 def test_exit_codes_come_back(shell):
@@ -82,9 +80,13 @@ def test_deadline_and_stop_end_a_command(shell, stop):
 
 
 def test_what_it_has_started_ends_with_it(tmp_path, lines, stop):
+    def take(line):
+        lines.append(line)
+        stop.set()
+
     with (
-        BuildShell(tmp_path, {"PATH": "/usr/bin:/bin"}, lines.append, stop) as shell,
+        BuildShell(tmp_path, {"PATH": "/usr/bin:/bin"}, take, stop) as shell,
         pytest.raises(ShellEnded),
     ):
-        shell.run("sleep 60 & echo $! > pid; wait", time.monotonic() + 1)
-    assert start_ticks(int(Path(tmp_path, "pid").read_text())) is None
+        shell.run("sleep 60 & echo $!; wait", deadline())
+    assert start_ticks(int(lines[0])) is None

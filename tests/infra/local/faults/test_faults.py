@@ -130,15 +130,16 @@ def test_the_platforms_own_calls_are_spared(tmp_path: Path) -> None:
 
 
 def test_pending_job_lets_others_pass(tmp_path: Path) -> None:
-    with platform_with(
-        tmp_path, {"fault": "pending", "jobs": "slow-*", "seconds": 2.0}
-    ) as platform:
-        run_job(platform, "first")  # a process's first job makes its clients, which takes a second
-        platform.sagemaker.create_training_job(**job_request("slow-1"))
-        quick = run_job(platform, "quick-1")
-        slow = platform.sagemaker.describe_training_job(TrainingJobName="slow-1")
-        assert (quick["TrainingJobStatus"], slow["SecondaryStatus"]) == ("Completed", "Pending")
-        slow = wait_for_end(platform.sagemaker, "slow-1")
+    rules = [
+        {"fault": "pending", "jobs": "slowest", "seconds": 3600},
+        {"fault": "pending", "jobs": "slow", "seconds": 0.5},
+    ]
+    with platform_with(tmp_path, *rules) as platform:
+        platform.sagemaker.create_training_job(**job_request("slowest"))
+        quick = run_job(platform, "quick")
+        slowest = platform.sagemaker.describe_training_job(TrainingJobName="slowest")
+        assert (quick["TrainingJobStatus"], slowest["SecondaryStatus"]) == ("Completed", "Pending")
+        slow = run_job(platform, "slow")
         assert phases(slow) == [
             "Starting",
             "Pending",
@@ -147,7 +148,7 @@ def test_pending_job_lets_others_pass(tmp_path: Path) -> None:
             "Uploading",
             "Completed",
         ]
-        assert (slow["TrainingStartTime"] - slow["CreationTime"]).total_seconds() >= 2.0
+        assert (slow["TrainingStartTime"] - slow["CreationTime"]).total_seconds() >= 0.5
 
 
 def test_capacity_error_after_pending_even_while_another_job_runs(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_internal_error_fails_the_job(tmp_path: Path) -> None:
         job = run_job(platform, "lost", "endless")
         assert job["FailureReason"] == INTERNAL_ERROR
         assert phases(job) == ["Starting", "Downloading", "Training", "Failed"]
-        assert job["BillableTimeInSeconds"] == 1
+        assert job["BillableTimeInSeconds"] >= 1
 
 
 def test_retry_strategy_retries_internal_errors(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def s3_output(name: str, uri: str, **more: Any) -> dict[str, Any]:
     return {"OutputName": name, "S3Output": {**place, "S3UploadMode": "EndOfJob", **more}}
 
 
-def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 15.0) -> dict[str, Any]:
+def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 300.0) -> dict[str, Any]:
     """Return the job's final description."""
 
     def over() -> dict[str, Any] | None:

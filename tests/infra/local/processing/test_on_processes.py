@@ -97,7 +97,7 @@ def run_app(platform: SimpleNamespace, name: str, nodes: int, **environment: str
             ProcessingOutputConfig={"Outputs": [s3_output("out", f"s3://results/{name}/")]},
         )
     )
-    return wait_for_end(platform.sagemaker, name, 60)
+    return wait_for_end(platform.sagemaker, name)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -27,6 +27,7 @@ from nodesweep.infra.local.server import daemon, serving
 from nodesweep.infra.local.server.backends import with_real_nodes
 from nodesweep.infra.local.server.contract import SERVICE, ServerConfig, ServerStartError
 from nodesweep.infra.local.server.platform import Platform
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
 from tests.processes.warm_process import WarmProcess
@@ -38,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[4]
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
 
 
@@ -244,7 +245,7 @@ def test_what_never_gets_to_the_end_of_its_answer_has_no_status(
     began = time.monotonic()
     with dripping_server(DRIPS[drip]) as endpoint:
         assert daemon.read_status(endpoint) is None
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60, "it would go on forever"
 
 
 def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
@@ -329,14 +330,12 @@ def test_profile_of_the_caller_does_not_reach_the_server(
     ]
     server = subprocess.Popen([*arguments, "--owner-pid", str(owner.pid)], cwd=ROOT)
     try:
-        wait_until(
-            lambda: daemon.find_server(state_dir) or server.poll() is not None, deadline_seconds=60
-        )
+        wait_until(lambda: daemon.find_server(state_dir) or server.poll() is not None)
         assert server.poll() is None
     finally:
         owner.kill()
         owner.wait()
-        server.wait(30)
+        server.wait(HANG_SECONDS)
 
 
 def test_file_of_a_dead_server_is_not_believed(state_dir: Path) -> None:

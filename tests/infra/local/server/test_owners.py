@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from benchmarks.ports import free_port
 from nodesweep.cli.local_platform import own_platform, running_platform
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.local.__main__ import main
@@ -54,7 +54,7 @@ def owned(
     owner = process()
     server = serve_with_fakes(tmp_path, owner.pid)
     try:
-        wait_until(lambda: daemon.status(tmp_path)["running"], deadline_seconds=30)
+        wait_until(lambda: daemon.status(tmp_path)["running"])
         yield SimpleNamespace(owner=owner, server=server, state_dir=tmp_path)
     finally:
         server.kill()
@@ -93,7 +93,7 @@ def test_watcher_waits_for_the_last_owner(tmp_path: Path, process: Processes) ->
     time.sleep(0.2)
     assert not ended
     other.kill()
-    wait_until(lambda: ended, deadline_seconds=10)
+    wait_until(lambda: ended)
 
 
 def test_platform_lives_as_long_as_its_last_owner(
@@ -106,7 +106,7 @@ def test_platform_lives_as_long_as_its_last_owner(
     time.sleep(1.5)
     assert daemon.status(owned.state_dir)["running"]
     second.kill()
-    assert owned.server.wait(15) == 0
+    assert owned.server.wait() == 0
 
 
 def test_platform_whose_last_owner_has_gone_is_waited_for_not_joined(
@@ -143,7 +143,7 @@ def test_one_that_leaves_stops_the_platform_if_it_is_the_last(
     assert main(["leave", *where, str(owned.owner.pid)]) == 0
     assert daemon.status(owned.state_dir)["running"]
     assert main(["leave", *where, str(second.pid)]) == 0
-    assert owned.server.wait(15) == 0
+    assert owned.server.wait() == 0
     assert capsys.readouterr().out == "joined\nleft\nstopped\n"
 
 
@@ -172,10 +172,8 @@ def test_platform_without_owners_gets_none(tmp_path: Path, process: Processes) -
 def test_two_runs_at_once_share_the_platform_that_one_of_them_started(
     tmp_path: Path, process: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     section = yaml.safe_load((ROOT / "configs" / "local.yaml").read_text())["platform"]
-    where = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(tmp_path)}
+    where = {"endpoint_url": f"http://127.0.0.1:{free_port()}", "state_directory": str(tmp_path)}
     platform = PlatformConfig(**{**section, **where})
     monkeypatch.chdir(ROOT)
     first, second = process(), process()

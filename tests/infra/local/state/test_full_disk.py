@@ -18,10 +18,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from benchmarks.ports import free_port
 from nodesweep.cli.local_platform import LocalPlatformError, running_platform
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.local.server import daemon
 from nodesweep.infra.local.state import files, unsaved
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.infra.local.platform_client import (
     client,
     job_request,
@@ -29,7 +31,6 @@ from tests.infra.local.platform_client import (
     serve_platform,
     wait_until,
 )
-from tests.production.world import free_port
 
 ROOT = Path(__file__).resolve().parents[4]
 served = contextmanager(serve_platform)
@@ -171,7 +172,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def local(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
 
 
 def fill_up(endpoint: str) -> int:

@@ -44,7 +44,7 @@ served = contextmanager(serve_platform)
 def server_process(process: Forked, state_dir: Path) -> Iterator[SimpleNamespace]:
     """A platform in a process of its own; killed at the end if it still runs."""
     try:
-        found = wait_until(lambda: daemon.find_server(state_dir), deadline_seconds=30)
+        found = wait_until(lambda: daemon.find_server(state_dir))
         yield SimpleNamespace(
             process=process,
             s3=client(found.endpoint, "s3"),
@@ -178,7 +178,7 @@ def test_killed_server_fails_its_job_and_keeps_its_objects(
         wait_for_phase(platform.sagemaker, "cut", "Training")
         wait_until(lambda: list((tmp_path / "s3" / "buckets").glob("*.json")))
         platform.process.send_signal(signal.SIGKILL)
-        platform.process.wait(10)
+        platform.process.wait()
     with served(tmp_path) as platform:
         job = platform.sagemaker.describe_training_job(TrainingJobName="cut")
         assert job["TrainingJobStatus"] == "Failed"
@@ -195,7 +195,7 @@ def test_server_ends_with_its_killed_owner(
     owner = subprocess.Popen(["sleep", "600"])
     with server_process(serve_with_fakes(tmp_path, owner.pid), tmp_path) as platform:
         owner.kill()  # not reaped yet: a zombie counts as dead
-        assert platform.process.wait(15) == 0
+        assert platform.process.wait() == 0
     owner.wait()
     assert daemon.find_server(tmp_path) is None
 

@@ -46,7 +46,7 @@ def describe(platform, name):
 
 
 def wait_for_running(platform, count):
-    wait_until(lambda: platform.engine._running == count, 60)
+    wait_until(lambda: platform.engine._running == count)
 
 
 def stop(platform, name):

@@ -14,6 +14,7 @@ import pytest
 from tests.infra.local.platform_client import (
     job_request,
     phases,
+    run_job,
     wait_for_end,
     wait_for_phase,
 )
@@ -32,8 +33,7 @@ def create(platform: SimpleNamespace, name: str, **changes: Any) -> None:
 
 
 def test_wait_is_pending_and_neither_billed_nor_runtime(busy: SimpleNamespace) -> None:
-    create(busy, "waits", StoppingCondition={"MaxRuntimeInSeconds": 1})
-    time.sleep(1.5)  # longer than its MaxRuntimeInSeconds
+    create(busy, "waits")
     waiting = busy.sagemaker.describe_training_job(TrainingJobName="waits")
     assert not {"TrainingStartTime", "TrainingTimeInSeconds", "BillableTimeInSeconds"} & set(
         waiting
@@ -52,6 +52,7 @@ def test_wait_is_pending_and_neither_billed_nor_runtime(busy: SimpleNamespace) -
         "Completed",
     ]
     assert job["TrainingStartTime"].timestamp() >= freed_at
+    assert busy.engine.limits_seconds[-1] == job["StoppingCondition"]["MaxRuntimeInSeconds"]
     wall_seconds = (job["TrainingEndTime"] - job["TrainingStartTime"]).total_seconds()
     assert (
         job["BillableTimeInSeconds"] == job["TrainingTimeInSeconds"] == max(1, round(wall_seconds))
@@ -68,8 +69,8 @@ def test_stop_ends_the_wait(busy: SimpleNamespace) -> None:
 
 def test_wait_of_a_spot_job_has_its_limit(busy: SimpleNamespace) -> None:
     limits = {"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}
-    create(busy, "spot-waits", EnableManagedSpotTraining=True, StoppingCondition=limits)
-    job = wait_for_end(busy.sagemaker, "spot-waits")
+    job = run_job(busy, "spot-waits", EnableManagedSpotTraining=True, StoppingCondition=limits)
+    assert phases(job)[:2] == ["Starting", "Pending"]
     assert job["SecondaryStatus"] == "MaxWaitTimeExceeded"
     assert "BillableTimeInSeconds" not in job
 

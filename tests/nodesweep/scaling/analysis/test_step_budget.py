@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.analysis.step_budget import WRITTEN, find_step_budget, read_run_budget
+from nodesweep.scaling.analysis.step_budget import (
+    WRITTEN,
+    find_missing_parts,
+    find_step_budget,
+    read_run_budget,
+)
 
 
 def rank(number=0, steps=30, communication=0.0, node=None, **seconds):
@@ -70,6 +75,39 @@ def test_the_others_wait_for_the_slowest_node():
     assert found.shares["waiting"] == pytest.approx(0.3)
     assert sum(found.shares.values()) == pytest.approx(1)
     assert found.slowest_node == "algo-2"
+
+
+def test_waiting_for_the_checkpoints_of_rank_0_is_time_of_checkpoints():
+    """Rank 1 waits for 2 of its 4 s, since rank 0 saves for 2 s."""
+    saves = rank(0, forward=6.0, checkpoint=2.0, communication=2.0)
+    waits = rank(1, forward=6.0, communication=4.0)
+    found = read_run_budget(metrics(saves, waits), 10.0)
+    assert (found.shares["checkpoint"], found.shares["communication"]) == pytest.approx((0.2, 0.2))
+    assert (found.shares["waiting"], found.slowest_node) == (pytest.approx(0), None)
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_a_slow_node_is_named_next_to_the_checkpoints_of_rank_0():
+    """Rank 2 computes for 3 s longer; rank 0 saves for 1 s, which rank 1 waits for, too."""
+    ranks = [
+        rank(0, forward=4.0, checkpoint=1.0, communication=5.0),
+        rank(1, forward=4.0, communication=6.0),
+        rank(2, forward=7.0, communication=3.0),
+    ]
+    for each, step in zip(ranks, [(0.0, 0.5), (0.1, 0.5), (0.1, 0.2)], strict=True):
+        each["communication_seconds"] = list(step) * 10
+    found = read_run_budget(metrics(*ranks), 10.0)
+    assert found.slowest_node == "algo-3"
+    # ranks 0 and 1 wait 3 s for rank 2, and rank 1 waits 1 s for rank 0's checkpoints
+    assert found.shares["checkpoint"] == pytest.approx(0.1)
+    assert found.shares["waiting"] == pytest.approx(0.3)
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_a_checkpoint_that_nobody_waits_for_stays_that_of_one_rank():
+    saves = rank(0, forward=8.0, checkpoint=2.0)
+    found = read_run_budget(metrics(saves, rank(1, forward=10.0)), 10.0)
+    assert (found.shares["checkpoint"], found.shares["waiting"]) == (pytest.approx(0.1), 0)
 
 
 def test_waiting_in_turns_names_no_node():
@@ -203,9 +241,10 @@ def test_the_slowest_node_is_that_of_most_runs(make_outcome):
 
 def test_one_run_without_its_ranks_leaves_waiting_in_the_communication_of_all(make_outcome):
     whole = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    failed = replace(run(make_outcome, 2, 10.0, whole, 3), status="Failed")
     outcomes = [run(make_outcome, 2, 10.0, whole), run(make_outcome, 2, 10.0, whole, 2)]
     part = replace(outcomes[1], metrics=metrics(whole[0], world=2))
-    [count] = budget_of([outcomes[0], part]).counts
+    [count] = budget_of([outcomes[0], part, failed]).counts
     assert shares(count)["communication"] == pytest.approx(0.5)
     assert "waiting" not in {each.name for each in count.parts}
 
@@ -216,9 +255,74 @@ def test_without_observed_runs_there_is_none(make_outcome, make_outcomes):
     assert budget_of([odd]) is None
 
 
-def test_a_count_without_its_half_has_no_loss(make_outcome):
-    found = budget_of([run(make_outcome, nodes, 10.0, [rank(forward=10.0)]) for nodes in (1, 3, 4)])
-    assert ([count.nodes for count in found.counts], found.losses) == ([1, 3, 4], ())
+def test_a_count_is_compared_with_half_of_it_or_else_the_next_smaller_count(make_outcome):
+    counts = (1, 3, 4, 6)
+    found = budget_of([run(make_outcome, nodes, 10.0, [rank(forward=10.0)]) for nodes in counts])
+    assert [count.nodes for count in found.counts] == [1, 3, 4, 6]
+    assert [(loss.from_nodes, loss.to_nodes) for loss in found.losses] == [(1, 3), (3, 4), (3, 6)]
+    for loss in found.losses:
+        assert sum(each.efficiency for each in loss.causes) == pytest.approx(loss.efficiency)
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_gain_is_one_by_as_much_as_a_cause_must_cost(make_outcome, repeats):
+    """Compute falls from 10 s to 2 x 4 s: E(2) = 0.5, and 1 x 0.4 - 0.5 x 1 = -0.1."""
+    outcomes = []
+    for repeat in range(1, repeats + 1):
+        extra = 0.01 * repeat
+        slow = [rank(each, backward=4.0, communication=6.0 + extra) for each in range(2)]
+        outcomes += [
+            run(make_outcome, 1, 10.0 + extra, [rank(backward=10.0 + extra)], repeat),
+            run(make_outcome, 2, 10.0 + extra, slow, repeat),
+        ]
+    [loss] = budget_of(outcomes).losses
+    assert [cause.cause for cause in loss.causes if cause.is_gain] == ["compute"]
+    assert [cause.cause for cause in loss.named] == ["communication"]
+
+
+def observed(make_outcome, nodes, not_split=None, ranks=(), **changes):
+    one = run(make_outcome, nodes, 10.0, ranks)
+    section = {"starts_at": "data_request", "not_split": not_split}
+    return replace(one, metrics={**one.metrics, "observed": section}, **changes)
+
+
+def missing(outcomes, clock):
+    found = find_missing_parts(summarise_runs(outcomes)[1], clock)
+    return [(each.nodes, each.n, each.reason) for each in found]
+
+
+def test_the_reason_for_missing_parts_is_that_of_the_measurement(make_outcome):
+    outcomes = [
+        observed(make_outcome, 1, ranks=[rank(forward=10.0)]),
+        observed(make_outcome, 2, "steps under 20 ms are not split"),
+        observed(make_outcome, 2, "steps under\n20 ms are not split", repeat=2),
+        observed(make_outcome, 4, 7),
+        observed(make_outcome, 8, "x" * 300),
+        observed(make_outcome, 16, status="Failed"),
+    ]
+    one, four, eight = missing(outcomes, "observed")
+    assert one == (2, 2, "steps under 20 ms are not split")
+    assert four[:2] == (4, 1) and "do not sum" in four[2]
+    assert eight == (8, 1, "x" * 200)
+
+
+@pytest.mark.parametrize(
+    ("clock", "kind", "n"),
+    [
+        ("program", "aws", 2),
+        ("logged", "emulated", 2),
+        ("projected", "emulated", 2),
+        ("program", "simulated", 0),
+        ("measured", "measured", 0),
+        ("training_phase", "aws", 0),
+        (None, "aws", 0),
+    ],
+)
+def test_a_time_of_the_programs_own_is_not_split(make_outcomes, clock, kind, n):
+    given = {"train_clock": "program", "platform_kind": kind}
+    found = missing(make_outcomes({1: 10.0, 2: 5.0}, **given), clock)
+    assert [nodes for nodes, _, _ in found] == [1, 2][:n]
+    assert len({reason for _, _, reason in found}) == min(1, n)
 
 
 def test_without_an_efficiency_there_is_no_loss(make_outcome):
@@ -231,3 +335,16 @@ def test_without_an_efficiency_there_is_no_loss(make_outcome):
     phase = {"train_clock": "training_phase", "train_seconds_by": {"training_phase": 10.0}}
     found = budget_of([*observed, make_outcome(4, 10.0, **phase)])
     assert ([count.nodes for count in found.counts], found.losses) == ([1, 2], ())
+
+
+def test_each_run_has_its_own_parts(make_outcome):
+    """10 s and 12 s of compute, of which 1 s each is data wait."""
+    (count,) = budget_of(
+        [
+            run(make_outcome, 1, seconds, [rank(backward=seconds - 1, data=1.0)], repeat)
+            for repeat, seconds in ((1, 10.0), (2, 12.0))
+        ]
+    ).counts
+    by_run = {part.name: part.by_run for part in count.parts}
+    assert by_run["backward"] == pytest.approx((9, 11))
+    assert by_run["data"] == pytest.approx((1, 1))

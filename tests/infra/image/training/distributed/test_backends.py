@@ -9,11 +9,11 @@ import pytest
 from training.distributed.backends import choose_backend, load_library
 from training.errors import UserError
 
+from benchmarks.ports import free_port
 from tests.infra.image.training.processes import (
     DEADLINE_SECONDS,
     TRAIN,
     Trainings,
-    free_port,
     succeed,
 )
 
@@ -128,7 +128,7 @@ def test_a_missing_library_is_one_line_and_exit_code_1(trainings: Trainings) -> 
         "xla",
         SM_HOSTS=json.dumps(hosts),
         SM_CURRENT_HOST=hosts[0],
-        MASTER_PORT=free_port(),
+        MASTER_PORT=str(free_port()),
     )
     _, errors = process.communicate(timeout=DEADLINE_SECONDS)
     assert process.returncode == 1
@@ -156,7 +156,7 @@ def test_smddp_runs_from_mpis_variables_with_the_library_imported_first(
     package.mkdir(parents=True)
     (package / "torch_smddp.py").write_text(SMDDP)
     hook = tmp_path / "hook.py"
-    mpi, port = "OMPI_COMM_WORLD_", free_port()
+    mpi, port = "OMPI_COMM_WORLD_", str(free_port())
     hook.write_text(
         f"import runpy, sys\nsys.path[:0] = [{str(TRAIN.parent)!r},"
         f" {str(tmp_path / 'stand-in')!r}]\nimport training.distributed.backends as"

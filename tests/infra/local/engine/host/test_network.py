@@ -5,6 +5,7 @@ Those that make one need root, iproute2 and slirp4netns; where they can't, they 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -33,6 +34,8 @@ from nodesweep.infra.local.engine.host.network import (
 )
 from nodesweep.infra.local.engine.host.relay import inside
 from nodesweep.infra.local.engine.host.switch import Switch, SwitchPlan
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
+from tests.infra.local.platform_client import wait_until
 
 NOBODY = 65534
 
@@ -68,14 +71,14 @@ def listening(job: Switch, host: str) -> socket.socket:
     return server
 
 
-def connect(address: tuple[str, int]) -> socket.socket:
-    return socket.create_connection(address, timeout=5)
+def connect(address: tuple[str, int], seconds: float = HANG_SECONDS) -> socket.socket:
+    return socket.create_connection(address, seconds)
 
 
 def try_to_reach(addresses: Iterable[tuple[str, int]]) -> None:
     for address in addresses:
         with suppress(OSError):
-            connect(address).close()
+            connect(address, 5).close()
 
 
 def nobody_came(server: socket.socket) -> bool:
@@ -113,7 +116,7 @@ def test_what_a_node_listens_on_is_reached_by_its_jobs_nodes_alone(make):
         assert nobody_came(server)
         peer = inside(own.network("algo-2"), lambda: connect(("198.18.1.1", port)))
         peer.close()
-        assert not nobody_came(server)
+        server.accept()[0].close()
 
 
 def test_a_node_reaches_the_loopback_of_this_machine_at_the_named_ports_only(make):
@@ -158,7 +161,7 @@ def test_the_rate_is_that_of_the_instance_type(make, megabits):
     job = make(plan_of(bits_per_second=megabits * 10**6))
     size = megabits * 10**6 // 8 // 2  # half a second
     seconds = []
-    while len(seconds) < 5 and not (seconds and min(seconds) < 0.5 * 1.15):
+    while len(seconds) < 50 and not (seconds and min(seconds) < 0.5 * 1.15):
         seconds.append(_transfer(job, size))
     assert min(seconds) == pytest.approx(0.5 * 1514 / 1448, rel=0.15)
 
@@ -236,14 +239,12 @@ def test_nothing_of_it_outlives_the_process_that_made_it(possible):
     finally:
         maker.kill()
         maker.communicate()
-    deadline = time.monotonic() + 30
-    while helpers_of(maker.pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert helpers_of(maker.pid) == []
+    wait_until(lambda: not helpers_of(maker.pid))
 
 
 def test_what_was_begun_is_undone_where_it_can_not_be_finished(possible, monkeypatch):
     monkeypatch.setattr(LinkLimits, "_rate", lambda limits: "tbf rate much")
+    gc.collect()  # closes what other tests have left
     before = os.listdir("/proc/self/fd")
     with pytest.raises(LinkError, match=r"^tc: "), Switch(plan_of()):
         pass
@@ -299,11 +300,8 @@ def test_nodes_that_meet_over_the_switch_are_connected(make):
                 preexec_fn=lambda host=host: job.enter(host),
             )
             assert running[host].stdout.readline() == b"up\n"
-        deadline = time.monotonic() + 30
         pids = {host: {process.pid} for host, process in running.items()}
-        while connected_hosts(pids) != set(programs) and time.monotonic() < deadline:
-            time.sleep(0.02)  # the first has to accept
-        assert connected_hosts(pids) == set(programs)
+        wait_until(lambda: connected_hosts(pids) == set(programs))  # the first has to accept
     finally:
         for process in running.values():
             process.kill()

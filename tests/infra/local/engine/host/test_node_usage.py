@@ -28,6 +28,8 @@ def test_usage_counts_all_of_a_nodes_processes(bench):
 
     def look() -> None:
         wait_until(lambda: len(bench.lines) == 2)
+        # each is known by an event, which may come after its first line
+        wait_until(lambda: len(bench.engine.usage(spec)) == 2)
         first = bench.engine.usage(spec)
         later = wait_until(lambda: _later(bench.engine.usage(spec), first))
         seen.extend([first, later])

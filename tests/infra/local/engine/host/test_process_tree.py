@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 
 from nodesweep.infra.local.engine.host.process_tree import (
     MARKER_NODE,
@@ -9,41 +10,47 @@ from nodesweep.infra.local.engine.host.process_tree import (
     Membership,
     kill_all,
 )
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
+from tests.infra.local.platform_client import wait_until
 
 
-def sleeper(node, state_id="state-x"):
+def sleeper(node, state_id):
     environment = {MARKER_STATE: state_id, MARKER_NODE: node, "PATH": os.defpath}
-    return subprocess.Popen(["sleep", "60"], env=environment)
+    process = subprocess.Popen(["sleep", "60"], env=environment)
+    # started, it has a moment without an environment
+    wait_until(lambda: state_id in Path(f"/proc/{process.pid}/environ").read_text())
+    return process
 
 
-def test_marks_tell_nodes_jobs_and_engines_apart():
+def test_marks_tell_nodes_jobs_and_engines_apart(tmp_path):
+    one, other = f"one-{tmp_path}", f"other-{tmp_path}"  # of no other test on this machine
     processes = {
         name: sleeper(*name)
         for name in [
-            ("j/algo-1", "s1"),
-            ("j/algo-10", "s1"),
-            ("k/algo-1", "s1"),
-            ("j/algo-1", "s2"),
+            ("j/algo-1", one),
+            ("j/algo-10", one),
+            ("k/algo-1", one),
+            ("j/algo-1", other),
         ]
     }
     pid = {name: process.pid for name, process in processes.items()}
     try:
-        node = Membership(state_id="s1", node_prefix="j/algo-1").members()
-        job = Membership(state_id="s1", node_prefix="j/").members()
-        engine = Membership(state_id="s1").members()
+        node = Membership(state_id=one, node_prefix="j/algo-1").members()
+        job = Membership(state_id=one, node_prefix="j/").members()
+        engine = Membership(state_id=one).members()
     finally:
         for process in processes.values():
             process.kill()
             process.wait()
-    assert node == {pid["j/algo-1", "s1"]}
-    assert job == node | {pid["j/algo-10", "s1"]}
-    assert engine == job | {pid["k/algo-1", "s1"]}
+    assert node == {pid["j/algo-1", one]}
+    assert job == node | {pid["j/algo-10", one]}
+    assert engine == job | {pid["k/algo-1", one]}
 
 
 def test_kill_all_ends_descendants_and_gives_up_at_its_deadline():
     shell = subprocess.Popen(["sh", "-c", "env -i setsid sleep 61 & wait"], start_new_session=True)
     try:
-        assert kill_all(Membership(session_ids=frozenset({shell.pid})), 5.0) == set()
+        assert kill_all(Membership(session_ids=frozenset({shell.pid})), HANG_SECONDS) == set()
         seconds = iter(range(100))
         unkillable = Membership(session_ids=frozenset({os.getsid(0)}))
         unkillable = type("Unkillable", (), {"members": lambda _self: {2**22 + 1}})()

@@ -6,11 +6,20 @@ import hashlib
 import threading
 import zipfile
 
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
+
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def build(
-    store, context, tag="1", repository="tiny", seconds=120, on_line=None, stop=None, **build_args
+    store,
+    context,
+    tag="1",
+    repository="tiny",
+    seconds=HANG_SECONDS,
+    on_line=None,
+    stop=None,
+    **build_args,
 ):
     """Build a context with the store."""
     return store.build(

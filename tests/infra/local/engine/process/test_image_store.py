@@ -306,7 +306,7 @@ from pathlib import Path
 from nodesweep.infra.local.engine.process.build_run import BuildRun, build_lock
 from nodesweep.infra.local.engine.process.installer import installer_environment
 venvs = Path(sys.argv[1])
-run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 60)
+run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 600)
 with build_lock(venvs / "x.lock", run) as lock_fd:
     compiler = "setsid sleep 600 & echo compiler $!; wait"
     run.command("INSTALL", ["sh", "-c", compiler], installer_environment({}, venvs), venvs, lock_fd)

@@ -4,6 +4,7 @@ and on from it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,25 +12,26 @@ from nodesweep.infra.local.engine.process.engine import ProcessEngine
 from nodesweep.infra.local.server.backends import Backend, with_real_nodes
 from nodesweep.infra.local.server.contract import ServerConfig
 from nodesweep.infra.local.server.serving import running
-from tests.infra.local.engine.engine_bench import TIMES, write_image, write_train
+from tests.infra.local.engine.engine_bench import HANG_SECONDS, TIMES, write_image, write_train
 from tests.infra.local.platform_client import client, phases, resources, run_job
 
 PROGRAM = """
 config = json.loads((ml / "input/config/checkpointconfig.json").read_text())
 last = pathlib.Path(config["LocalPath"]) / "last.ckpt"
 step = int(last.read_text()) if last.exists() else 0
-print(f"began at {step}")
 
 def save(*_):
     if host == "algo-1":
         last.write_text(str(step))
-    print(f"saved {step}")
     sys.exit(0)
 
 signal.signal(signal.SIGTERM, save)
+both = pathlib.Path({both!r})
+(both / host).touch()
+while step == 0 and len(list(both.iterdir())) < 2: time.sleep(0.01)  # who can't save can't end
 while step < 3:
     step += 1
-    print(f"{host} step {step}")
+    print(host, "step", step)
     if step == 2:
         time.sleep(600)
 (ml / "model" / "model.bin").write_text(str(step))
@@ -38,7 +40,10 @@ while step < 3:
 
 def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
     image = write_image(tmp_path / "image")
-    write_train(image, PROGRAM)
+    both = tmp_path / "both"
+    both.mkdir()
+    write_train(image, PROGRAM.format(both=str(both)))
+    times = replace(TIMES, stop_term_seconds=HANG_SECONDS)
     images = SimpleNamespace(resolve=lambda uri: image, images=lambda: [])
     plan = tmp_path / "faults.yaml"
     plan.write_text(
@@ -48,7 +53,7 @@ def test_interrupted_two_node_job_goes_on_where_it_was(tmp_path: Path) -> None:
     engines: list[ProcessEngine] = []
 
     def make(config: ServerConfig, endpoint: str) -> Backend:
-        engines.append(ProcessEngine(config.state_dir / "engine", images, endpoint, times=TIMES))  # type: ignore[arg-type]
+        engines.append(ProcessEngine(config.state_dir / "engine", images, endpoint, times=times))  # type: ignore[arg-type]
         return with_real_nodes(config, engines[0], images)  # type: ignore[arg-type]
 
     with running(config, make) as endpoint:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -72,7 +71,7 @@ def is_bare(request):
 def server(is_bare, bench_folder, warm):
     source = SERVER.format(folder=str(bench_folder), slot=f"\0test-{bench_folder}", bare=is_bare)
     process = warm.start(source)
-    wait_until(lambda: process.output().split() == ["up", "up"], 60)
+    wait_until(lambda: process.output().split() == ["up", "up"])
     yield process
     process.kill()
     process.wait()
@@ -86,13 +85,6 @@ def bench_folder(tmp_path):
 
 def nodes_of(folder):
     return Membership(state_id=state_id(folder / "state"))
-
-
-def wait_until_gone(membership, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while membership.members() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return membership.members()
 
 
 def supervisor_of(server):
@@ -109,7 +101,7 @@ def test_server_killed(server, bench_folder):
     nodes = nodes_of(bench_folder)
     assert len(nodes.members()) >= 4
     server.send_signal(signal.SIGKILL)
-    assert wait_until_gone(nodes) == set()
+    wait_until(lambda: not nodes.members())
 
 
 def groups_of(folder):
@@ -124,9 +116,7 @@ def groups_of(folder):
 def test_server_killed_leaves_no_cgroups(server, bench_folder):
     supervisor = supervisor_of(server)
     server.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{supervisor}/cmdline").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: supervisor not in {process.pid for process in list_processes()})
     assert groups_of(bench_folder) == []
 
 
@@ -138,7 +128,7 @@ def test_server_and_supervisor_killed_together(server, is_bare, bench_folder):
     subprocess.run(["kill", "-9", str(server.pid), str(supervisor_of(server))], check=True)
     server.wait()
     if not is_bare and Containment.find(bench_folder).unshare:
-        assert wait_until_gone(nodes) == set()
+        wait_until(lambda: not nodes.members())
     ProcessEngine(bench_folder / "state", None, "http://127.0.0.1:1").close()
     assert nodes.members() == set()
     assert groups_of(bench_folder) == []

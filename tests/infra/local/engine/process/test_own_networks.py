@@ -74,7 +74,7 @@ class Running:
         self._thread.start()
 
     def says(self, host: str, text: str) -> None:
-        wait_until(lambda: (host, text) in self.bench.lines, 60)
+        wait_until(lambda: (host, text) in self.bench.lines)
 
     def end(self) -> None:
         self.bench.stop.set()
@@ -191,7 +191,7 @@ def test_the_rate_of_a_type_is_between_its_nodes(own):
         print(time.monotonic() - begin)
     """)
     seconds = []
-    while len(seconds) < 5 and not (seconds and min(seconds) < 0.92):
+    while len(seconds) < 50 and not (seconds and min(seconds) < 0.92):
         own.lines.clear()
         own.run(nodes=2, instance_type="ml.local.small50m")
         seconds.append(float(own.said("algo-2")[0]))

@@ -19,7 +19,9 @@ from nodesweep.infra.local.engine.host.containment import Containment
 from nodesweep.infra.local.engine.host.network import Loopback
 from nodesweep.infra.local.engine.host.process_tree import Membership
 from nodesweep.infra.local.engine.process.engine import ProcessEngine
+from nodesweep.infra.local.engine.run.job_run import RunTimes
 from tests.infra.image.training.processes import IMAGE
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +64,9 @@ def own_training_slot():
 
 @pytest.fixture(params=["contained", "bare"])
 def engine(request, tmp_path, image_store, s3):
-    engine = ProcessEngine(tmp_path, image_store, s3)
+    # what of several nodes fails last is the cause, if the others have only lost it
+    times = RunTimes(misleading_failure_grace_seconds=HANG_SECONDS)
+    engine = ProcessEngine(tmp_path, image_store, s3, times=times)
     if request.param == "bare":
         engine._containment = Containment()
         engine._network = Loopback(7, "bare")
@@ -131,7 +135,11 @@ def run(engine, job):
     lines = []
     nodes = engine.prepare(job)
     result = engine.run(
-        job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300
+        job,
+        nodes,
+        lambda host, text, _at: lines.append((host, text)),
+        threading.Event(),
+        3 * HANG_SECONDS,
     )
     return result, lines
 
@@ -210,7 +218,11 @@ def test_the_images_program_runs_where_the_job_sends_no_code(engine, job, image_
         (node.opt_ml / "input" / "data" / "training" / "table.csv").write_text(table())
     lines = []
     result = engine.run(
-        job, nodes, lambda host, text, _at: lines.append((host, text)), threading.Event(), 300
+        job,
+        nodes,
+        lambda host, text, _at: lines.append((host, text)),
+        threading.Event(),
+        3 * HANG_SECONDS,
     )
     assert result.failed_host is None, last(lines)
     assert any(

@@ -31,8 +31,8 @@ class Index:
         self.usual, self.cpu, self.by_hand = (folder / name for name in ("usual", "cpu", "hand"))
         for each in (self.usual, self.cpu, self.by_hand):
             each.mkdir()
-        self.hangs = threading.Event()
-        """Set, PyTorch's index takes calls and answers none until the test has ended."""
+        self.hangs = False
+        """True: PyTorch's index takes calls and answers none until the test has ended."""
         self.is_over = threading.Event()
         self.asked: list[str] = []
         index = self
@@ -55,8 +55,8 @@ class Index:
         path = unquote(call.path)
         self.asked.append(path)
         _, place, *rest = path.split("/")
-        if place == "cpu" and self.hangs.is_set():
-            self.is_over.wait(60)
+        if place == "cpu" and self.hangs:
+            self.is_over.wait()
             return
         folder = {"usual": self.usual, "cpu": self.cpu}[place]
         if rest[-1]:
@@ -98,9 +98,21 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     write_wheel(index.usual, "torch", "1.0", "Requires-Dist: nvidia-tiny==2.0\n")
     write_wheel(index.usual, "nvidia_tiny", "2.0")
     monkeypatch.setattr(torch_wheel, "CPU_INDEX", f"{index.url}/cpu")
-    monkeypatch.setattr(torch_wheel, "IMPATIENT", ("--timeout", "1", "--retries", "1"))
+    # only one that hangs is waited for in vain
+    monkeypatch.setattr(torch_wheel, "IMPATIENT", ("--timeout", "300", "--retries", "1"))
     yield index
     index.close()
+
+
+@pytest.fixture
+def hang(index: Index, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """hang(): let PyTorch's index hang, which is noticed within seconds."""
+
+    def begin() -> None:
+        index.hangs = True
+        monkeypatch.setattr(torch_wheel, "IMPATIENT", ("--timeout", "1", "--retries", "1"))
+
+    return begin
 
 
 @pytest.fixture
@@ -153,9 +165,9 @@ def test_the_wheel_of_the_cpu_index_is_taken_and_its_bytes_are_said(
 
 
 def test_a_folder_of_wheels_will_do_where_the_cpu_index_does_not_answer(
-    index: Index, install: Callable[..., tuple[str, list[str]]]
+    index: Index, install: Callable[..., tuple[str, list[str]]], hang: Callable[[], None]
 ) -> None:
-    index.hangs.set()
+    hang()
     cpu = write_wheel(index.by_hand, "torch", "1.0+cpu")
     version, told = install(cpu)
     assert version == "1.0+cpu"
@@ -184,10 +196,14 @@ def test_uv_installs_the_wheel_and_pip_where_uv_cant(
     ("hangs", "why"), [(True, "does not respond"), (False, "has none that matches")]
 )
 def test_the_wheel_with_cuda_is_named_with_its_size_before_it_is_fetched(
-    index: Index, install: Callable[..., tuple[str, list[str]]], hangs: bool, why: str
+    index: Index,
+    install: Callable[..., tuple[str, list[str]]],
+    hang: Callable[[], None],
+    hangs: bool,
+    why: str,
 ) -> None:
     if hangs:
-        index.hangs.set()
+        hang()
     usual = index.usual / "torch-1.0-py3-none-any.whl"
     version, told = install(usual)
     assert version == "1.0", "a first run that refuses would be worse"

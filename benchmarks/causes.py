@@ -1,0 +1,610 @@
+"""Inject causes of lost efficiency on the local platform's nodes, and compare what is named.
+
+    sudo .venv/bin/python -m benchmarks.causes [--cases 300] [--only KIND ...]
+        [--frameworks plain ...] [--minutes 25] [--at-once 10] [--seed 1] [--output FILE.json]
+
+Each case trains a small network for 25 steps on one and on two nodes with networks of their own,
+and injects one cause, two of which one is twice the other, or none: a slow network (50, 100 or 200
+Mbit/s), a slow loader, a node of half the speed, a rank that sleeps, a slow checkpoint of rank 0, a
+large evaluation. A step's compute is slept (400 ms on one node, 200 ms on two), so that other work
+on this machine slows no node; a case is a forked process, since importing torch takes longer than
+its steps. nodesweep_measure.py and the analysis are the product's, without a flow and S3. Cases
+whose program is the same on one node share that run.
+
+True shares: slept seconds as the program counts them, and the line's time for the gradients. Right:
+the largest named cause is the largest injected one, for a slow node with its name. Within: each
+injected cause is at most 10 points of efficiency off. A clean case is right if no cause is named.
+
+The output is written after every few cases, and a later call with the same seed continues it. Exit
+code 1 if fewer than 95% of main causes, 90% of shares or 95% of clean cases are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.dated_result import store_result
+from benchmarks.emulation import Bench, machine
+from benchmarks.network import expected_seconds
+from nodesweep.infra.local.engine.host.capacity import LINK_BY_INSTANCE_TYPE
+from nodesweep.infra.local.engine.host.network import OwnNetworks
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.analysis.step_budget import (
+    EfficiencyLoss,
+    find_missing_parts,
+    find_step_budget,
+)
+from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+VENVS = REPOSITORY / ".nodesweep" / "tests" / "venvs"
+PACKAGES = {
+    "plain": "torch",
+    "lightning": "pytorch_lightning",
+    "accelerate": "accelerate",
+    "hf": "transformers",
+    "deepspeed": "deepspeed",
+}
+"""Package that a framework's environment has; the tests of examples/ make such environments."""
+TYPE = "ml.local.small"
+SLOW_TYPES = ("ml.local.small200m", "ml.local.small100m", "ml.local.small50m")
+STEPS, EVERY = 25, 5
+MEGABYTES = 2.0
+"""Gradients of a case with a slow network; of the others, 0.1."""
+STEP_SECONDS = 0.4
+"""About a step on one node; injected seconds are shares of it."""
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "clean": (),
+    "network": ("communication",),
+    "loader": ("data",),
+    "throttled": ("throttled",),
+    "sleeping": ("waiting",),
+    "checkpoint": ("checkpoint",),
+    "evaluation": ("evaluation",),
+    "loader and sleeping": ("data", "waiting"),
+    "evaluation and network": ("evaluation", "communication"),
+    "checkpoint and loader": ("checkpoint", "data"),
+}
+OF_SLOW_NODE = ("waiting", "throttled")
+MOST_ERROR = 0.10
+LEAST_RIGHT, LEAST_WITHIN, LEAST_CLEAN = 0.95, 0.90, 0.95
+PROGRAM = """
+sys.path.insert(0, os.environ["IMAGE"])
+import nodesweep_measure
+nodesweep_measure.watch()
+import datetime, importlib, traceback
+import torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data.distributed import DistributedSampler
+kind, steps, every = os.environ["FRAMEWORK"], int(os.environ["STEPS"]), int(os.environ["EVERY"])
+results, step_seconds = pathlib.Path(os.environ["RESULTS"]), float(os.environ["STEP_SECONDS"])
+hosts = sorted(resources["hosts"], key=lambda name: int(name.split("-")[1]))
+world, batch = len(hosts), 8
+os.environ.update(
+    SM_CURRENT_HOST=host, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0",
+    LOCAL_WORLD_SIZE="1", GROUP_RANK=str(rank), NODE_RANK=str(rank), MASTER_ADDR=hosts[0],
+    MASTER_PORT="29500", TORCHELASTIC_RUN_ID="causes", ACCELERATE_USE_CPU="1",
+)
+torch.set_num_threads(1)
+inject, megabytes, injected, count = {}, 0.1, {}, 0
+def timed(cause, call, share=1.0):
+    begin = time.perf_counter()
+    call()
+    injected[cause] = injected.get(cause, 0.0) + share * (time.perf_counter() - begin)
+def spend(cause):
+    if cause in inject: timed(cause, lambda: time.sleep(inject[cause]))
+class Compute(torch.autograd.Function):
+    "A third of the step's compute in the forward pass, the rest in the backward pass."
+    @staticmethod
+    def run(share):
+        seconds = share * step_seconds / world
+        if rank == 1 and "throttled" in inject:
+            timed("throttled", lambda: time.sleep(2 * seconds), 0.5)
+        else:
+            time.sleep(seconds)
+    @staticmethod
+    def forward(context, values):
+        Compute.run(1 / 3)
+        return values.clone()
+    @staticmethod
+    def backward(context, gradient):
+        Compute.run(2 / 3)
+        return gradient
+class Rows(Dataset):
+    def __init__(self, rows): self.rows = rows
+    def __len__(self): return self.rows
+    def __getitem__(self, row):
+        return {"pixels": torch.full((64,), row % 7 / 7.0), "labels": row % 10}
+def collate(rows):
+    spend("data")
+    return default_collate(rows)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        # used first, so that its gradient comes last and nothing hides its reduction
+        self.fat = nn.Parameter(torch.zeros(int(megabytes * 250_000)))
+        self.layer = nn.Linear(64, 10)
+    def forward(self, pixels, labels=None):
+        if self.training and rank == 1: spend("waiting")
+        scores = self.layer(pixels + self.fat.mean())
+        if labels is None: return scores
+        loss = Compute.apply(nn.functional.cross_entropy(scores, labels))
+        return {"loss": loss, "logits": scores}
+class SlowDisk:
+    def __init__(self): self.is_first = True
+    def write(self, content):
+        if self.is_first: time.sleep(inject["checkpoint"])
+        self.is_first = False
+        return len(content)
+    def flush(self): pass
+def evaluate(held_out):
+    net.eval()
+    with torch.no_grad():
+        for rows in held_out:
+            time.sleep(inject["evaluation"] / 2)
+            net(rows["pixels"])
+    net.train()
+def after_step():
+    global count
+    count += 1
+    if count % every or count == steps: return  # the train time ends with the last step
+    if "evaluation" in inject: timed("evaluation", lambda: evaluate(held_out))
+    if "checkpoint" in inject and rank == 0:
+        timed("checkpoint", lambda: torch.save(net.state_dict(), SlowDisk()))
+def loader(sampler=None):
+    return DataLoader(data, batch_size=batch // world, sampler=sampler, collate_fn=collate)
+def loop(model, batches, backward, step, zero=lambda: None):
+    for rows in batches:
+        zero()
+        backward(model(**rows)["loss"])
+        step()
+        after_step()
+def plain():
+    model = nn.parallel.DistributedDataParallel(net)
+    batches = loader(DistributedSampler(data))
+    loop(model, batches, lambda loss: loss.backward(), optimizer.step, optimizer.zero_grad)
+def accelerate():
+    accelerator = modules[0].Accelerator(cpu=True)
+    model, wrapped, batches = accelerator.prepare(net, optimizer, loader())
+    loop(model, batches, accelerator.backward, wrapped.step, wrapped.zero_grad)
+def deepspeed():
+    deepspeed = modules[0]
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed()
+    engine, _, batches, _ = deepspeed.initialize(
+        model=net, optimizer=optimizer, training_data=data, collate_fn=collate,
+        config={"train_micro_batch_size_per_gpu": batch // world, "zero_optimization": {"stage": 1},
+                "zero_allow_untested_optimizer": True},
+    )
+    loop(engine, batches, engine.backward, engine.step)
+def lightning():
+    pl = modules[0]
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+        def training_step(self, rows, index): return self.net(**rows)["loss"]
+        def configure_optimizers(self): return optimizer
+    class After(pl.Callback):
+        def on_train_batch_end(self, *args): after_step()
+    pl.Trainer(
+        max_epochs=1, strategy="ddp", accelerator="cpu", devices=1, num_nodes=world, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[After()],
+    ).fit(Module(), loader())
+def hf():
+    transformers = modules[0]
+    class After(transformers.TrainerCallback):
+        def on_step_end(self, *args, **more): after_step()
+    args = transformers.TrainingArguments(
+        output_dir=str(out), per_device_train_batch_size=batch // world, max_steps=steps,
+        use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no",
+        disable_tqdm=True, max_grad_norm=0.0,
+    )
+    transformers.Trainer(
+        model=net, args=args, train_dataset=data, data_collator=collate, callbacks=[After()],
+        optimizers=(optimizer, None),
+    ).train()
+def train_case():
+    global net, data, optimizer, held_out
+    torch.manual_seed(0)
+    os.environ["SM_OUTPUT_DATA_DIR"] = str(out)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{results}/rendezvous-{case['run']}", rank=rank,
+        world_size=world, timeout=datetime.timedelta(seconds=120),
+    )
+    net, data, held_out = Net(), Rows(steps * batch), DataLoader(Rows(16), batch_size=8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    dist.barrier()
+    {"plain": plain, "accelerate": accelerate, "deepspeed": deepspeed, "lightning": lightning,
+     "hf": hf}[kind]()
+    nodesweep_measure.write()
+    files = {path.name: json.loads(path.read_text()) for path in out.glob("*.json")}
+    return {"injected": injected, "files": files}
+modules = [importlib.import_module(name) for name in os.environ["MODULES"].split()]
+wait_for_go()
+for case in json.loads(os.environ["CASES"]):
+    child = os.fork()  # one import of torch for all cases
+    if not child:
+        try:
+            inject, megabytes = case["injected"], case["megabytes"]
+            out = results / f"out-{case['run']}-{rank}"
+            out.mkdir()
+            said = train_case()
+        except BaseException as error:
+            said = {"error": f"{type(error).__name__}: {error}"}
+            traceback.print_exc()
+        part = results / f"part-{case['run']}-{rank}"
+        part.write_text(json.dumps(said))
+        part.rename(results / f"{case['run']}-{rank}.json")
+        os._exit(0)
+    os.waitpid(child, 0)
+done()
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is injected, in seconds per step (checkpoint and evaluation: each time)."""
+
+    number: int
+    framework: str
+    kind: str
+    instance_type: str
+    injected: Mapping[str, float]
+
+    @property
+    def megabytes(self) -> float:
+        """Size of the gradients."""
+        return MEGABYTES if "communication" in KINDS[self.kind] else 0.1
+
+    @property
+    def on_one_node(self) -> tuple[Any, ...]:
+        """What the run on one node depends on."""
+        alone = ("data", "checkpoint", "evaluation")
+        injected = {cause: s for cause, s in self.injected.items() if cause in alone}
+        return self.framework, self.megabytes, tuple(sorted(injected.items()))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured of a case; points are shares of efficiency lost from one to two nodes."""
+
+    number: int
+    framework: str
+    kind: str
+    instance_type: str
+    injected: Mapping[str, float]
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    true_points: Mapping[str, float] = field(default_factory=dict)
+    found_points: Mapping[str, float] = field(default_factory=dict)
+    named: Sequence[str] = ()
+    slowest_node: str | None = None
+    not_counted: str | None = None
+    """Why the case says nothing: the program failed."""
+
+    @property
+    def is_right(self) -> bool:
+        """True if the largest injected cause is named first, or none in a clean case."""
+        if not self.true_points:
+            return not self.named
+        main = max(self.true_points, key=self.true_points.__getitem__)
+        is_node = main not in OF_SLOW_NODE or self.slowest_node == "algo-2"
+        return [_reported(main)] == list(self.named[:1]) and is_node
+
+    @property
+    def is_within(self) -> bool:
+        """True if every injected cause costs as much as found, within 10 points."""
+        return all(
+            abs(points - self.found_points.get(_reported(cause), 0.0)) <= MOST_ERROR
+            for cause, points in self.true_points.items()
+        )
+
+
+def _reported(cause: str) -> str:
+    """Return the report's cause for an injected one."""
+    return "waiting" if cause == "throttled" else cause
+
+
+def make_cases(number: int, seed: int) -> list[Case]:
+    """Return the cases: kinds in turn, frameworks in turn within a kind, and drawn sizes."""
+    kinds, frameworks = list(KINDS), list(PACKAGES)
+    cases = []
+    for index in range(number):
+        draw = random.Random(f"{seed}-{index}")
+        kind = kinds[index % len(kinds)]
+        costs = [draw.choice((0.2, 0.4))]  # on two nodes, as a share of a step on one
+        costs.append(0.6 - costs[0])
+        by_cause = dict(zip(KINDS[kind], costs, strict=False))
+        instance_type = TYPE
+        if "communication" in by_cause:
+            slow = SLOW_TYPES
+            is_main = by_cause["communication"] > 0.3
+            instance_type = slow[is_main] if len(by_cause) == 2 else draw.choice(slow)
+        cases.append(
+            Case(
+                index,
+                frameworks[index // len(kinds) % len(frameworks)],
+                kind,
+                instance_type,
+                {cause: _injected(cause, cost) for cause, cost in by_cause.items()},
+            )
+        )
+    return cases
+
+
+def _injected(cause: str, cost: float) -> float:
+    """Return the seconds to sleep at a time, so that two nodes lose this share of a step.
+
+    What one node does as well costs two nodes half of it.
+    """
+    times = EVERY if cause in ("checkpoint", "evaluation") else 1
+    return STEP_SECONDS * cost * times * (1 if cause in OF_SLOW_NODE else 2)
+
+
+class Nodes:
+    """Runs the program on emulated nodes, with one bench per framework and instance type."""
+
+    def __init__(self, folder: Path, pythons: Mapping[str, str]) -> None:
+        self._folder, self._pythons = folder, pythons
+
+    def measure(self, cases: Sequence[Case]) -> list[Found]:
+        """Run cases of one framework, one job per node count and network, and analyse them."""
+        jobs: dict[tuple[int, str], dict[str, Case]] = {}
+        for case in cases:
+            jobs.setdefault((1, TYPE), {})[f"{case.on_one_node}"] = case
+            jobs.setdefault((2, case.instance_type), {})[f"{case.number}"] = case
+        ran = {job: self._run(*job, of_job) for job, of_job in jobs.items()}
+        found = []
+        for case in cases:
+            one = ran[1, TYPE].get(f"{case.on_one_node}", [])
+            two = ran[2, case.instance_type].get(f"{case.number}", [])
+            facts = (case.number, case.framework, case.kind, case.instance_type, case.injected)
+            errors = [each["error"] for each in (*one, *two) if "error" in each]
+            if errors or not one or len(two) < 2:
+                why = f"failed: {errors[0] if errors else 'a node wrote nothing'}"
+                found.append(Found(*facts, not_counted=why[:300]))
+            else:
+                found.append(Found(*facts, **compare(case, one, two)))
+        return found
+
+    def _run(
+        self, nodes: int, instance_type: str, cases: Mapping[str, Case]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Run a job of several cases; return what each of its nodes wrote, by case."""
+        framework = next(iter(cases.values())).framework
+        results = Path(tempfile.mkdtemp(dir=self._folder))
+        bench = Bench(results / "bench", self._pythons[framework], PROGRAM, instance_type)
+        try:
+            if not isinstance(bench.engine._network, OwnNetworks):
+                raise SystemExit("nodes have no networks of their own here; run it as root")
+            asked = [
+                {"run": run, "injected": case.injected, "megabytes": case.megabytes}
+                for run, case in enumerate(cases.values())
+            ]
+            bench.run(
+                nodes,
+                nodes,
+                {
+                    "IMAGE": str(REPOSITORY / "infra" / "image"),
+                    "RESULTS": str(results),
+                    "FRAMEWORK": framework,
+                    "MODULES": PACKAGES[framework],
+                    "CASES": json.dumps(asked),
+                    "STEPS": str(STEPS),
+                    "EVERY": str(EVERY),
+                    "STEP_SECONDS": f"{STEP_SECONDS:g}",
+                    "OMP_NUM_THREADS": "1",
+                },
+            )
+        finally:
+            bench.engine.close()
+        said: dict[str, list[dict[str, Any]]] = {}
+        for run, name in enumerate(cases):
+            written = [results / f"{run}-{rank}.json" for rank in range(nodes)]
+            said[name] = [json.loads(each.read_text()) for each in written if each.exists()]
+        return said
+
+
+def compare(
+    case: Case, one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the fields of Found for the output of the nodes."""
+    outcomes = [outcome_of(said) for said in (one, two)]
+    rows, runs = summarise_runs(outcomes)
+    budget = find_step_budget(rows, runs)
+    seconds = {each.nodes: each.clocks.train_seconds or 0.0 for each in outcomes}
+    found: dict[str, Any] = {
+        "seconds": {str(nodes): value for nodes, value in seconds.items()},
+        "true_points": {
+            cause: points_of(*_injected_seconds(case, cause, one, two), seconds[2])
+            for cause in case.injected
+        },
+    }
+    losses: Sequence[EfficiencyLoss] = budget.losses if budget is not None else ()
+    if not losses:
+        reasons = {each.reason for each in find_missing_parts(runs, "observed")}
+        return {**found, "named": [f"none: {reason}" for reason in sorted(reasons)]}
+    [loss] = losses
+    return {
+        **found,
+        "found_points": {each.cause: each.efficiency for each in loss.causes},
+        "named": [each.cause for each in loss.named],
+        "slowest_node": loss.slowest_node,
+    }
+
+
+def points_of(on_one: float, on_two: float, seconds_on_two: float) -> float:
+    """Return E(1) s(2) - E(2) s(1), where a cause takes these seconds of T on one and two nodes."""
+    return (on_two - on_one / 2) / seconds_on_two
+
+
+def _injected_seconds(
+    case: Case, cause: str, one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]]
+) -> tuple[float, float]:
+    """Return what a cause takes of the train time on one and two nodes."""
+    if cause == "communication":
+        rate = LINK_BY_INSTANCE_TYPE[case.instance_type].gbit_per_second
+        return 0.0, STEPS * expected_seconds("all-reduce", int(case.megabytes * 1e6), 2, rate)
+    of_ranks = [max(each["injected"].get(cause, 0.0) for each in said) for said in (one, two)]
+    return of_ranks[0], of_ranks[1]
+
+
+def outcome_of(said: Sequence[Mapping[str, Any]]) -> JobOutcome:
+    """Return the outcome of a job from its nodes' files, as the pipeline reads it."""
+    files = {name: content for each in said for name, content in each["files"].items()}
+    metrics = files.get("metrics.json", {})
+    seconds = metrics.get("train_seconds")
+    if seconds is None:
+        raise SystemExit(f"not measured: {metrics.get('observed')}")
+    if "budget" in metrics:
+        others = [files[name] for name in sorted(files) if name.startswith("nodesweep-budget-")]
+        metrics = {**metrics, "budget": [*metrics["budget"], *others]}
+    return JobOutcome(
+        nodes=len(said),
+        repeat=1,
+        attempt=1,
+        job_name=f"causes-n{len(said)}",
+        status="Completed",
+        platform_kind="emulated",
+        clocks=Clocks(train_seconds=seconds),
+        train_clock="observed",
+        train_seconds_by={"observed": seconds},
+        metrics=metrics,
+        world_size=len(said),
+    )
+
+
+def summary(cells: Sequence[Found]) -> dict[str, Any]:
+    """Return the shares of counted cases that are right; None without any."""
+    counted = [cell for cell in cells if cell.not_counted is None]
+    injected = [cell for cell in counted if cell.true_points]
+    clean = [cell for cell in counted if not cell.true_points]
+    return {
+        "counted": len(counted),
+        "main_cause_right": _share([cell.is_right for cell in injected]),
+        "shares_within_10_points": _share([cell.is_within for cell in injected]),
+        "clean_without_a_cause": _share([cell.is_right for cell in clean]),
+    }
+
+
+def _share(answers: Sequence[bool]) -> float | None:
+    return round(sum(answers) / len(answers), 4) if answers else None
+
+
+def is_good(shares: Mapping[str, Any]) -> bool:
+    """Return True if no known share is below its limit, and there are cases."""
+    limits = {
+        "main_cause_right": LEAST_RIGHT,
+        "shares_within_10_points": LEAST_WITHIN,
+        "clean_without_a_cause": LEAST_CLEAN,
+    }
+    return shares["counted"] > 0 and all(
+        shares[name] is None or shares[name] >= least for name, least in limits.items()
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure the cases that the output lacks, and print and store the result."""
+    options = _parse(argv)
+    started, at_first = time.perf_counter(), machine()
+    cells = read_cells(options.output, options.seed)
+    done = {cell.number for cell in cells}
+    pythons = {name: each for name in options.frameworks if (each := find_python(name))}
+    if missing := sorted({*options.frameworks} - pythons.keys()):
+        print(f"no environment in {VENVS} has: {', '.join(missing)}")
+    cases = [
+        case
+        for case in make_cases(options.cases, options.seed)
+        if case.kind in (options.only or KINDS) and case.framework in pythons
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = Nodes(Path(folder), pythons)
+        left = [case for case in cases if case.number not in done]
+        while left:
+            if time.perf_counter() - started > 60 * options.minutes:
+                print(f"{options.minutes:g} minutes are over; call it again to continue")
+                break
+            alike = [case for case in left if case.framework == left[0].framework]
+            now = alike[: options.at_once]
+            left = [case for case in left if case not in now]
+            found = nodes.measure(now)
+            cells += found
+            print("\n".join(map(_line, found)), flush=True)
+            store_result(
+                options.output,
+                started,
+                cells,
+                seed=options.seed,
+                steps=STEPS,
+                machine=at_first,
+                load_after=os.getloadavg()[0],
+                shares=summary(cells),
+            )
+    shares = summary(cells)
+    print(json.dumps({"cases": len(cells), **shares}))
+    return 0 if is_good(shares) else 1
+
+
+def read_cells(output: Path | None, seed: int) -> list[Found]:
+    """Return the cases of an earlier call.
+
+    Raises:
+        SystemExit: The file has the cases of another seed.
+    """
+    if output is None or not output.exists():
+        return []
+    stored = json.loads(output.read_text())
+    if stored["seed"] != seed:
+        raise SystemExit(f"{output} has cases of seed {stored['seed']}; use it, or another file")
+    return [Found(**cell) for cell in stored["cells"]]
+
+
+def find_python(framework: str) -> str | None:
+    """Return a Python that has a framework, with as few others as possible; None without one."""
+    found = []
+    for venv in sorted(VENVS.glob("*/")):
+        installed = {path.name for path in venv.glob("lib/python3*/site-packages/*")}
+        if {"torch", PACKAGES[framework]} <= installed:
+            others = sum(package in installed for package in PACKAGES.values())
+            found.append((others, str(venv / "bin" / "python")))
+    return min(found)[1] if found else None
+
+
+def _line(cell: Found) -> str:
+    words = [f"{cell.number:3} {cell.framework:10} {cell.kind:22} {cell.instance_type}"]
+    words += [f"T {' / '.join(f'{seconds:.1f}' for seconds in cell.seconds.values())} s"]
+    for cause, points in cell.true_points.items():
+        found = cell.found_points.get(_reported(cause), float("nan"))
+        words.append(f"{cause} {100 * points:.0f} found {100 * found:.0f}")
+    words.append(f"named: {', '.join(cell.named) or 'none'} {cell.slowest_node or ''}")
+    words.append(cell.not_counted or ("right" if cell.is_right else "WRONG"))
+    words += [] if cell.is_within or cell.not_counted else ["OFF"]
+    return "; ".join(words)
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", type=int, default=300, help="cases in all")
+    parser.add_argument("--only", choices=sorted(KINDS), nargs="+", help="kinds of cases")
+    parser.add_argument("--frameworks", choices=sorted(PACKAGES), nargs="+", default=list(PACKAGES))
+    parser.add_argument("--at-once", type=int, default=10, help="cases of a job")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this long")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="write the result as JSON, or continue it")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

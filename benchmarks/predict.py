@@ -1,0 +1,414 @@
+"""Measure how often `nodesweep predict` is right at 8 nodes, on simulated sweeps over 1, 2 and 4.
+
+    nice -n 19 .venv/bin/python -m benchmarks.predict [--sweeps 4] [--output FILE.json]
+
+The truth is an event simulation, not the model of nodesweep/scaling/predict/: in each step, each
+rank's backward pass fills gradient buckets one after the other; a bucket's all-reduce starts when
+the slowest rank has filled it and the one before is through; the step ends with the last of them.
+Ranks differ by node and jitter by step, with spikes. The parts of the time are what nodesweep would
+have measured of it. A cell is a program, a network, a batch policy, a level of noise and a number
+of runs. In the policy "global, batches" one node was also measured at the batch of 8 nodes
+(`--batches`).
+
+The same sweeps are extrapolated by nodesweep/scaling/fits/ and by Amdahl's law and the USL alone
+(each with a 90% interval from the same bootstrap). Limits: efficiency at least 75%, doubling ratio
+at least 1.5. Exit code 1 if fewer than 88% of the predicted intervals contain the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.dated_result import store_result
+from nodesweep.scaling.fits.extrapolation import predict_by_law, run_noise
+from nodesweep.scaling.fits.fit import fit_laws
+from nodesweep.scaling.fits.laws import LAWS, Sample
+from nodesweep.scaling.predict.draws import LEVEL, Measurement, Outlook, look_ahead
+from nodesweep.scaling.predict.physics import PARTS, Part, Place
+from nodesweep.scaling.predict.solutions import corners
+
+Floats = npt.NDArray[np.float64]
+Policy = Literal["per replica", "global", "global, batches"]
+Answer = Literal["pass", "fail", "undecided"]
+COUNTS, AT = (1, 2, 4), 8
+BATCH, STEPS, MADE = 64, 80, 3200
+"""Samples per process; simulated steps of a run, which stand for this many on one node."""
+TRUE_RUNS = 16
+MIN_EFFICIENCY, MIN_RATIO = 0.75, 1.5
+LEAST_COVERED = 0.88
+POLICIES: tuple[Policy, ...] = ("per replica", "global", "global, batches")
+
+
+class Program(NamedTuple):
+    """A program: seconds of one step at a batch, and its gradient buckets.
+
+    Attributes:
+        per_step: Seconds of a step's passes that don't depend on the batch.
+        per_sample: Seconds per sample.
+        cache: Share by which a large batch's sample takes longer than a small one's.
+        buckets: Share of the gradients' bytes, in the order in which they are filled.
+        megabytes: Size of all gradients.
+        optimizer: Seconds of an optimizer step.
+    """
+
+    per_step: float
+    per_sample: float
+    cache: float
+    buckets: tuple[float, ...]
+    megabytes: float
+    optimizer: float
+
+    def passes(self, batch: float) -> float:
+        """Return the seconds of the forward and backward pass of a step."""
+        fullness = 1 + self.cache * batch / (batch + BATCH / 4)
+        return self.per_step + self.per_sample * batch * fullness
+
+
+class Network(NamedTuple):
+    """A network: seconds per message, and megabytes per second; a tree has log2 N stages."""
+
+    latency: float
+    rate: float
+    is_tree: bool = False
+
+    def seconds(self, nodes: int, megabytes: float) -> float:
+        """Return the seconds of one all-reduce."""
+        if nodes == 1:
+            return 0.0
+        stages = 2 * math.log2(nodes) if self.is_tree else 2 * (nodes - 1)
+        return stages * self.latency + 2 * (nodes - 1) / nodes * megabytes / self.rate
+
+
+PROGRAMS: Mapping[str, Program] = {
+    "one bucket": Program(0.010, 0.0020, 0.0, (1.0,), 4, 0.002),
+    "convolutions": Program(0.020, 0.0040, 0.0, (0.4, 0.3, 0.2, 0.1), 60, 0.010),
+    "transformer": Program(0.030, 0.0060, 0.0, (1 / 12,) * 12, 120, 0.020),
+    "many buckets": Program(0.010, 0.0030, 0.0, (1 / 20,) * 20, 20, 0.005),
+    "embedding last": Program(0.010, 0.0030, 0.0, (0.05, 0.05, 0.1, 0.1, 0.7), 60, 0.010),
+    "caches": Program(0.005, 0.0030, 0.25, (0.5, 0.5), 30, 0.005),
+}
+NETWORKS: Mapping[str, Network] = {
+    "fast": Network(0.00002, 1200),
+    "slow": Network(0.00005, 400),
+    "far": Network(0.0008, 800),
+    "tree": Network(0.0006, 800, is_tree=True),
+}
+
+
+class Noise(NamedTuple):
+    """Relative spreads: of a run's CPU and network, of nodes, of a rank's step; and spikes."""
+
+    run: float
+    network: float
+    node: float
+    step: float
+    spike: float
+
+
+NOISES: Mapping[str, Noise] = {
+    "quiet": Noise(0.004, 0.02, 0.003, 0.01, 0.0),
+    "loud": Noise(0.015, 0.08, 0.010, 0.04, 0.02),
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """How one method did in a cell; shares of its sweeps.
+
+    Attributes:
+        covered: Of its intervals, the share that contains the next run; None: it has none.
+        median_error: Median of the absolute relative error of the mean; None: no predictions.
+        right: Share decided as the truth is.
+        wrong: Share decided otherwise; the rest is undecided.
+        width: Median ratio of an interval's ends.
+    """
+
+    covered: float | None
+    median_error: float | None
+    right: float
+    wrong: float
+    width: float | None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Results of one cell, by method."""
+
+    program: str
+    network: str
+    policy: str
+    noise: str
+    runs: int
+    true_efficiency: float
+    methods: dict[str, Method]
+
+
+class Guess(NamedTuple):
+    """One method's prediction for one sweep."""
+
+    seconds: float | None
+    low: float | None
+    high: float | None
+    answer: Answer
+
+
+def main(argv: Sequence[str]) -> int:
+    """Simulate, then print and store the result."""
+    options = _parse(argv)
+    started = time.perf_counter()
+    cells = [
+        simulate(program, network, policy, noise, runs, options.sweeps, options.seed)
+        for program, network, policy, noise, runs in product(
+            PROGRAMS, NETWORKS, POLICIES, NOISES, (3, 5)
+        )
+    ]
+    print(f"{len(cells)} cells of {options.sweeps} sweeps")
+    for policy in ("all", *POLICIES):
+        chosen = [cell for cell in cells if policy in ("all", cell.policy)]
+        for method in chosen[0].methods:
+            print(
+                f"{policy:16} {method:14} {summary_of([each.methods[method] for each in chosen])}"
+            )
+    store_result(
+        options.output, started, cells, seed=options.seed, sweeps=options.sweeps, counts=COUNTS,
+        predicted_at=AT,
+    )  # fmt: skip
+    covered = [each.methods["predict"].covered for each in cells]
+    return 0 if np.mean([each for each in covered if each is not None]) >= LEAST_COVERED else 1
+
+
+def simulate(
+    program: str, network: str, policy: Policy, noise: str, runs: int, sweeps: int, seed: int
+) -> Cell:
+    """Return one cell."""
+    what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
+    places = [list(each).index(name) for each, name in (
+        (PROGRAMS, program), (NETWORKS, network), (POLICIES, policy), (NOISES, noise),
+    )]  # fmt: skip
+    random = np.random.default_rng([seed, *places, runs])
+    true = {
+        nodes: _total(run_parts(*what, _place(policy, nodes), TRUE_RUNS, random))
+        for nodes in (*COUNTS, AT)
+    }
+    means = {nodes: float(times.mean()) for nodes, times in true.items()}
+    truth = _by_point(means[AT], means, policy)
+    guesses: dict[str, list[Guess]] = {}
+    next_runs = []
+    for _ in range(sweeps):
+        measured = [
+            Measurement(place, run_parts(*what, place, runs, random))
+            for place in (_place(policy, nodes) for nodes in COUNTS)
+        ]
+        passes = {}
+        if policy == "global, batches":
+            alone = Place(1, 1, BATCH * COUNTS[-1] / AT, 1.0)
+            parts = run_parts(*what, alone, runs, random)
+            passes[alone.batch] = parts["gradients"].tolist()
+        place = _place(policy, AT)
+        for method, guess in ask(measured, place, passes, policy).items():
+            guesses.setdefault(method, []).append(guess)
+        next_runs.append(float(_total(run_parts(*what, place, 1, random))[0]))
+    return Cell(
+        program, network, policy, noise, runs, round(means[1] / (AT * means[AT]), 4),
+        {
+            name: _judge(each, next_runs, means[AT], truth) for name, each in guesses.items()
+        },
+    )  # fmt: skip
+
+
+def run_parts(
+    program: Program,
+    network: Network,
+    noise: Noise,
+    place: Place,
+    runs: int,
+    random: np.random.Generator,
+) -> dict[Part, Floats]:
+    """Simulate runs of STEPS steps (times the place's share of them); return the parts by run."""
+    ranks = place.nodes
+    speed = random.lognormal(0, noise.run, (runs, 1, 1)) * random.lognormal(
+        0, noise.node, (runs, 1, ranks)
+    )
+    jitter = random.lognormal(0, noise.step, (runs, STEPS, ranks))
+    spikes = (random.random((runs, STEPS, ranks)) < 0.01) * random.exponential(
+        noise.spike, (runs, STEPS, ranks)
+    )
+    slower = 1.03 if ranks > 1 else 1.0  # sending takes CPU time from the backward pass
+    passes = program.passes(place.batch) * speed * (jitter + spikes)
+    forward, backward = passes / 3, passes * 2 / 3 * slower
+    rate = random.lognormal(0, noise.network, (runs, 1))
+    filled, through = 0.0, np.zeros((runs, STEPS))
+    for share in program.buckets:
+        filled += 1 / len(program.buckets)
+        ready = (forward + filled * backward).max(axis=2)
+        through = np.maximum(through, ready)
+        through = through + rate * network.seconds(ranks, share * program.megabytes)
+    ended = (forward + backward).max(axis=2)
+    reduced = np.maximum(through, ended)[:, :, None] - (forward + backward)
+    exposed = reduced.min(axis=2).mean(axis=1) if ranks > 1 else np.zeros(runs)
+    waited = reduced.mean(axis=(1, 2)) - exposed if ranks > 1 else np.zeros(runs)
+    total = MADE * place.steps
+    start = 1.5 + (0.4 if ranks > 1 else 0.0) + 0.05 * (ranks - 1)
+    per_step: dict[Part, Floats] = {
+        "gradients": (forward + backward).mean(axis=(1, 2)),
+        "backward": backward.mean(axis=(1, 2)),
+        "optimizer": np.full(runs, program.optimizer) * speed.mean(axis=(1, 2)),
+        "communication": exposed,
+        "waiting": waited,
+        "data": 0.00002 * place.batch * speed.mean(axis=(1, 2)),
+    }
+    parts: dict[Part, Floats] = {name: total * each for name, each in per_step.items()}
+    parts["fixed"] = start * random.lognormal(0, 0.05, runs) + 0.5 / ranks
+    return parts
+
+
+def ask(
+    measured: Sequence[Measurement],
+    place: Place,
+    passes: Mapping[float, Sequence[float]],
+    policy: Policy,
+) -> dict[str, Guess]:
+    """Return each method's prediction."""
+    (ours,) = look_ahead(measured, [(place, 1.0)], passes)
+    found = {"predict": _of_outlook(ours)}
+    times = [_total(each.runs) for each in measured]
+    ratio = {n: _place(policy, n).steps / measured[0].place.steps for n in (*COUNTS, AT)}
+    found["extrapolation"] = _by_extrapolation(times, ratio, policy)
+    for law in ("amdahl", "usl"):
+        found[law] = _by_law(law, times, policy)
+    return found
+
+
+def _of_outlook(outlook: Outlook) -> Guess:
+    interval, efficiency, ratio = (
+        outlook.interval, outlook.efficiency_interval, outlook.doubling_interval,
+    )  # fmt: skip
+    assert interval is not None and efficiency is not None and ratio is not None
+    limits = ((efficiency, MIN_EFFICIENCY), (ratio, MIN_RATIO))
+    answer: Answer = "undecided"
+    if any(each.high < limit for each, limit in limits):
+        answer = "fail"
+    elif all(each.low >= limit for each, limit in limits):
+        answer = "pass"
+    return Guess(outlook.seconds, interval.low, interval.high, answer)
+
+
+def _by_extrapolation(
+    times: Sequence[Floats], steps_ratio: Mapping[int, float], policy: Policy
+) -> Guess:
+    means = [float(np.exp(np.log(each).mean())) for each in times]
+    fits = fit_laws(list(zip(COUNTS, means, strict=True)), steps_ratio)
+    noise = run_noise([each.tolist() for each in times])
+    assert noise is not None
+    nodes = np.array(COUNTS, dtype=np.float64)
+    sample = Sample(nodes, nodes * np.array(means), np.ones(len(nodes)))
+    beyond = predict_by_law(fits.laws, sample, steps_ratio, noise, AT)
+    if beyond.interval is None:
+        return Guess(None, None, None, "undecided")
+    low, high = beyond.interval.low, beyond.interval.high
+    by_nodes = dict(zip(COUNTS, means, strict=True))
+    answers = {_by_point(end, by_nodes, policy) for end in (low, high)}
+    answer = answers.pop() if len(answers) == 1 else "undecided"
+    return Guess(beyond.seconds[fits.laws[0].law], low, high, answer)
+
+
+def _by_law(law: str, times: Sequence[Floats], policy: Policy) -> Guess:
+    """Predict by one law, as others do it: its best fit, by the point; interval by bootstrap."""
+    spec = next(each for each in LAWS if each.law == law)
+    nodes, one = np.array(COUNTS, dtype=np.float64), np.ones(len(COUNTS))
+    means = np.array([each.mean() for each in times])
+    freedom = sum(len(each) - 1 for each in times)
+    deviations = [each / each.mean() - 1 for each in times]
+    spread = math.sqrt(sum(float((each**2).sum()) for each in deviations) / freedom)
+    random = np.random.default_rng(1)
+    draws = random.standard_t(freedom, (1000, len(COUNTS) + 1)) * spread
+    draws[0] = 0.0
+    values = nodes * means * (1 + draws[:, :-1] / math.sqrt(len(times[0])))
+    columns = np.column_stack(spec.columns(nodes, one))
+    at = np.column_stack(spec.columns(np.array([float(AT)]), one[:1]))[0]
+    found = corners(columns, at, values)
+    best = found.misfit.argmin(axis=0)
+    seconds = found.predicted[best, np.arange(len(values))] / AT
+    low, high = np.quantile(
+        seconds[1:] * (1 + draws[1:, -1]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    ).tolist()
+    by_nodes = dict(zip(COUNTS, means.tolist(), strict=True))
+    return Guess(float(seconds[0]), low, high, _by_point(float(seconds[0]), by_nodes, policy))
+
+
+def _by_point(seconds: float, means: Mapping[int, float], policy: Policy) -> Answer:
+    """Return the answer at 8 nodes for this time there."""
+    efficiency, ratio = means[1] / (AT * seconds), means[AT // 2] / seconds
+    return "pass" if efficiency >= MIN_EFFICIENCY and ratio >= MIN_RATIO else "fail"
+
+
+def _place(policy: Policy, nodes: int) -> Place:
+    if policy == "per replica":
+        return Place(nodes, nodes, BATCH, 1 / nodes)
+    return Place(nodes, nodes, BATCH * COUNTS[-1] / nodes, 1.0)
+
+
+def _total(parts: Mapping[Part, Floats]) -> Floats:
+    return np.asarray(sum(parts[part] for part in PARTS if part != "backward"))
+
+
+def _judge(
+    guesses: Sequence[Guess], next_runs: Sequence[float], mean: float, truth: Answer
+) -> Method:
+    ends = [
+        (each.low, each.high, run)
+        for each, run in zip(guesses, next_runs, strict=True)
+        if each.low is not None and each.high is not None
+    ]
+    errors = [abs(each.seconds / mean - 1) for each in guesses if each.seconds is not None]
+    right = float(np.mean([each.answer == truth for each in guesses]))
+    open_ = float(np.mean([each.answer == "undecided" for each in guesses]))
+    widths = [high / max(low, 1e-9) for low, high, _ in ends]
+    return Method(
+        covered=float(np.mean([low <= run <= high for low, high, run in ends])) if ends else None,
+        median_error=round(float(np.median(errors)), 4) if errors else None,
+        right=right,
+        wrong=round(1 - right - open_, 4),
+        width=round(float(np.median(widths)), 4) if ends else None,
+    )
+
+
+def summary_of(methods: Sequence[Method]) -> str:
+    """Summarize several cells."""
+    covered = [each.covered for each in methods if each.covered is not None]
+    errors = [each.median_error for each in methods if each.median_error is not None]
+    widths = [each.width for each in methods if each.width is not None]
+    return (
+        f"covered {np.mean(covered):6.1%}  median error {np.median(errors):6.1%}"
+        f"  right {np.mean([each.right for each in methods]):6.1%}"
+        f"  wrong {np.mean([each.wrong for each in methods]):6.1%}"
+        f"  high/low {np.median(widths):5.2f}"
+    )
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.predict", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--sweeps", type=int, default=4, help="sweeps per cell")
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
+    options = parser.parse_args(argv)
+    if options.sweeps < 1:
+        parser.error(f"--sweeps: got {options.sweeps}; expected 1 or more")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

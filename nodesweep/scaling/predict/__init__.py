@@ -1,0 +1,1 @@
+"""Predictions for node counts that were not measured, from where the train time goes."""

@@ -1,0 +1,176 @@
+"""90% prediction intervals from the noise of runs, by a parametric bootstrap.
+
+The relative deviations of the runs from the mean of their count, pooled over the counts, give the
+covariance of the parts' noise with nu = sum of (n - 1) degrees of freedom. Each draw moves the
+measured means by noise over sqrt(n), predicts from them, and adds the noise of the next run to T.
+All noise of a draw is divided by sqrt(chi2(nu)/nu), so a sum of parts is Student's t. An interval
+reaches from the 5% quantile of the least to the 95% quantile of the most that the model allows
+(Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Imbens and Manski, Econometrica 72,
+2004, on intervals for what is known between bounds only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.predict.physics import (
+    ADDED,
+    PART_OF,
+    PARTS,
+    Known,
+    Part,
+    Place,
+    Term,
+    terms_at,
+)
+from nodesweep.scaling.predict.solutions import Floats, Span, between, exactly
+
+LEVEL = 0.9
+DRAWS = 1000
+_LEAST = 1e-3
+"""Least time that noise leaves, as a share of the prediction."""
+_SEED = 38
+
+
+class Measurement(NamedTuple):
+    """The runs at one node count; `runs` has each part's seconds by run.
+
+    `work` is the samples of a run, relative to any common number.
+    """
+
+    place: Place
+    runs: Mapping[Part, Floats]
+    work: float = 1.0
+
+
+class Outlook(NamedTuple):
+    """The prediction at one place; intervals are None if no count ran twice.
+
+    `seconds` and the interval are those of the next run, the ratios those of means.
+    """
+
+    place: Place
+    seconds: float
+    interval: Interval | None
+    efficiency: float
+    efficiency_interval: Interval | None
+    doubling_ratio: float | None
+    doubling_interval: Interval | None
+    terms: Mapping[Term, tuple[float, float, float]]
+    """The least, the likely and the most seconds that the measured means allow."""
+
+
+def look_ahead(
+    measured: Sequence[Measurement],
+    asked: Sequence[tuple[Place, float]],
+    passes: Mapping[float, Sequence[float]],
+) -> list[Outlook]:
+    """Predict the places asked for.
+
+    Args:
+        measured: The measured counts, ascending, at least one of them with several nodes.
+        asked: Other places, ascending, each with the work of its run.
+        passes: Seconds of the forward and backward pass per optimizer step at further batches, by
+            samples per process: one value per run.
+    """
+    known, next_run, freedom = _draw(measured, passes)
+    base = measured[0]
+    totals = {
+        each.place.nodes: (_total(known, index), each.work) for index, each in enumerate(measured)
+    }
+    at_base = totals[base.place.nodes][0].middle
+    found = []
+    for place, work in asked:
+        terms = terms_at(known, place)
+        total = exactly(np.zeros_like(at_base))
+        noise = np.zeros_like(at_base)
+        for term, span in terms.items():
+            total = total.plus(span)
+            noise = noise + float(span.middle[0]) * next_run[:, PARTS.index(PART_OF[term])]
+        gain = work / base.work * base.place.nodes / place.nodes
+        half = totals.get(place.nodes // 2) if place.nodes % 2 == 0 else None
+        ratio = None
+        if half is not None:
+            ratio = _over(half[0], total, work / half[1])
+        efficiency = _over(exactly(at_base), total, gain)
+        totals[place.nodes] = (total, work)
+        found.append(
+            Outlook(
+                place=place,
+                seconds=float(total.middle[0]),
+                interval=_interval(total.plus(exactly(noise)), freedom),
+                efficiency=gain * float(at_base[0] / total.middle[0]),
+                efficiency_interval=_interval(efficiency, freedom),
+                doubling_ratio=(
+                    None
+                    if half is None
+                    else float(half[0].middle[0] / total.middle[0]) * work / half[1]
+                ),
+                doubling_interval=None if ratio is None else _interval(ratio, freedom),
+                terms={
+                    term: (float(span.low[0]), float(span.middle[0]), float(span.high[0]))
+                    for term, span in terms.items()
+                },
+            )
+        )
+    return found
+
+
+def _over(numerator: Span, denominator: Span, factor: float) -> Span:
+    least = np.maximum(denominator.low, _LEAST * denominator.middle[0])
+    return between(numerator.low / denominator.high, numerator.high / least).times(factor)
+
+
+def _interval(span: Span, freedom: int) -> Interval | None:
+    if not freedom:
+        return None
+    low = float(np.quantile(span.low[1:], (1 - LEVEL) / 2))
+    high = float(np.quantile(span.high[1:], (1 + LEVEL) / 2))
+    return Interval(low=max(low, 0.0), high=high, level=LEVEL)
+
+
+def _total(known: Known, index: int) -> Span:
+    total = sum(known.values[part][:, index] for part in ADDED)
+    return exactly(np.asarray(total))
+
+
+def _draw(
+    measured: Sequence[Measurement], passes: Mapping[float, Sequence[float]]
+) -> tuple[Known, Floats, int]:
+    """Return the draws of what was measured, the next run's relative noise, and nu.
+
+    The first draw is what was measured, without noise.
+    """
+    random = np.random.default_rng(_SEED)
+    table = [np.column_stack([each.runs[part] for part in PARTS]) for each in measured]
+    means = np.array([runs.mean(axis=0) for runs in table])
+    residuals = np.concatenate(
+        [
+            (runs - mean) / np.where(mean > 0, mean, np.inf)
+            for runs, mean in zip(table, means, strict=True)
+        ]
+    )
+    counts = np.array([len(runs) for runs in table])
+    own = ((counts - 1)[:, np.newaxis] * (means > 0)).sum(axis=0)
+    freedom = int((counts - 1).sum())
+    spread = residuals / np.sqrt(np.maximum(own, 1))
+    tails = np.sqrt(random.chisquare(max(freedom, 1), DRAWS) / max(freedom, 1))
+
+    def noise() -> Floats:
+        drawn: Floats = random.standard_normal((DRAWS, len(spread))) @ spread
+        drawn /= tails[:, np.newaxis]
+        drawn[0] = 0.0
+        return drawn
+
+    factors = np.stack([np.maximum(0.0, 1 + noise() / np.sqrt(count)) for count in counts], axis=1)
+    values = {part: means[:, index] * factors[:, :, index] for index, part in enumerate(PARTS)}
+    others = {
+        batch: np.mean(seconds)
+        * np.maximum(0.0, 1 + noise()[:, PARTS.index("gradients")] / np.sqrt(len(seconds)))
+        for batch, seconds in passes.items()
+    }
+    return Known([each.place for each in measured], values, others), noise(), freedom

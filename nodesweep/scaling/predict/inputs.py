@@ -1,0 +1,222 @@
+"""What a prediction is made from: the measured parts of T, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isclose
+from typing import Any
+
+import numpy as np
+
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.analysis.step_budget import CountBudget
+from nodesweep.scaling.formats import join_words, nodes_text
+from nodesweep.scaling.predict.draws import Measurement
+from nodesweep.scaling.predict.physics import Part, Place
+from nodesweep.scaling.report.model import ScalingReport
+
+DEFAULT_LARGEST = 8
+FURTHEST = 4
+"""Largest multiple of the measured counts that is predicted."""
+_WRITTEN: Mapping[Part, tuple[str, ...]] = {
+    "gradients": ("forward", "backward"),
+    "backward": ("backward",),
+    "optimizer": ("optimizer",),
+    "communication": ("communication",),
+    "waiting": ("waiting",),
+    "data": ("data",),
+    "fixed": ("evaluation", "checkpoint", "start", "other"),
+}
+_DEGREES = (
+    "partitions", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree",
+)  # fmt: skip
+
+
+class NotPredictable(ValueError):
+    """A report from which nothing can be predicted; the message says why and what to do."""
+
+
+def read_measurements(report: ScalingReport) -> list[Measurement]:
+    """Return the counts whose step budget is known and whose nodes were not contended.
+
+    Raises:
+        NotPredictable: They don't suffice for a prediction.
+    """
+    budget = report.step_budget
+    if budget is None:
+        raise NotPredictable(
+            f"{report.sweep_id}: the report has no step budget, which predictions are made from. "
+            "nodesweep measures it in PyTorch scripts that report no train time, on CPUs, with "
+            "steps of 20 ms or more (docs/own-code.md)"
+        )
+    _refuse_model_parallelism(report)
+    rows = {row.nodes: row for row in report.summary}
+    sound = [each for each in budget.counts if "starved" not in rows[each.nodes].flags]
+    if len(sound) < 2 or sound[-1].nodes == 1:
+        has = join_words(nodes_text(each.nodes) for each in sound)
+        raise NotPredictable(
+            f"{report.sweep_id}: predictions need the step budget of two node counts or more, one "
+            f"of them with several nodes; the report has that of {has} (contended runs don't "
+            "count). Measure 1, 2 and 4 nodes"
+        )
+    found = [_measurement(each, rows[each.nodes]) for each in sound]
+    if report.baseline is None or found[0].place.nodes != report.baseline.nodes:
+        raise NotPredictable(
+            f"{report.sweep_id}: the baseline, which efficiency is relative to, has no step budget "
+            "or was contended; measure it again"
+        )
+    if len({each.place.processes / each.place.nodes for each in found}) > 1:
+        raise NotPredictable(
+            f"{report.sweep_id}: the number of processes per node differs between node counts, "
+            "which the model doesn't cover; use the same on all"
+        )
+    return found
+
+
+def _refuse_model_parallelism(report: ScalingReport) -> None:
+    chosen = section(report, "training").get("distribution")
+    degrees = chosen if isinstance(chosen, Mapping) else {}
+    for name in _DEGREES:
+        if (degrees.get(name) or 1) > 1:
+            raise NotPredictable(
+                f"training.distribution.{name}: {degrees[name]}; predictions know data parallelism "
+                "only: tensor, pipeline, context and expert parallelism exchange more than "
+                "gradients. Measure the node count itself"
+            )
+
+
+def _measurement(budget: CountBudget, row: SummaryRow) -> Measurement:
+    by_name: dict[str, tuple[float, ...]] = {part.name: part.by_run for part in budget.parts}
+    if any(len(seconds) != budget.n for seconds in by_name.values()):
+        raise NotPredictable(
+            f"{nodes_text(row.nodes)}: the report is from before 27 November 2026 and lacks the "
+            "parts of single runs; recreate it with `nodesweep report SWEEP_ID`"
+        )
+    runs = {
+        # waiting is a difference, which rounding may make negative
+        part: np.sum([by_name.get(name, (0.0,) * budget.n) for name in names], axis=0).clip(0)
+        for part, names in _WRITTEN.items()
+    }
+    world, size = row.world_size, row.global_batch_size
+    if world is None or size is None:
+        raise NotPredictable(
+            f"{nodes_text(row.nodes)}: the number of processes or the global batch is unknown; "
+            "set training.batch, and see docs/own-code.md for the world size"
+        )
+    if size % world:
+        raise NotPredictable(
+            f"{nodes_text(row.nodes)}: a global batch of {size} is no multiple of {world} "
+            "processes, so not all of them are replicas of the model; predictions know data "
+            "parallelism only. Measure the node count itself"
+        )
+    work = row.samples_ratio or 1.0
+    return Measurement(Place(row.nodes, world, size / world, work / size), runs, work)
+
+
+def choose_counts(measured: Sequence[Measurement], asked: Sequence[int]) -> list[int]:
+    """Return the node counts to predict, ascending; if none is asked for, doublings up to 8.
+
+    Raises:
+        NotPredictable: One was measured or is too far away.
+    """
+    known = [each.place.nodes for each in measured]
+    most = known[-1] * FURTHEST
+    if not asked:
+        doubled = [known[-1] * 2]
+        while doubled[-1] * 2 <= min(DEFAULT_LARGEST, most):
+            doubled.append(doubled[-1] * 2)
+        return doubled
+    for nodes in asked:
+        if nodes in known:
+            raise NotPredictable(f"--nodes: {nodes} was measured; the report has its time")
+        if not 1 < nodes <= most:
+            raise NotPredictable(
+                f"--nodes: got {nodes}; allowed: 2 to {most}, which is {FURTHEST} times the "
+                "largest measured count. Nothing shows how nodes further away are connected"
+            )
+    return sorted(set(asked))
+
+
+def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]:
+    """Return the place with this node count, and the work of its run.
+
+    Raises:
+        NotPredictable: Its batch or work is unknown.
+    """
+    last = measured[-1]
+    processes = last.place.processes // last.place.nodes * nodes
+    sizes = [each.place.batch * each.place.processes for each in measured]
+    if min(sizes) == max(sizes):
+        size = sizes[0]
+        if size % processes:
+            raise NotPredictable(
+                f"--nodes: {nodes}: the global batch of {size:g} is no multiple of {processes} "
+                "processes; ask for other node counts"
+            )
+    elif len({each.place.batch for each in measured}) == 1:
+        size = last.place.batch * processes
+    else:
+        raise NotPredictable(
+            "global batch: the measured counts follow neither fixed_global nor fixed_per_replica, "
+            "so the batch of other counts is unknown"
+        )
+    steps = [each.place.steps for each in measured]
+    if all(each.work == last.work for each in measured):
+        work = last.work
+    elif all(isclose(each, steps[0], rel_tol=0.01) for each in steps):
+        work = last.place.steps * size
+    else:
+        raise NotPredictable(
+            "samples: the runs at different node counts trained neither the same number of samples "
+            "nor of steps, so the work at other counts is unknown"
+        )
+    return Place(nodes, processes, size / processes, work / size), work
+
+
+def read_passes(
+    report: ScalingReport, measured: Sequence[Measurement], other: ScalingReport
+) -> dict[float, list[float]]:
+    """Return the seconds per step of another report's one-node runs, by samples per process.
+
+    They are for the forward and backward pass, in the steps of `measured`.
+
+    Raises:
+        NotPredictable: The other report has none, or is not comparable.
+    """
+    differs = [
+        name
+        for name in ("platform", "instance_type", "image_uri", "train_clock")
+        if getattr(report.conditions, name) != getattr(other.conditions, name)
+    ]
+    if differs:
+        raise NotPredictable(
+            f"--batches: {other.sweep_id} was measured under another {join_words(differs)} than "
+            f"{report.sweep_id}"
+        )
+    rows = {row.nodes: row for row in other.summary}
+    alone = other.step_budget and [each for each in other.step_budget.counts if each.nodes == 1]
+    if not alone:
+        raise NotPredictable(f"--batches: {other.sweep_id} has no step budget of one node")
+    found = _measurement(alone[0], rows[1])
+    base = measured[0].place
+    steps, base_steps = (
+        _steps(row) for row in (rows[1], {row.nodes: row for row in report.summary}[base.nodes])
+    )
+    if steps is None or base_steps is None:
+        raise NotPredictable(
+            f"--batches: the samples per second of {other.sweep_id} or {report.sweep_id} are "
+            "unknown, so a step of one can't be compared with a step of the other"
+        )
+    per_step = found.runs["gradients"] / steps * (base_steps / base.steps)
+    return {found.place.batch: per_step.tolist()}
+
+
+def _steps(row: SummaryRow) -> float | None:
+    rate, seconds, size = row.samples_per_second, row.train.seconds, row.global_batch_size
+    return None if rate is None or seconds is None or not size else rate * seconds / size
+
+
+def section(report: ScalingReport, name: str) -> Mapping[str, Any]:
+    """Return a section of the report's config; {} if there is none."""
+    found = (report.config or {}).get(name)
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,77 @@
+"""The typed form of a prediction, which `nodesweep predict --json` prints."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.verdicts import JudgedCount
+from nodesweep.scaling.predict.physics import Term
+from nodesweep.scaling.report_part import Part
+
+
+class PredictedTerm(Part):
+    """One term of T(N)."""
+
+    name: Term = Field(description="The term.")
+    seconds: float | None = Field(
+        description="Its seconds in T(N); null: the measurements only give bounds, see `source`."
+    )
+    low: float = Field(description="The least that the measurements allow, without their noise.")
+    high: float = Field(description="The most.")
+    source: str = Field(description="What it was computed from or, without `seconds`, why not.")
+
+
+class PredictedCount(Part):
+    """One node count that was not measured."""
+
+    nodes: int = Field(description="N, nodes per job.")
+    seconds: float = Field(
+        description="T(N) if what the backward pass hides stays as measured; open terms are "
+        "halfway between their bounds."
+    )
+    interval: Interval | None = Field(
+        description="90% prediction interval of T(N); null: no node count ran twice."
+    )
+    speedup: float = Field(description="S(N) of the means, over the report's baseline.")
+    efficiency: float = Field(description="E(N) of the means.")
+    efficiency_interval: Interval | None = Field(description="90% interval of E(N).")
+    doubling_ratio: float | None = Field(
+        description="S(N)/S(N/2); null: half the count was neither measured nor predicted."
+    )
+    doubling_ratio_interval: Interval | None = Field(description="Its 90% interval.")
+    usd: float | None = Field(
+        description="Cost of a run, with as much start-up as at the largest measured count; null: "
+        "price or billed time is unknown."
+    )
+    usd_interval: Interval | None = Field(description="90% prediction interval of the cost.")
+    terms: tuple[PredictedTerm, ...] = Field(description="The terms of T(N), which sum to it.")
+
+
+class NextJob(Part):
+    """The one further job that would settle the recommendation."""
+
+    nodes: int = Field(description="Its node count.")
+    global_batch_size: int = Field(description="Samples per optimizer step over all processes.")
+    seconds: float = Field(description="Its train time, about.")
+    usd: float | None = Field(description="Its cost, about; null: unknown.")
+    reason: str = Field(description="What it settles.")
+
+
+class Prediction(Part):
+    """Predictions from one report."""
+
+    sweep_id: str = Field(description="Sweep whose report it is made from.")
+    headline: str = Field(description="The recommendation, and that predictions are behind it.")
+    chosen: int | None = Field(
+        description="Recommended node count, measured or predicted; null: none."
+    )
+    measured_nodes: tuple[int, ...] = Field(description="Counts whose step budget is known.")
+    counts: tuple[PredictedCount, ...] = Field(description="The predicted counts, ascending.")
+    judged: tuple[JudgedCount, ...] = Field(
+        description="Measured and predicted counts against every limit; empty without intervals."
+    )
+    next_job: NextJob | None = Field(
+        description="The further job that would settle it; null: no prediction is behind it."
+    )
+    assumes: tuple[str, ...] = Field(description="What the predictions take for granted.")

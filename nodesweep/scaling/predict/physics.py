@@ -1,0 +1,239 @@
+"""The physical model of T(N): each part of the time by its own law, with what is not known open.
+
+    T(N) = compute + communication + waiting + data + fixed
+
+- **compute** per optimizer step by the samples per process: between measured batches interpolated;
+  below them at most that of the smallest and at least the line through the two smallest, since the
+  time is convex in the batch, or in proportion if one of these is of a single node.
+- **communication** per step is what the backward pass doesn't hide of a ring all-reduce among W
+  processes, c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
+  Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
+  latency of a message. Exposed is max(f·c, c − h·backward): the last bucket's share f, or what
+  the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020).
+- **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
+  maximum of normal or exponential values, or is that of one slow node (Harter, Biometrika 48, 1961;
+  Petrini, Kerbyson and Pakin, SC'03).
+- **data** per step is loaded by each node for itself, from a source that all share, or waits alike.
+- **fixed**: the first step, evaluation, checkpoints and the rest, once: alike on every count,
+  shared by the nodes, from the second node on, or growing with the nodes.
+
+What several of these explain is left open: the range of all of them is the prediction
+(solutions.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from nodesweep.scaling.predict.solutions import (
+    Floats,
+    Span,
+    between,
+    corners,
+    exactly,
+    span_of,
+)
+
+Part = Literal["gradients", "backward", "optimizer", "communication", "waiting", "data", "fixed"]
+PARTS: tuple[Part, ...] = (
+    "gradients", "backward", "optimizer", "communication", "waiting", "data", "fixed",
+)  # fmt: skip
+"""`gradients` is the forward and backward pass together; `backward` is only in there."""
+ADDED = tuple(part for part in PARTS if part != "backward")
+"""The parts that sum to T."""
+Term = Literal["compute", "communication", "waiting", "data", "fixed"]
+PART_OF: Mapping[Term, Part] = {
+    "compute": "gradients",
+    "communication": "communication",
+    "waiting": "waiting",
+    "data": "data",
+    "fixed": "fixed",
+}
+"""The part that a term is made from, mostly."""
+
+
+class Place(NamedTuple):
+    """A node count; `steps` is the number of optimizer steps, relative to any common number.
+
+    `batch` is the samples per process and optimizer step.
+    """
+
+    nodes: int
+    processes: int
+    batch: float
+    steps: float
+
+
+class Known(NamedTuple):
+    """What was measured: `values` has each part's seconds per run as (draws, places).
+
+    `passes` are the seconds of the forward and backward pass per optimizer step on one node at
+    further batches, measured for themselves: by samples per process, in each draw.
+    """
+
+    places: Sequence[Place]
+    values: Mapping[Part, Floats]
+    passes: Mapping[float, Floats]
+
+    def per_step(self, part: Part, chosen: Sequence[int]) -> Floats:
+        """Return the seconds per optimizer step at the chosen places."""
+        steps = np.array([self.places[index].steps for index in chosen])
+        found: Floats = self.values[part][:, list(chosen)] / steps
+        return found
+
+
+def terms_at(known: Known, place: Place) -> dict[Term, Span]:
+    """Return the span of each term's seconds at a place; at least one place has several nodes."""
+    several = [index for index, each in enumerate(known.places) if each.nodes > 1]
+    # an exchange that overlaps the backward pass takes CPU time from it
+    like = several if len(several) > 1 else list(range(len(known.places)))
+    gradients = _by_batch(known, like, place.batch)
+    optimizer = _alike(known.per_step("optimizer", like))
+    return {
+        "compute": gradients.plus(optimizer).times(place.steps),
+        "communication": _exchange(known, several, place, gradients).times(place.steps),
+        "waiting": _waiting(known, several, place, gradients).times(place.steps),
+        "data": _data(known, place).times(place.steps),
+        "fixed": _fixed(known, place),
+    }
+
+
+def slowest_of(processes: int) -> float:
+    """Return the mean of the largest of so many standard normal values."""
+    x = np.linspace(-9.0, 9.0, 4001)
+    density = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    step = x[1] - x[0]
+    below = (np.cumsum(density) - density / 2) * step
+    return float((x * processes * density * below ** (processes - 1)).sum() * step)
+
+
+def _alike(values: Floats) -> Span:
+    """Return the span of what should be the same at all places, and may drift as much again."""
+    low, high = values.min(axis=1), values.max(axis=1)
+    return between(low, high + (high - low))
+
+
+def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
+    """Return the forward and backward pass's seconds per step at a batch."""
+    measured = known.per_step("gradients", like)
+    batches = np.array([known.places[index].batch for index in like])
+    spans = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
+    slower = _slower_in_exchange(known)
+    for each, seconds in known.passes.items():
+        spans.setdefault(each, between(seconds, seconds * slower))
+    sizes = sorted(spans)
+    for each in sizes:
+        if abs(each - batch) <= 1e-9 * batch:
+            return spans[each]
+    above = [each for each in sizes if each > batch]
+    below = [each for each in sizes if each < batch]
+    if above and below:
+        weight = (batch - below[-1]) / (above[0] - below[-1])
+        return spans[below[-1]].times(1 - weight).plus(spans[above[0]].times(weight))
+    if below:  # no faster than the largest, and not slower per sample
+        return between(spans[below[-1]].low, spans[below[-1]].high * (batch / below[-1]))
+    least, high = spans[above[0]].middle, spans[above[0]].high
+    in_proportion = least * (batch / above[0])
+    if len(above) == 1:
+        return between(in_proportion, high)
+    slope = (spans[above[1]].middle - least) / (above[1] - above[0])
+    low = np.clip(least - slope * (above[0] - batch), 0.0, least)
+    exchanging = {each.batch for each in known.places if each.nodes > 1}
+    if not exchanging.issuperset(above[:2]):
+        # one node's passes share the CPU with no exchange, so the line is too flat
+        low = np.minimum(low, in_proportion)
+    return between(low, high)
+
+
+def _slower_in_exchange(known: Known) -> float:
+    """Return how much longer the passes take next to an exchange than on one node, at least 1.
+
+    One node's time at a batch in between is interpolated, so it is rather too long.
+    """
+    alone = {batch: float(seconds[0]) for batch, seconds in known.passes.items()}
+    step = known.per_step("gradients", range(len(known.places)))[0].tolist()
+    places = list(zip(known.places, step, strict=True))
+    alone |= {each.batch: seconds for each, seconds in places if each.nodes == 1}
+    batches = sorted(alone)
+    return max(
+        [1.0]
+        + [
+            seconds / float(np.interp(each.batch, batches, [alone[size] for size in batches]))
+            for each, seconds in places
+            if each.nodes > 1 and len(alone) > 1 and batches[0] <= each.batch <= batches[-1]
+        ]
+    )
+
+
+def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Span) -> Span:
+    exposed = known.per_step("communication", several)
+    backward = known.per_step("backward", several)
+    if not exposed.any():
+        return exactly(exposed[:, 0])
+    hidden = backward[0]
+    there = gradients.middle[0] * hidden[-1] / known.per_step("gradients", several)[0, -1]
+    ring = np.array([_ring(known.places[index].processes) for index in several])
+    at = np.array(_ring(place.processes))
+    partly = corners(
+        np.column_stack([ring, -hidden]),
+        np.append(at, -there),
+        exposed,
+        most=np.array([np.inf, np.inf, 1.0]),
+    )
+    wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
+    wholly = wholly._replace(predicted=wholly.predicted - there)
+    # If only its last bucket was exposed, it took at most 1 + hidden/exposed times as long.
+    last = corners(ring, at, exposed)
+    least = 1e-9 * exposed[0].max()
+    longest = 1 + (hidden / np.maximum(last.fitted, least)).min(axis=2)
+    last = last._replace(predicted=np.maximum(last.predicted, last.predicted * longest - there))
+    return span_of(partly, wholly, last)
+
+
+def _ring(processes: int) -> list[float]:
+    return [2 * (processes - 1) / processes, 2.0 * (processes - 1)]
+
+
+def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span) -> Span:
+    waited = known.per_step("waiting", several)
+    if not waited.any():
+        return exactly(waited[:, 0])
+    passes = known.per_step("gradients", several)[0]
+    growth = np.array([_growth(known.places[index].processes) for index in several])
+    at = _growth(place.processes)
+    columns = np.column_stack([growth, growth * passes[:, np.newaxis]])
+    return span_of(corners(columns, np.append(at, at * gradients.middle[0]), waited))
+
+
+def _growth(processes: int) -> Floats:
+    """Return the excess of the slowest: of one slow node, of normal and of exponential values."""
+    harmonic = float((1 / np.arange(2, processes + 1)).sum())
+    return np.array([1.0, slowest_of(processes), harmonic])
+
+
+def _data(known: Known, place: Place) -> Span:
+    waited = known.per_step("data", range(len(known.places)))
+    if not waited.any():
+        return exactly(waited[:, 0])
+    columns = np.array([_data_terms(each) for each in known.places])
+    return span_of(corners(columns, np.array(_data_terms(place)), waited))
+
+
+def _data_terms(place: Place) -> list[float]:
+    return [place.batch, place.batch * place.nodes, place.batch * (place.nodes - 1), 1.0]
+
+
+def _fixed(known: Known, place: Place) -> Span:
+    fixed = known.values["fixed"]
+    if not fixed.any():
+        return exactly(fixed[:, 0])
+    columns = np.array([_fixed_terms(each.nodes) for each in known.places])
+    at = np.array(_fixed_terms(place.nodes))
+    return span_of(corners(columns[:, :3], at[:3], fixed), corners(columns, at, fixed))
+
+
+def _fixed_terms(nodes: int) -> list[float]:
+    return [1.0, 1 / nodes, float(nodes > 1), nodes - 1.0]

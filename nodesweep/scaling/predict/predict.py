@@ -1,0 +1,290 @@
+"""Predict node counts that were not measured from a report whose step budget is known.
+
+inputs.py reads the report, draws.py has the intervals, physics.py the model. Measured and predicted
+counts are then judged by the report's own rules (docs/recommendation.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.advice import Recommendation
+from nodesweep.scaling.analysis.clocks import ClockStatistics
+from nodesweep.scaling.analysis.cost import CostSpread, RunCosts
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.price import node_cost_usd
+from nodesweep.scaling.analysis.recommend import recommend
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.fits.assumption import assumption
+from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
+from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
+from nodesweep.scaling.predict.inputs import (
+    choose_counts,
+    place_of,
+    read_measurements,
+    read_passes,
+    section,
+)
+from nodesweep.scaling.predict.model import NextJob, PredictedCount, PredictedTerm, Prediction
+from nodesweep.scaling.predict.physics import PART_OF, Term
+from nodesweep.scaling.report.model import ScalingReport
+
+_OPEN = 0.02
+"""A term whose bounds differ by more than this share of T has no single value."""
+_OPEN_REASONS: Mapping[Term, str] = {
+    "communication": "they don't separate latency, bandwidth and what the backward pass hides",
+    "waiting": "they don't show whether one node is slow or the slowest of all counts",
+    "data": "they don't show whether the nodes share the source",
+    "fixed": "they don't show how it grows",
+}
+
+
+def predict(
+    report: ScalingReport, asked: Sequence[int] = (), batches: Sequence[ScalingReport] = ()
+) -> Prediction:
+    """Return the predictions for node counts that were not measured.
+
+    Args:
+        report: The report of a sweep with at least two counts, one of them with several nodes.
+        asked: Node counts; (): the next doublings up to 8, at least one.
+        batches: Reports of the same program with runs on one node at further global batches, which
+            show the compute at further batches per process.
+
+    Raises:
+        NotPredictable: The report, a further one or a node count does not allow it.
+    """
+    measured = read_measurements(report)
+    places = [place_of(measured, nodes) for nodes in choose_counts(measured, asked)]
+    passes: dict[float, list[float]] = {}
+    for other in batches:
+        passes |= read_passes(report, measured, other)
+    outlooks = look_ahead(measured, places, passes)
+    like = next(row for row in report.summary if row.nodes == measured[-1].place.nodes)
+    rows = [_row(each, like, report, measured[0].place.nodes) for each in outlooks]
+    answer = None
+    if outlooks[0].interval is not None:
+        goals = section(report, "report").get("recommendation") or {}
+        predicted = {row.nodes for row in rows}  # one may have been contended
+        known = [row for row in report.summary if row.nodes not in predicted]
+        answer = recommend([*known, *rows], RecommendationConfig.model_validate(goals))
+    sizes = sorted({*(each.place.batch for each in measured), *passes})
+    counts = tuple(
+        _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)
+    )
+    job = None if answer is None else _next_job(answer, counts, outlooks, report)
+    return Prediction(
+        sweep_id=report.sweep_id,
+        headline=_headline(answer, counts, job),
+        chosen=None if answer is None or answer.chosen is None else answer.chosen.nodes,
+        measured_nodes=tuple(each.place.nodes for each in measured),
+        counts=counts,
+        judged=() if answer is None else answer.judged,
+        next_job=job,
+        assumes=_assumes(report, measured, counts),
+    )
+
+
+def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -> SummaryRow:
+    """Return a prediction as a row of the summary, for the rules that judge measured rows.
+
+    Time outside T is that of `like`, the largest measured count.
+    """
+    nodes, within, efficient = outlook.place.nodes, outlook.interval, outlook.efficiency_interval
+    train = like.train.model_copy(
+        update={
+            "seconds": outlook.seconds,
+            "seconds_interval": within,
+            "next_run_seconds": None if within is None else within.high,
+            "speedup": outlook.efficiency * nodes / base,
+            "speedup_interval": None if efficient is None else efficient.scaled(nodes / base),
+            "efficiency": outlook.efficiency,
+            "efficiency_interval": efficient,
+            "doubling_ratio": outlook.doubling_ratio,
+            "doubling_ratio_interval": outlook.doubling_interval,
+            "karp_flatt": None,
+        }
+    )
+    billable = _with_time_around(like.clocks.billable, like.train, train)
+    waited = _with_time_around(like.clocks.submit_to_end, like.train, train)
+    usd = node_cost_usd(nodes, billable.seconds, report.price)
+    ends = None
+    if usd is not None and within is not None:
+        per_second = node_cost_usd(nodes, 1.0, report.price) or 0.0
+        low, high = (usd + (end - outlook.seconds) * per_second for end in within.bounds)
+        ends = Interval(low=low, high=high, level=within.level)
+    costs = dict.fromkeys(RunCosts.model_fields) | dict.fromkeys(
+        ("run_usd", "on_demand_usd", "total_usd"), usd
+    )
+    return like.model_copy(
+        update={
+            "nodes": nodes,
+            "world_size": outlook.place.processes,
+            "global_batch_size": round(outlook.place.batch * outlook.place.processes),
+            "clocks": like.clocks.model_copy(
+                update={"train": train, "billable": billable, "submit_to_end": waited}
+            ),
+            "costs": RunCosts(**costs),
+            "cost_spread": CostSpread(
+                interval=ends, next_run_usd=None if ends is None else ends.high
+            ),
+            "per_result": None,
+            "flags": tuple(flag for flag in like.flags if flag == "throughput_only"),
+        }
+    )
+
+
+def _with_time_around(
+    clock: ClockStatistics, was: ClockStatistics, train: ClockStatistics
+) -> ClockStatistics:
+    """Return a clock of the whole job with the predicted train time within it."""
+    around = None
+    if clock.seconds is not None and was.seconds is not None:
+        around = clock.seconds - was.seconds
+    seconds, most = (
+        None if around is None or inside is None else around + inside
+        for inside in (train.seconds, train.next_run_seconds)
+    )
+    return clock.model_copy(
+        update={"seconds": seconds, "seconds_interval": None, "next_run_seconds": most}
+    )
+
+
+def _count(
+    outlook: Outlook, row: SummaryRow, measured: Sequence[Measurement], sizes: Sequence[float]
+) -> PredictedCount:
+    terms = []
+    for term, (low, likely, high) in outlook.terms.items():
+        is_open = high - low > _OPEN * outlook.seconds
+        if term == "compute":
+            source = _compute_source(outlook.place.batch, sizes)
+        else:
+            source = _source(term, measured, is_open)
+        seconds = None if is_open else likely
+        terms.append(PredictedTerm(name=term, seconds=seconds, low=low, high=high, source=source))
+    return PredictedCount(
+        nodes=row.nodes,
+        seconds=outlook.seconds,
+        interval=outlook.interval,
+        speedup=row.train.speedup or 0.0,
+        efficiency=outlook.efficiency,
+        efficiency_interval=outlook.efficiency_interval,
+        doubling_ratio=outlook.doubling_ratio,
+        doubling_ratio_interval=outlook.doubling_interval,
+        usd=row.costs.total_usd,
+        usd_interval=row.cost_spread.interval,
+        terms=tuple(terms),
+    )
+
+
+def _is_covered(batch: float, sizes: Sequence[float]) -> bool:
+    return batch >= sizes[0] * (1 - 1e-9)
+
+
+def _compute_source(batch: float, sizes: Sequence[float]) -> str:
+    known = join_words(f"{size:g}" for size in sizes)
+    if not _is_covered(batch, sizes):
+        return (
+            f"bounds only: {batch:g} samples per process are fewer than the {known} measured, and "
+            "compute is not extrapolated"
+        )
+    if any(abs(size - batch) <= 1e-9 * batch for size in sizes):
+        return f"measured at {batch:g} samples per process"
+    return f"between batches measured: {known} samples per process"
+
+
+def _source(term: Term, measured: Sequence[Measurement], is_open: bool) -> str:
+    nodes = [
+        each.place.nodes for each in measured if term in ("data", "fixed") or each.place.nodes > 1
+    ]
+    if not any(each.runs[PART_OF[term]].any() for each in measured if each.place.nodes in nodes):
+        return f"none measured at {join_words(nodes)} nodes"
+    why = f": {_OPEN_REASONS[term]}" if is_open else ""
+    return f"{'bounds only, ' if is_open else ''}from {join_words(nodes)} nodes{why}"
+
+
+def _next_job(
+    answer: Recommendation,
+    counts: Sequence[PredictedCount],
+    outlooks: Sequence[Outlook],
+    report: ScalingReport,
+) -> NextJob | None:
+    """Return the job that settles the largest predicted count that may be recommended."""
+    open_ = {*answer.not_ruled_out, *([answer.chosen.nodes] if answer.chosen else [])}
+    chosen = [index for index, each in enumerate(counts) if each.nodes in open_]
+    if not chosen:
+        return None
+    count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
+    compute = count.terms[0]
+    rest = sum(each.high - each.low for each in count.terms[1:])
+    if compute.seconds is None and compute.high - compute.low > rest:
+        processes = place.processes // place.nodes
+        return NextJob(
+            nodes=1,
+            global_batch_size=round(place.batch * processes),
+            seconds=compute.high,
+            usd=node_cost_usd(1, compute.high, report.price),
+            reason=(
+                f"compute at {place.batch:g} samples per process, if it makes as many steps; "
+                "give its report as --batches"
+            ),
+        )
+    return NextJob(
+        nodes=count.nodes,
+        global_batch_size=round(place.batch * place.processes),
+        seconds=count.seconds,
+        usd=count.usd,
+        reason=f"T({count.nodes})",
+    )
+
+
+def _headline(
+    answer: Recommendation | None, counts: Sequence[PredictedCount], job: NextJob | None
+) -> str:
+    if answer is None:
+        return (
+            "Predicted, not measured: no recommendation, since no node count ran twice, so the "
+            "noise of a run is unknown. One more run of each settles it."
+        )
+    predicted = {count.nodes for count in counts}
+    if answer.chosen is None:
+        clause = f"no node count is recommended: {answer.reason.rstrip('.')}"
+    else:
+        nodes = answer.chosen.nodes
+        kind = "predicted" if nodes in predicted else "measured"
+        clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
+    text = f"From predictions, not measurements: {clause}"
+    notes = [
+        f"{nodes_text(each.nodes)} {'are undecided' if each.answer == 'undecided' else 'fail'}: "
+        f"{' and '.join(each.problems)}"
+        for each in answer.judged
+        if each.nodes in predicted and each.answer != "pass" and answer.chosen is not None
+    ]
+    if job is not None:
+        usd = "" if job.usd is None else f", about {format_usd(job.usd)}"
+        notes.append(
+            f"one run on {nodes_text(job.nodes)} with a global batch of {job.global_batch_size} "
+            f"({format_seconds(job.seconds)}{usd}) would settle {job.reason}"
+        )
+    return "; ".join([text, *notes]) + "."
+
+
+def _assumes(
+    report: ScalingReport, measured: Sequence[Measurement], counts: Sequence[PredictedCount]
+) -> tuple[str, ...]:
+    found = [
+        assumption(
+            report.platform.kind,
+            report.platform.instance_type,
+            measured[-1].place.nodes,
+            counts[-1].nodes,
+        ),
+        "All processes are replicas of the model that exchange gradients in a ring; memory effects "
+        "(a cache that a smaller batch fits, swapping) are not modeled.",
+        "The bounds allow an exchange that outgrows the backward pass hiding it, but not one that "
+        "already did so between measured counts.",
+    ]
+    budget = report.step_budget
+    if budget is not None and all(part.name != "waiting" for part in budget.counts[-1].parts):
+        found.append("Communication includes waiting for the slowest process.")
+    return tuple(found)

@@ -1,0 +1,126 @@
+"""The least and the most that measurements allow of a sum of terms with coefficients of at least 0.
+
+Few node counts leave the coefficients open: communication at two counts doesn't separate latency,
+bandwidth and overlap. All coefficients that fit best form a polytope, whose corners have no more
+terms than measurements. A prediction is linear in them, so it is least and largest at a corner.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+_SAME_FIT = 1e-6
+"""Residuals that differ by less, relative to the measurements, are the same."""
+_LEAST_SIZE = 0.1
+"""Errors are relative to a measurement, or to this share of the largest if that is more."""
+
+
+class Corners(NamedTuple):
+    """Solutions (rows) for each draw of the measurements (columns).
+
+    `misfit` is the norm of the relative residuals, infinite for a solution that is not allowed;
+    `fitted` has the values that it gives the measurements (last axis).
+    """
+
+    misfit: Floats
+    predicted: Floats
+    fitted: Floats
+
+
+class Span(NamedTuple):
+    """The least, the likely and the most of a quantity in each draw."""
+
+    low: Floats
+    middle: Floats
+    high: Floats
+
+    def times(self, factor: float) -> Span:
+        """Return the span of the quantity times a factor of at least 0."""
+        return Span(self.low * factor, self.middle * factor, self.high * factor)
+
+    def plus(self, other: Span) -> Span:
+        """Return the span of a sum."""
+        return Span(self.low + other.low, self.middle + other.middle, self.high + other.high)
+
+
+def exactly(values: Floats) -> Span:
+    """Return the span of a quantity without bounds."""
+    return Span(values, values, values)
+
+
+def between(low: Floats, high: Floats) -> Span:
+    """Return the span between two bounds, halfway between which it is likely."""
+    return Span(low, (low + high) / 2, high)
+
+
+def corners(
+    columns: Floats,
+    at: Floats,
+    values: Floats,
+    most: Floats | None = None,
+    sizes: Floats | None = None,
+) -> Corners:
+    """Return the least-squares solutions with at most as many terms as there are measurements.
+
+    Args:
+        columns: Each term where it was measured: shape (measurements, terms).
+        at: Each term at the prediction.
+        values: The measurements, at least 0: shape (draws, measurements). The first draw has the
+            measured values themselves.
+        most: Largest coefficient of each term; None: unbounded.
+        sizes: What the errors are relative to; None: the measured values.
+    """
+    sizes = values[0] if sizes is None else sizes
+    weights = 1 / np.maximum(sizes, _LEAST_SIZE * sizes.max())
+    rows, known = columns * weights[:, np.newaxis], values * weights
+    limits = np.full(len(at), np.inf) if most is None else most
+    found: list[Corners] = []
+    for size in range(1, min(rows.shape) + 1):
+        for chosen in map(list, combinations(range(len(at)), size)):
+            part = rows[:, chosen]
+            if np.linalg.matrix_rank(part) < size:
+                continue
+            coefficients = known @ np.linalg.pinv(part).T
+            is_allowed = (coefficients >= -1e-12) & (coefficients <= limits[chosen] + 1e-12)
+            misfit = np.linalg.norm(known - coefficients @ part.T, axis=1)
+            found.append(
+                Corners(
+                    np.where(is_allowed.all(axis=1), misfit, np.inf),
+                    coefficients @ at[chosen],
+                    coefficients @ columns[:, chosen].T,
+                )
+            )
+    return Corners(*(np.array(each) for each in zip(*found, strict=True)))
+
+
+def span_of(likely: Corners, *others: Corners) -> Span:
+    """Return the span of the best solutions, wider by the misfit of the measured values.
+
+    In the middle are the best of the `likely` ones. At least one of them must be allowed in each
+    draw.
+    """
+    found = [_ends(likely), *(_ends(each) for each in others)]
+    low, high, least = (np.array([each[place] for each in found]) for place in range(3))
+    is_best = least <= least.min(axis=0) + _SAME_FIT
+    off = float(least[:, 0].min())
+    lowest = np.where(is_best, low, np.inf).min(axis=0)
+    highest = np.where(is_best, high, -np.inf).max(axis=0)
+    middle = np.maximum((low[0] + high[0]) / 2, 0.0)
+    return Span(
+        np.minimum(middle, np.maximum(lowest, 0.0) * max(0.0, 1 - off)),
+        middle,
+        np.maximum(middle, highest * (1 + off)),
+    )
+
+
+def _ends(found: Corners) -> tuple[Floats, Floats, Floats]:
+    """Return the least and the most that the best solutions predict, and their misfit."""
+    least = found.misfit.min(axis=0)
+    is_best = found.misfit <= least + _SAME_FIT
+    low = np.where(is_best, found.predicted, np.inf).min(axis=0)
+    return low, np.where(is_best, found.predicted, -np.inf).max(axis=0), least

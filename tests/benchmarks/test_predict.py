@@ -1,0 +1,58 @@
+"""The benchmark of predictions on few sweeps: that it runs, and that its simulator adds up."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import predict
+from benchmarks.predict import NETWORKS, NOISES, PROGRAMS, Network, main, run_parts, simulate
+from nodesweep.scaling.predict.physics import Place
+
+
+def parts(program, nodes, network="slow", runs=2):
+    random = np.random.default_rng(1)
+    place = Place(nodes, nodes, 64.0, 1.0)
+    return run_parts(PROGRAMS[program], NETWORKS[network], NOISES["quiet"], place, runs, random)
+
+
+def test_one_node_exchanges_nothing_and_one_bucket_hides_nothing():
+    alone, two = parts("one bucket", 1), parts("one bucket", 2)
+    assert not alone["communication"].any() and not alone["waiting"].any()
+    whole = predict.MADE * NETWORKS["slow"].seconds(2, PROGRAMS["one bucket"].megabytes)
+    assert two["communication"] == pytest.approx([whole] * 2, rel=0.1)
+
+
+def test_later_buckets_hide_the_exchange_of_earlier_ones():
+    two = parts("transformer", 2)
+    whole = predict.MADE * NETWORKS["slow"].seconds(2, PROGRAMS["transformer"].megabytes)
+    assert two["communication"].max() < whole / 2
+
+
+def test_a_ring_has_more_stages_than_a_tree():
+    ring, tree = (Network(0.001, 1000, is_tree=tree).seconds(8, 0) for tree in (False, True))
+    assert (ring, tree) == pytest.approx((0.014, 0.006))
+
+
+@pytest.mark.parametrize("policy", predict.POLICIES)
+def test_a_cell_judges_every_method(policy):
+    cell = simulate("one bucket", "fast", policy, "quiet", 3, sweeps=2, seed=1)
+    assert set(cell.methods) == {"predict", "extrapolation", "amdahl", "usl"}
+    ours = cell.methods["predict"]
+    assert 0 <= ours.covered <= 1 and 0 <= ours.wrong <= 1 - ours.right
+
+
+def test_the_result_is_stored(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(predict, "PROGRAMS", {"one bucket": PROGRAMS["one bucket"]})
+    monkeypatch.setattr(predict, "NETWORKS", {"fast": NETWORKS["fast"]})
+    output = tmp_path / "predict.json"
+    main(["--sweeps", "1", "--output", str(output)])
+    assert len(json.loads(output.read_text())["cells"]) == 12
+    assert "12 cells" in capsys.readouterr().out
+
+
+def test_sweeps_must_be_given():
+    with pytest.raises(SystemExit):
+        main(["--sweeps", "0"])
