@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from nodesweep.configs.job import ChannelName, InputMode
 from nodesweep.configs.locations import DatasetSource
-from nodesweep.configs.section import NOT_MEASURED, Section, is_finite
+from nodesweep.configs.section import NOT_MEASURED, Section, Slug, is_finite
 from nodesweep.configs.validation import ValidationConfig
 
 SUFFIXES = {"parquet": (".parquet", ".pq"), "csv": (".csv", ".csv.gz")}
 """File name suffixes of each table format; the shipped program reads the same ones."""
-Slug = Annotated[
-    str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)
-]
 
 
 class ExpectationConfig(Section):

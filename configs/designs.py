@@ -30,11 +30,13 @@ class DesignRules:
     """True if earlier results determine the next jobs and their number."""
     repeats_as_needed = False
     """True if each node count is repeated independently, not in passes over all counts."""
+    compares_variants = False
+    """True if sweep.variants is possible."""
     ends_jobs_early = False
     """True if its jobs end themselves early, except for validation runs."""
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
-        """Return the maximum jobs per instance type and node count, without validation runs."""
+        """Return the maximum jobs per arm and node count, without validation runs."""
         return sweep.repeats
 
     def max_checks(self, sweep: SweepConfig) -> int:
@@ -63,6 +65,7 @@ class DesignRules:
 
 class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
+    compares_variants = True
 
     def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
         del asked["design"]  # keeps the ids of sweeps that predate other designs
@@ -133,7 +136,7 @@ class _Probe(DesignRules):
     ends_jobs_early = True
 
     def max_checks(self, sweep: SweepConfig) -> int:
-        return 1 if sweep.instance_types is not None else min(2, len(sweep.node_counts))
+        return 1 if sweep.arm_count > 1 else min(2, len(sweep.node_counts))
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
         if sweep.probe is None:

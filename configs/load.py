@@ -22,10 +22,10 @@ from nodesweep.configs.installed import (
     values_problem,
 )
 from nodesweep.configs.models import REGION, BenchmarkConfig
+from nodesweep.configs.overrides import override
 from nodesweep.configs.section import MAY_BE_SECRET, marked_fields, truncate
-from nodesweep.configs.strict_yaml import MAX_CHARACTERS, MAX_DEPTH, parse_yaml
+from nodesweep.configs.strict_yaml import MAX_CHARACTERS, parse_yaml
 from nodesweep.configs.url_users import hide_url_users
-from nodesweep.configs.workload import drop_overridden_amounts
 
 _HIDDEN_FIELDS = (
     "training.hyperparameters",
@@ -84,11 +84,11 @@ def config_from_text(
 def _build_config(
     raw: dict[str, Any], overrides: Sequence[str], origin: str, folder: Path
 ) -> BenchmarkConfig:
-    given: dict[str, Any] = {}
-    for override in overrides:
-        _apply_override(raw, override)
-        _apply_override(given, override)
-    drop_overridden_amounts(raw, given)
+    settings = [_parse_override(each) for each in overrides]
+    try:
+        override(raw, settings)
+    except ValueError as error:
+        raise ConfigError(f"--set {error}") from None
     return parse_config(raw, origin=origin).with_absolute_paths(folder)
 
 
@@ -181,6 +181,10 @@ def _instance_problems(raw: Any) -> list[str]:
     several = _nested_value(raw, "sweep", "instance_types")
     if isinstance(several, list | tuple):
         named += [(f"sweep.instance_types.{number}", each) for number, each in enumerate(several)]
+    variants = _nested_value(raw, "sweep", "variants")
+    for variant in variants if isinstance(variants, list | tuple) else ():
+        place = f"sweep.variants.{_nested_value(variant, 'name')}.set.training.instance_type"
+        named.append((place, _nested_value(variant, "set", "training.instance_type")))
     of_validation = "dataset.validation.instance_type"
     named.append((of_validation, _nested_value(raw, "dataset", "validation", "instance_type")))
     problems = []
@@ -245,37 +249,22 @@ def _read_text(path: Path) -> str:
     return content.decode()
 
 
-def _apply_override(raw: dict[str, Any], override: str) -> None:
-    """Set one dotted key in place; the value is parsed as YAML: 3, true, [1, 2], null."""
-    key, equals, text = override.partition("=")
-    parts = key.split(".")
+def _parse_override(assignment: str) -> tuple[str, Any]:
+    """Return the dotted key and its value, which is parsed as YAML: 3, true, [1, 2], null."""
+    key, equals, text = assignment.partition("=")
     shown = truncate(key)
-    if not equals or not all(parts):
+    if not equals or not all(key.split(".")):
         raise ConfigError(
-            f"--set {_short(override)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]"
-        )
-    if len(parts) > MAX_DEPTH:
-        raise ConfigError(
-            f"--set {shown}=…: the name has {len(parts)} parts; at most {MAX_DEPTH} are allowed"
+            f"--set {_short(assignment)}: expected a.b.c=value, e.g. --set sweep.node_counts=[1,2]"
         )
     if not _is_valid_unicode(key):
         raise ConfigError(f"--set {key!r}=…: the name contains a byte that is not valid UTF-8")
     try:
-        value = parse_yaml(text, f"--set {shown}")
+        return key, parse_yaml(text, f"--set {shown}")
     except yaml.YAMLError as error:
         raise ConfigError(
             f"--set {shown}=…: the value is not valid YAML: {truncate(str(error), 1000)}"
         ) from None
-    node: Any = raw
-    for depth, part in enumerate(parts[:-1], start=1):
-        if node.get(part) is None:  # YAML parses an empty section as null
-            node[part] = {}
-        node = node[part]
-        if not isinstance(node, dict):
-            raise ConfigError(
-                f"--set {shown}=…: {truncate('.'.join(parts[:depth]))} is a value, not a section"
-            )
-    node[parts[-1]] = value
 
 
 def _explain(error: ValidationError) -> list[str]:
@@ -285,11 +274,14 @@ def _explain(error: ValidationError) -> list[str]:
     """
     lines = []
     problems = error.errors(include_url=False)
-    lists_with_problems = {problem["loc"][:-1] for problem in problems}
+    lists_with_problems = {
+        problem["loc"][:depth] for problem in problems for depth in range(len(problem["loc"]))
+    }
     for problem in problems:
         if problem["type"] == "too_short" and problem["loc"] in lists_with_problems:
             continue
-        path, section, kinds, field = _locate(problem["loc"])
+        variant, loc = _split_variant(problem["loc"])
+        path, section, kinds, field = _locate(loc)
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = (
@@ -307,9 +299,18 @@ def _explain(error: ValidationError) -> list[str]:
         ) and not f"{'.'.join(path)}.".startswith(tuple(f"{field}." for field in _HIDDEN_FIELDS))
         got = f" (got {_short(problem['input'])})" if is_shown else ""
         lines.append(
-            f"  {'.'.join(map(truncate, path)) or '(whole config)'}: {truncate(message, 600)}{got}"
+            f"  {'.'.join(truncate(str(part)) for part in (*variant, *path)) or '(whole config)'}:"
+            f" {truncate(message, 600)}{got}"
         )
     return lines
+
+
+def _split_variant(
+    loc: tuple[int | str, ...],
+) -> tuple[tuple[int | str, ...], tuple[int | str, ...]]:
+    """Split sweep.variants.NAME.set from the location of a problem in that variant's config."""
+    named = loc[:2] == ("sweep", "variants") and len(loc) > 3 and isinstance(loc[2], str)
+    return (loc[:4], loc[4:]) if named else ((), loc)
 
 
 def _wanted(field: FieldInfo, kinds: list[str]) -> str:
@@ -387,10 +388,12 @@ def _models(annotation: Any) -> dict[str, Any]:
 
 
 def _short(value: object) -> str:
-    """Return the value on one line; for a mapping, return only its names.
+    """Return the value on one line; of a mapping only its names, of a list of them its length.
 
     Text before the @ of a URL may be a password, and any value of a mapping may be a secret.
     """
+    if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+        return f"a list of {len(value)}"
     if isinstance(value, dict):
         return truncate(f"a mapping of {', '.join(map(str, value)) or 'nothing'}")
     return truncate(hide_url_users(repr(value), "…"))

@@ -13,12 +13,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     BeforeValidator,
     Field,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import InitErrorDetails
 
-from nodesweep.configs.dataset import DatasetConfig, Slug
+from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.locations import (
     BucketName,
     BuildArguments,
@@ -27,7 +29,8 @@ from nodesweep.configs.locations import (
     is_loopback_with_port,
     url_problem,
 )
-from nodesweep.configs.section import NOT_MEASURED, Section
+from nodesweep.configs.overrides import override
+from nodesweep.configs.section import NOT_MEASURED, WITH_SECRETS, Section, Slug
 from nodesweep.configs.sweep import SweepConfig
 from nodesweep.configs.training import TrainingConfig
 
@@ -351,6 +354,20 @@ class PlatformConfig(Section):
         return self
 
 
+def _located(error: ValidationError, place: tuple[str, ...]) -> ValidationError:
+    """Return the error with its problems below a place of the config that is being validated."""
+    problems = [
+        InitErrorDetails(
+            type=each["type"],
+            loc=(*place, *each["loc"]),
+            input=each["input"],
+            ctx=each.get("ctx", {}),
+        )
+        for each in error.errors(include_url=False)
+    ]
+    return ValidationError.from_exception_data(error.title, problems)
+
+
 def _none_to_null(value: Any) -> Any:
     return None if value == "none" else value
 
@@ -420,12 +437,54 @@ class BenchmarkConfig(Section):
                 f" {self.training.instance_type}, for which the image is chosen; add it, or set"
                 " training.instance_type to one of them"
             )
-        if types is not None and self.report.recommendation.hour_value_usd is not None:
-            raise ValueError(
-                "report.recommendation.hour_value_usd compares the node counts of one instance"
-                f" type, but sweep.instance_types is {list(types)}; remove it, or measure one type"
-            )
         return self
+
+    @model_validator(mode="after")
+    def _check_arms(self) -> Self:
+        """Refuse what cannot be compared over several arms, and arms that are no valid config."""
+        what = "instance_types" if self.sweep.variants is None else "variants"
+        if self.sweep.arm_count == 1:
+            return self
+        if self.report.recommendation.hour_value_usd is not None:
+            raise ValueError(
+                "report.recommendation.hour_value_usd compares the node counts of one"
+                f" configuration, but sweep.{what} is {list(self.arm_names)}; remove either"
+            )
+        if self.sweep.variants is not None and self.training.baseline_seconds is not None:
+            raise ValueError(
+                f"training.baseline_seconds is {self.training.baseline_seconds:g}, but the first"
+                " run cannot size the steps of other variants yet; pass the script its number of"
+                " steps as a hyperparameter instead"
+            )
+        known: dict[str, str] = {}
+        for name in self.arm_names if self.sweep.variants is not None else ():
+            own = self._of_variant(name).model_dump_json(context=WITH_SECRETS)
+            if (twin := known.setdefault(own, name)) != name:
+                raise ValueError(
+                    f"sweep.variants: {name} is the same configuration as {twin}; let it set"
+                    " another value, or remove it"
+                )
+        return self
+
+    def _of_variant(self, name: str) -> BenchmarkConfig:
+        """Return the config of a variant, without the others.
+
+        Raises:
+            ValidationError: It is no valid config; its errors are located at the variant.
+        """
+        # without defaults, as in the YAML: another kind of distribution knows none of this one's
+        raw = self.model_dump(exclude_defaults=True)
+        variants = raw["sweep"].pop("variants")
+        raw["sweep"].pop("min_points", None)  # counts the points of all arms
+        settings: dict[str, Any] = {each["name"]: each["set"] for each in variants}
+        try:
+            override(raw, settings.get(name, {}).items())
+        except ValueError as error:
+            raise ValueError(f"sweep.variants: {name}: {error}") from None
+        try:
+            return BenchmarkConfig.model_validate(raw)
+        except ValidationError as error:
+            raise _located(error, ("sweep", "variants", name, "set")) from None
 
     @model_validator(mode="after")
     def _check_training_plans(self) -> Self:
@@ -449,21 +508,28 @@ class BenchmarkConfig(Section):
         return self
 
     @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The names of the sweep's arms, in order: instance types, or `base` and its variants."""
+        return self.sweep.arm_names or (self.training.instance_type,)
+
+    @property
     def instance_types(self) -> tuple[str, ...]:
-        """All instance types that the sweep measures, in the config's order."""
-        return self.sweep.instance_types or (self.training.instance_type,)
+        """The instance type of each arm, in the same order."""
+        return tuple(self.of_arm(name).training.instance_type for name in self.arm_names)
 
-    def of_type(self, instance_type: str | None) -> BenchmarkConfig:
-        """Return the config restricted to one of its instance types.
+    def of_arm(self, name: str) -> BenchmarkConfig:
+        """Return the config restricted to the arm of this name.
 
-        A config with a single type is returned unchanged.
+        A config with a single arm is returned unchanged.
         """
-        if self.sweep.instance_types is None or instance_type is None:
+        if self.sweep.variants is not None:
+            return self._of_variant(name)
+        if self.sweep.instance_types is None:
             return self
         training = self.training.model_copy(
             update={
-                "instance_type": instance_type,
-                "training_plan_arn": self.training.training_plan_arns.get(instance_type),
+                "instance_type": name,
+                "training_plan_arn": self.training.training_plan_arns.get(name),
                 "training_plan_arns": {},
             }
         )

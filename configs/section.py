@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     PlainSerializer,
     SerializationInfo,
+    StringConstraints,
     field_validator,
     model_validator,
 )
@@ -138,6 +139,11 @@ class Section(BaseModel):
             if isinstance(text, str):
                 refuse_control_characters(text)
         return value
+
+
+Slug = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9](-?[a-z0-9])*$", min_length=1, max_length=20)
+]
 
 
 @dataclass(frozen=True)

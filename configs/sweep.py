@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,10 +13,23 @@ from nodesweep.configs.designs import (
     DesignName,
     DesignRules,
 )
-from nodesweep.configs.section import NOT_MEASURED, Section
+from nodesweep.configs.section import NOT_MEASURED, SHOWN, Section, Slug, truncate
 
 MAX_JOBS = 1000
 MAX_INSTANCE_TYPES = 8
+BASE = "base"
+"""Name of the arm that is the config without its variants."""
+_TAKEN = frozenset({BASE, "logs"})
+"""Names that a variant must not have: of an arm, and of a folder of the report."""
+VARYING = (
+    "training.instance_type",
+    "training.training_plan_arn",
+    "training.distribution",
+    "training.batch",
+    "training.learning_rate",
+    "training.hyperparameters",
+)
+"""Fields and sections that variants may set: those that only the request of a job depends on."""
 
 
 class ProbeConfig(Section):
@@ -43,6 +56,48 @@ class ProbeConfig(Section):
     )
 
 
+class Variant(Section):
+    """A difference of configuration that a sweep compares with the rest of the config."""
+
+    name: Slug = Field(
+        description=(
+            "Name of the variant in the report and its folder, at most 20 characters; not base,"
+            " which is the config without variants."
+        )
+    )
+    set: dict[str, Any] = Field(
+        description=(
+            "Fields by dotted name with their values in this variant, as with --set:"
+            f" {', '.join(VARYING)}, and training.environment.NAME of CUDA, NCCL and the like."
+        )
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, value: str) -> str:
+        if value in _TAKEN:
+            raise ValueError(f"{value} is the name of something else in a report; choose another")
+        return value
+
+    @model_validator(mode="after")
+    def _check_fields(self) -> Self:
+        if not self.set:
+            raise ValueError(
+                f"variant {self.name} sets nothing, but the config as it is is measured anyway, as"
+                f" {BASE}; let it set a field, or remove it"
+            )
+        for key in self.set:
+            section, _, variable = key.rpartition(".")
+            is_shown = section == "training.environment" and variable.startswith(SHOWN)
+            if not is_shown and not f"{key}.".startswith(tuple(f"{each}." for each in VARYING)):
+                raise ValueError(
+                    f"variant {self.name} sets {truncate(key)}, which is the same for all variants;"
+                    f" these may differ: {', '.join(VARYING)} and training.environment.NAME, where"
+                    f" NAME begins with {', '.join(SHOWN)}; use separate sweeps for others"
+                )
+        return self
+
+
 class SweepConfig(Section):
     """The points to measure, how often and in which order."""
 
@@ -61,6 +116,17 @@ class SweepConfig(Section):
             "2–8 instance types to compare by time and cost, each at every node count; must"
             " include training.instance_type (docs/instance-types.md). Null:"
             " training.instance_type only."
+        ),
+    )
+    variants: tuple[Variant, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_INSTANCE_TYPES - 1,
+        # Omitted when null, so that sweeps without variants keep their ids and reports.
+        exclude_if=lambda variants: variants is None,
+        description=(
+            "1–7 differences of configuration to compare with the rest of the config by time and"
+            " cost, each at every node count (docs/instance-types.md). Null: none."
         ),
     )
     design: DesignName = Field(
@@ -210,6 +276,30 @@ class SweepConfig(Section):
             raise ValueError(f"instance types {list(value)} repeat one; list each once")
         return value
 
+    @field_validator("variants")
+    @classmethod
+    def _check_variants(cls, value: tuple[Variant, ...] | None) -> tuple[Variant, ...] | None:
+        variants = [variant.name for variant in value or ()]
+        if len(set(variants)) != len(variants):
+            raise ValueError(f"variants {variants} repeat a name; give each its own")
+        return value
+
+    @model_validator(mode="after")
+    def _check_arms(self) -> Self:
+        if self.variants is None:
+            return self
+        if self.instance_types is not None:
+            raise ValueError(
+                f"instance_types is {list(self.instance_types)}, but variants are given, too;"
+                " remove it, and give each type as a variant that sets training.instance_type"
+            )
+        if not self.rules.compares_variants:
+            raise ValueError(
+                f"design is {self.design}, which cannot compare variants yet; set design: full, or"
+                " remove variants"
+            )
+        return self
+
     @model_validator(mode="after")
     def _check_design(self) -> Self:
         others = (rules for rules in RULES.values() if rules is not self.rules)
@@ -223,7 +313,8 @@ class SweepConfig(Section):
         points = self.most_jobs
         checks = {0: "", 1: " and the validation run"}
         check = checks.get(self.max_checks, f" and {self.max_checks} validation runs")
-        types = "" if self.instance_types is None else f"{len(self.instance_types)} types x "
+        what = "types" if self.variants is None else "configurations"
+        types = f"{self.arm_count} {what} x " if self.arm_count > 1 else ""
         jobs = f"{types}{len(self.node_counts)} node counts x {self.arm_repeats} repeats{check}"
         if points > MAX_JOBS:
             raise ValueError(
@@ -244,12 +335,12 @@ class SweepConfig(Section):
 
     @property
     def arm_repeats(self) -> int:
-        """Maximum jobs per instance type and node count, without retries and validation runs."""
+        """Maximum jobs per arm and node count, without retries and validation runs."""
         return self.rules.arm_repeats(self)
 
     @property
     def most_repeats(self) -> int:
-        """Maximum jobs per instance type and node count, without retries.
+        """Maximum jobs per arm and node count, without retries.
 
         For a probe sweep this includes the validation run: a count has at most one.
         """
@@ -263,8 +354,18 @@ class SweepConfig(Section):
     @property
     def most_jobs(self) -> int:
         """Maximum jobs of the sweep, without retries."""
-        arms = len(self.node_counts) * len(self.instance_types or (None,))
-        return arms * self.arm_repeats + self.max_checks
+        return self.arm_count * len(self.node_counts) * self.arm_repeats + self.max_checks
+
+    @property
+    def arm_count(self) -> int:
+        """Number of arms: the instance types or variants that the sweep compares, or 1."""
+        return len(self.arm_names or (None,))
+
+    @property
+    def arm_names(self) -> tuple[str, ...]:
+        """The names of the arms if there are several: types, or `base` and the variants."""
+        variants = tuple(variant.name for variant in self.variants or ())
+        return (BASE, *variants) if variants else self.instance_types or ()
 
     def is_validation_run(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is a validation run of the sweep."""

@@ -16,7 +16,6 @@ from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.polling import utc_now
-from nodesweep.scaling.formats import point_text
 from nodesweep.scaling.instances.arms import lacks_memory
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
@@ -72,12 +71,11 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     sizing, steps = sizing_key(config), None
     if is_new:
         points.sort(key=lambda point: point.nodes)
-    points.sort(key=lambda point: point.key(config) != sizing)
+    points.sort(key=lambda point: point.key != sizing)
     try:
         for point in points:
             if sizing is not None and refused and not accepted:
-                place = point_text(point.nodes, point.repeat, point.instance_type)
-                refused.append(f"{place}: {unsized_reason(config)}")
+                refused.append(f"{point.key.text}: {unsized_reason(config)}")
                 continue
             try:
                 job = submit_point(config, plan, inputs, point, steps)
@@ -128,7 +126,7 @@ def _run_smoke_job(
     ):
         if ended.has_ended:
             outcome = collect_outcome(config, sweep, point, 1, ended)
-            fits_elsewhere = config.sweep.instance_types is not None and lacks_memory(outcome)
+            fits_elsewhere = config.sweep.arm_count > 1 and lacks_memory(outcome)
             if is_programs_fault(outcome) and not fits_elsewhere:
                 return _why_failed(outcome)
     return None

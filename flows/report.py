@@ -30,11 +30,12 @@ from nodesweep.flows.stages.form import (
 from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.arms import Arm, Key, arm_of_job, main_arm
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest
-from nodesweep.scaling.planning.plan import Key, SweepPlan, plan_types, type_of_job
+from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
 from nodesweep.scaling.trend.history import HistoryError, parse_history
@@ -70,15 +71,15 @@ def make_report(
     analyse = partial(
         analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
-    report, by_type = analyse()
-    if nights := _nights(config, by_type or {config.training.instance_type: report}):
-        report, by_type = analyse(nights)
+    report, by_arm = analyse()
+    if nights := _nights(config, by_arm or {main_arm(config): report}):
+        report, by_arm = analyse(nights)
     kept = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
     logs = [names.log_link(path.name) for path in kept]
     files = render_files(report, logs)
-    for instance_type, own in by_type.items():
-        own_files = render_files(own, [names.from_type(link) for link in logs])
-        files |= {names.of_type(instance_type, name): body for name, body in own_files.items()}
+    for arm, own in by_arm.items():
+        own_files = render_files(own, [names.from_arm(link) for link in logs])
+        files |= {names.of_arm(arm.name, name): body for name, body in own_files.items()}
     keys = {
         names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
     }
@@ -95,7 +96,7 @@ def make_report(
     publish_report(config.platform, sweep, render_markdown(report, pictures))
     materialize_assets(config.platform, sweep, provenance)
     try:
-        append_history(config.platform, list(by_type.values()) or [report], config.name)
+        append_history(config.platform, list(by_arm.values()) or [report], config.name)
     except Exception as error:
         # the report exists; `nodesweep report` rewrites a missing history file
         logger.warning("the history of %s was not written: %s", config.name, error)
@@ -105,9 +106,9 @@ def make_report(
 
 
 def _nights(
-    config: BenchmarkConfig, reports: Mapping[str, ScalingReport]
-) -> dict[str, dict[int, float]]:
-    """Return how the benchmark's earlier sweeps differ, by type; {} if no limit needs it.
+    config: BenchmarkConfig, reports: Mapping[Arm, ScalingReport]
+) -> dict[Arm, dict[int, float]]:
+    """Return how the benchmark's earlier sweeps differ, by arm; {} if no limit needs it.
 
     Only a deadline and a budget concern the next run, which is another day.
     """
@@ -126,8 +127,8 @@ def _nights(
             frames.append(parse_history(body, uri))
         except HistoryError as error:
             logger.warning("left out: %s", error)
-    found = {name: night_sigmas(report, frames) for name, report in reports.items()}
-    return {name: sigmas for name, sigmas in found.items() if sigmas}
+    found = {arm: night_sigmas(report, frames) for arm, report in reports.items()}
+    return {arm: sigmas for arm, sigmas in found.items() if sigmas}
 
 
 def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
@@ -209,22 +210,20 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """
     record = read_sweep_record(current.platform, sweep_id)
     config = _recorded_config(record, current, sweep_id)
-    plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
+    plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
         job = job_status(config.platform, name)
-        attempt_of = names.parse_job_name(name)
-        if job is None or attempt_of is None:
+        arm, place = arm_of_job(config, name), names.parse_job_name(name)
+        if job is None or arm is None or place is None:
             continue
         if not job.has_ended:
             running.append(name)
             continue
-        nodes, repeat, attempt = attempt_of
-        instance_type = type_of_job(config, name) or config.training.instance_type
-        key = Key(instance_type, nodes, repeat)
-        point = next((point for point in plan.points if point.key(config) == key), None)
+        key = Key(arm, place.nodes, place.repeat)
+        point = next((point for point in plan.points if point.key == key), None)
         if point is not None:
-            outcomes.append(collect_outcome(config, sweep_id, point, attempt, job))
+            outcomes.append(collect_outcome(config, sweep_id, point, place.attempt, job))
     return SweepJobs(
         config, recorded_inputs(sweep_id, record), plan, record["provenance"], outcomes, running
     )

@@ -11,13 +11,14 @@ logs what only views need at level DEBUG, which Prefect does not keep.
 continue it |
 | sweep-recorded | `sweep`: from now on `--resume` can continue it |
 | sweep-planned | `design`; `points`: nodes, repeat, global batch size and kind (run; probe or \
-check of a probe sweep) of each, empty for a design that chooses them later; `most_jobs`, \
+check of a probe sweep) of each, with several arms also its `arm` (code in job names), `place` in \
+words and `usd_per_hour`, empty for a design that chooses them later; `most_jobs`, \
 `max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
 | sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
-empty once it is done; `later`: probes of several instance types that may follow, with a mark on \
+empty once it is done; `later`: probes of several arms that may follow, with a mark on \
 those that may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each \
 count that was decided |
-| points-left-out | `points` that memory rules out, of several instance types |
+| points-left-out | `points` that memory rules out, of several arms |
 | sweep-kept | `points` of an earlier run that the design no longer needs |
 | count-answered | of a sequential sweep that is done with a count: `count`, `answer` |
 | job-submitted | |
@@ -223,6 +224,6 @@ def read_event(record: logging.LogRecord) -> Event:
         level=max(record.levelno, logging.INFO),
         stage=mark.stage or _STAGE_OF_LOGGER.get(source),
         job=mark.job,
-        nodes=key[0] if key else None,
+        nodes=key.nodes if key else None,
         facts=mark.facts,
     )

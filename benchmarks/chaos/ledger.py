@@ -69,7 +69,7 @@ def _job_problems(evidence: Evidence) -> Iterator[str]:
         if place is None or names.sweep_of_job(name) != evidence.sweep:
             yield f"{name} does not belong to the sweep {evidence.sweep}"
         elif status == "Completed":
-            completed[place[:2]] += 1
+            completed[place.nodes, place.repeat] += 1
         if status in ("InProgress", "Stopping"):
             yield f"{name} is still {status}"
     for nodes in NODE_COUNTS:

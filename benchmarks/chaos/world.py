@@ -297,7 +297,7 @@ class Sampler:
             running_jobs = self._platform.jobs(StatusEquals="InProgress")
             places = [names.parse_job_name(job["TrainingJobName"]) for job in running_jobs]
             self.peak_nodes = max(
-                self.peak_nodes, sum(place[0] for place in places if place is not None)
+                self.peak_nodes, sum(place.nodes for place in places if place is not None)
             )
             self.peak_jobs = max(self.peak_jobs, len(running_jobs))
 

@@ -39,12 +39,13 @@ from benchmarks.decisions import KINDS, draw
 from benchmarks.designs import CURVES
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
 from nodesweep.scaling.analysis.deadline import ASSUMED_FACTOR
 from nodesweep.scaling.analysis.intervals import geometric_mean, mean_interval, next_run_bound
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.instances.arms import Arm
-from nodesweep.scaling.instances.compare import choose_arms, judge_arms
+from nodesweep.scaling.arms import Arm, Cell
+from nodesweep.scaling.instances.compare import choose_cells, judge_cells
 from nodesweep.scaling.instances.design import ERROR, Sample, replay_rounds
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.t_distribution import t_quantile
@@ -55,7 +56,8 @@ DEADLINE_SECONDS = 1800.0
 CLOSE = 0.02
 TYPES = ("ml.m5.xlarge", "ml.m5.4xlarge", "ml.g5.xlarge", "ml.g5.12xlarge")
 """Names only; prices and speeds come from the grid."""
-Runs = Mapping[Arm, Mapping[int, Sample]]
+ARMS = tuple(Arm(names.arm_code(place), name) for place, name in enumerate(TYPES))
+Runs = Mapping[Cell, Mapping[int, Sample]]
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """Means over the sweeps; `dropped` is the mean fraction of arms."""
 
     grid: str
@@ -118,13 +120,14 @@ class Cell:
         return max(self.best_lost, self.rounds_verdicts.wrong) <= most
 
 
-def truth(grid: str) -> dict[Arm, Sample]:
+def truth(grid: str) -> dict[Cell, Sample]:
     """Return each arm's true median time in seconds and the cost of a run."""
     found = {}
-    for name, kind in zip(TYPES, GRIDS[grid], strict=True):
+    for arm, kind in zip(ARMS, GRIDS[grid], strict=True):
         for nodes in NODE_COUNTS:
             seconds = CURVES[kind.curve][nodes] * 60 / kind.speed
-            found[Arm(name, nodes)] = Sample(seconds, nodes * seconds * kind.usd_per_hour / 3600)
+            usd = nodes * seconds * kind.usd_per_hour / 3600
+            found[Cell(arm, nodes)] = Sample(seconds, usd)
     return found
 
 
@@ -155,7 +158,7 @@ def config_of(repeats: int) -> BenchmarkConfig:
 
 
 def draw_runs(
-    true: Mapping[Arm, Sample],
+    true: Mapping[Cell, Sample],
     generator: np.random.Generator,
     kind: str,
     noise: float,
@@ -163,9 +166,9 @@ def draw_runs(
 ) -> Runs:
     """Return `repeats` runs of every arm; a type's runs depend on each other as the kind says."""
     factors = np.exp(draw(generator, kind, noise, len(TYPES), repeats))
-    found: dict[Arm, dict[int, Sample]] = {}
+    found: dict[Cell, dict[int, Sample]] = {}
     for arm, mean in true.items():
-        own = factors[TYPES.index(arm.instance_type), :, NODE_COUNTS.index(arm.nodes)]
+        own = factors[ARMS.index(arm.arm), :, NODE_COUNTS.index(arm.nodes)]
         found[arm] = {
             at + 1: Sample(mean.seconds * float(factor), (mean.usd or 0.0) * float(factor))
             for at, factor in enumerate(own)
@@ -173,7 +176,7 @@ def draw_runs(
     return found
 
 
-def made(runs: Runs, asked: Collection[tuple[Arm, int]]) -> Runs:
+def made(runs: Runs, asked: Collection[tuple[Cell, int]]) -> Runs:
     """Return the runs that were asked for."""
     return {
         arm: {at: each for at, each in own.items() if (arm, at) in asked}
@@ -181,7 +184,7 @@ def made(runs: Runs, asked: Collection[tuple[Arm, int]]) -> Runs:
     }
 
 
-def in_passes(runs: Runs, repeats: int) -> set[tuple[Arm, int]]:
+def in_passes(runs: Runs, repeats: int) -> set[tuple[Cell, int]]:
     """Return what the passes ask for: the bounds are those of two means, over all pairs of arms."""
     left = list(runs)
     asked = set()
@@ -204,10 +207,10 @@ def in_passes(runs: Runs, repeats: int) -> set[tuple[Arm, int]]:
     return asked
 
 
-def quick_answer(runs: Runs) -> tuple[Arm | None, str]:
+def quick_answer(runs: Runs) -> tuple[Cell | None, str]:
     """Return the arm that answer() returns, and what its reason says of others, much faster."""
-    passing: list[tuple[float, float, Arm]] = []
-    undecided: list[tuple[float, float, Arm]] = []
+    passing: list[tuple[float, float, Cell]] = []
+    undecided: list[tuple[float, float, Cell]] = []
     for arm, own in runs.items():
         if not own:
             continue
@@ -238,25 +241,26 @@ def _usd(own: Mapping[int, Sample]) -> list[float]:
     return [each.usd or 0.0 for each in own.values()]
 
 
-def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Arm | None, str]:
+def answer(config: BenchmarkConfig, grid: str, runs: Runs) -> tuple[Cell | None, str]:
     """Return the arm that the report would recommend, and the reason it would state."""
     rows = {}
-    for name, kind in zip(TYPES, GRIDS[grid], strict=True):
+    for own_arm, kind in zip(ARMS, GRIDS[grid], strict=True):
         outcomes = [
             _outcome(arm, repeat, sample)
             for arm, own in runs.items()
-            if arm.instance_type == name
+            if arm.arm == own_arm
             for repeat, sample in own.items()
         ]
-        price = Price(instance_type=name, usd_per_hour=kind.usd_per_hour)
-        rows[name] = summarise_runs(outcomes, price, paired=True)[0]
-    choice = choose_arms(config, judge_arms(config, rows))[0]
+        price = Price(instance_type=own_arm.name, usd_per_hour=kind.usd_per_hour)
+        rows[own_arm] = summarise_runs(outcomes, price, paired=True)[0]
+    choice = choose_cells(config, judge_cells(config, rows))[0]
     if choice.instance_type is None or choice.nodes is None:
         return None, choice.reason
-    return Arm(choice.instance_type, choice.nodes), choice.reason
+    [chosen] = [arm for arm in ARMS if arm.name == choice.instance_type]
+    return Cell(chosen, choice.nodes), choice.reason
 
 
-def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
+def _outcome(arm: Cell, repeat: int, sample: Sample) -> JobOutcome:
     return JobOutcome(
         job_name=f"grid-n{arm.nodes}-r{repeat}",
         nodes=arm.nodes,
@@ -269,7 +273,7 @@ def _outcome(arm: Arm, repeat: int, sample: Sample) -> JobOutcome:
     )
 
 
-def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
+def verdict(true: Mapping[Cell, Sample], chosen: Cell | None, reason: str) -> str:
     """Return "right", "wrong" or "undecided"."""
     in_time = [each.usd or 0.0 for each in true.values() if each.seconds <= DEADLINE_SECONDS]
     if chosen is None:
@@ -282,7 +286,7 @@ def verdict(true: Mapping[Arm, Sample], chosen: Arm | None, reason: str) -> str:
     return "undecided" if meets and is_open else "wrong"
 
 
-def best_arms(true: Mapping[Arm, Sample]) -> set[Arm]:
+def best_arms(true: Mapping[Cell, Sample]) -> set[Cell]:
     """Return the arms that truly meet the deadline within 2% of the lowest cost."""
     in_time = {
         arm: each.usd or 0.0 for arm, each in true.items() if each.seconds <= DEADLINE_SECONDS
@@ -290,7 +294,7 @@ def best_arms(true: Mapping[Arm, Sample]) -> set[Arm]:
     return {arm for arm, usd in in_time.items() if usd <= min(in_time.values()) * (1 + CLOSE)}
 
 
-def spent(true: Mapping[Arm, Sample], runs: Runs, share: float) -> dict[str, float]:
+def spent(true: Mapping[Cell, Sample], runs: Runs, share: float) -> dict[str, float]:
     """Return the node-seconds and USD of probes that make this share of a run's steps."""
     counts = {arm: len(own) * share for arm, own in runs.items()}
     return {
@@ -299,7 +303,9 @@ def spent(true: Mapping[Arm, Sample], runs: Runs, share: float) -> dict[str, flo
     }
 
 
-def simulate(grid: str, kind: str, noise: float, sweeps: int, repeats: int, share: float) -> Cell:
+def simulate(
+    grid: str, kind: str, noise: float, sweeps: int, repeats: int, share: float
+) -> GridCell:
     """Simulate sweeps over a grid; deterministic for its arguments."""
     true, config = truth(grid), config_of(repeats)
     arms, best = list(true), best_arms(true)
@@ -332,7 +338,7 @@ def simulate(grid: str, kind: str, noise: float, sweeps: int, repeats: int, shar
         for name, costs in used.items()
     }
     saved = {unit: 1 - mean["rounds"][unit] / mean["passes"][unit] for unit in whole}
-    return Cell(
+    return GridCell(
         grid=grid,
         kind=kind,
         noise=noise,
@@ -350,7 +356,7 @@ def simulate(grid: str, kind: str, noise: float, sweeps: int, repeats: int, shar
     )
 
 
-def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
+def cells(arguments: argparse.Namespace) -> Iterator[GridCell]:
     """Simulate, print and yield each cell."""
     for grid, kind, noise in product(arguments.grids, arguments.kinds, arguments.noise):
         cell = simulate(

@@ -78,7 +78,8 @@ def with_queue_deadline_reason(outcome: JobOutcome, queue_deadline_seconds: floa
 
 def point_fields(config: BenchmarkConfig, point: PlannedPoint, attempt: int) -> dict[str, Any]:
     """Return an outcome's fields about its point, named as in JobOutcome."""
-    batch, rate = config.training.batch, config.training.learning_rate
+    training = config.of_arm(point.arm.name).training
+    batch, rate = training.batch, training.learning_rate
     return {
         "nodes": point.nodes,
         "repeat": point.repeat,
@@ -106,7 +107,7 @@ def refused_outcome(
         job_name=job_name,
         status="Failed",
         platform_kind=backend_of(config.platform).kind(config.platform),
-        instance_type=point.instance_type or config.training.instance_type,
+        instance_type=config.of_arm(point.arm.name).training.instance_type,
         reason=reason,
         **point_fields(config, point, attempt),
     )

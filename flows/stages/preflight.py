@@ -24,7 +24,7 @@ from nodesweep.imports import begin_imports
 from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
-from nodesweep.scaling.planning.plan import SweepPlan, plan_types
+from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.rules.rule import Facts, Findings
 from nodesweep.tasks.preflight.account import check_platform
 from nodesweep.tasks.preflight.facts import with_arms
@@ -95,11 +95,13 @@ def check_account(
     validation_price: Price | None = None
     if facts.validation_instance is not None:
         validation_price = price_of(priced.pop()[0], platform.region)
-    instances = {instance.instance_type: instance for instance, _ in priced}
+    instances = [instance for instance, _ in priced]
     found = (run_rules or backend_of(platform).check_account)(facts)
-    main = facts.config.training.instance_type
-    plan = plan_types(facts.config, list(instances.values()), validation_price)
-    at_price = with_arms(replace(facts, instance=instances[main], plan=plan), instances)
+    plan = plan_arms(facts.config, instances, validation_price)
+    [main, *_] = [
+        each for each in instances if each.instance_type == facts.config.training.instance_type
+    ]
+    at_price = with_arms(replace(facts, instance=main, plan=plan), instances)
     return recheck(at_price, (*found.notices, *dict.fromkeys(notices)), found.problems)
 
 

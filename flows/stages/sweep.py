@@ -31,11 +31,11 @@ from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
-from nodesweep.scaling.formats import join_words, pluralize, point_text
+from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan, type_letter_of
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.tasks.jobs.quota import NodeSlots
@@ -93,7 +93,7 @@ def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
 def _facts(
     config: BenchmarkConfig, plan: SweepPlan, points: Sequence[PlannedPoint]
 ) -> list[dict[str, Any]]:
-    """Return the facts a view needs about points; with several types, also type and price."""
+    """Return the facts a view needs about points; with several arms, also the arm and its price."""
     facts: list[dict[str, Any]] = [
         {
             "nodes": point.nodes,
@@ -103,12 +103,10 @@ def _facts(
         }
         for point in points
     ]
-    letters = plan.letter_by_type
     for fact, point in zip(facts, points, strict=True):
-        if point.instance_type is not None:
-            fact["instance_type"] = point.instance_type
-            fact["letter"] = letters[point.instance_type]
-            fact["usd_per_hour"] = plan.by_type[point.instance_type].usd_per_hour
+        if (own := plan.by_arm.get(point.arm)) is not None:
+            fact |= {"arm": point.arm.code, "place": point.key.cell.text}
+            fact["usd_per_hour"] = own.usd_per_hour
     return facts
 
 
@@ -151,15 +149,7 @@ def run_sweep(
     outcomes = sweep.queue.outcomes
     if config.training.keep_alive_seconds:
         outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
-    outcomes = sorted(
-        outcomes,
-        key=lambda outcome: (
-            names.letter_of_job(outcome.job_name),
-            outcome.nodes,
-            outcome.repeat,
-            outcome.attempt,
-        ),
-    )
+    outcomes = sorted(outcomes, key=lambda each: names.parse_job_name(each.job_name) or ())
     return SweepRun(outcomes, sweep.queue.given_up)
 
 
@@ -235,7 +225,7 @@ class _Sweep:
                 )
                 logger.info("%s", each.text, extra=extra)
         next_ = set(progress.next_keys)
-        points = [point for point in self.plan.points if point.key(self.config) in next_]
+        points = [point for point in self.plan.points if point.key in next_]
         logger.info(
             "%s: %s",
             f"{pluralize(len(points), 'job')} next" if points else "no further job",
@@ -259,19 +249,19 @@ class _Sweep:
         )
 
     def _later_facts(self, progress: SweepProgress) -> list[dict[str, Any]]:
-        """Return the facts of probes that may follow if no more instance types are dropped."""
+        """Return the facts of probes that may follow if no more arms are dropped."""
         keys = set(progress.later)
-        points = [point for point in self.plan.points if point.key(self.config) in keys]
+        points = [point for point in self.plan.points if point.key in keys]
         facts = _facts(self.config, self.plan, points)
         return [{**fact, "may_be_dropped": True} for fact in facts]
 
     def _log_kept(self) -> None:
         new, self._logged_kept = self.queue.retained[self._logged_kept :], len(self.queue.retained)
-        points = [point for point in self.plan.points if point.key(self.config) in new]
+        points = [point for point in self.plan.points if point.key in new]
         if points:
             logger.info(
                 "from an earlier run, no longer part of the design, but kept in the report: %s",
-                join_words(point_text(each.nodes, each.repeat) for each in points),
+                join_words(point.key.text for point in points),
                 extra=event_extra(
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
                 ),
@@ -281,10 +271,10 @@ class _Sweep:
         new = self.queue.left_out[self._logged_left_out :]
         self._logged_left_out += len(new)
         if new:
-            points = [point for point in self.plan.points if point.key(self.config) in new]
+            points = [point for point in self.plan.points if point.key in new]
             logger.warning(
                 "not run, since a job of that type ran out of memory on as many nodes or more: %s",
-                join_words(point_text(key.nodes, key.repeat, key.instance_type) for key in new),
+                join_words(key.text for key in new),
                 extra=event_extra(
                     "points-left-out",
                     stage="sweep",
@@ -485,16 +475,14 @@ def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: Jo
     if config.sweep.rules.decides_as_it_goes:
         position = f"of at most {config.sweep.most_jobs}"
     logger.info(
-        "job %s: %d x %s, repeat %d%s",
+        "job %s: %s, repeat %d%s",
         position,
-        point.nodes,
-        point.instance_type or config.training.instance_type,
+        point.key.cell.text,
         point.repeat,
         again,
         extra=event_extra("job-submitted", job=spec.name),
     )
-    letter = type_letter_of(config, point.instance_type)
-    label = f"train-{point.nodes}n{letter}-r{point.repeat}" + (
+    label = f"train-{point.nodes}n{point.arm.code}-r{point.repeat}" + (
         f"-a{attempt.number}" if attempt.number > 1 else ""
     )
     return submit_training_job(config.platform, spec, label)

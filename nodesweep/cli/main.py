@@ -378,9 +378,9 @@ def report(
             raise click.UsageError("--confirm-units requires --csv; a sweep measures in seconds")
         sweep_id = resolve_sweep_id(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)
-        if "hour_value_usd" in goals and benchmark.sweep.instance_types is not None:
+        if "hour_value_usd" in goals and benchmark.sweep.arm_count > 1:
             raise click.UsageError(
-                "--hour-value compares the node counts of one instance type; this sweep has several"
+                "--hour-value compares the node counts of one configuration; this sweep has several"
             )
         benchmark = benchmark.model_copy(update={"report": with_goals(benchmark.report, goals)})
         from nodesweep.cli.session import flow_session, run_flow

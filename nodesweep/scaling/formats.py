@@ -95,10 +95,9 @@ def nodes_text(nodes: int) -> str:
     return pluralize(nodes, "node")
 
 
-def point_text(nodes: int, repeat: int, instance_type: str | None = None) -> str:
-    """Return a point such as "4 nodes, repeat 1", with its type in a sweep of several types."""
-    of = nodes_text(nodes) if instance_type is None else f"{nodes} x {instance_type}"
-    return f"{of}, repeat {repeat}"
+def point_text(nodes: int, repeat: int) -> str:
+    """Return a point such as "4 nodes, repeat 1"."""
+    return f"{nodes_text(nodes)}, repeat {repeat}"
 
 
 def join_words(words: Iterable[object]) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -122,20 +122,39 @@ def job_prefix(sweep: str) -> str:
     return f"{sweep}-n"
 
 
-def type_letter(index: int) -> str:
-    """Return an instance type's letter in job names, by its place in sweep.instance_types."""
-    return chr(ord("a") + index)
+class JobKey(NamedTuple):
+    """What a job's name says of its place in the sweep; `arm` is the code of its arm."""
+
+    arm: str
+    nodes: int
+    repeat: int
+    attempt: int
+
+    @property
+    def point(self) -> tuple[str, int, int]:
+        """(arm, nodes, repeat), which all attempts at a point share."""
+        return self[:3]
+
+    @property
+    def text(self) -> str:
+        """The short name, such as n4-r1-a2, or n4b-r1-a2 on the second arm."""
+        return f"n{self.nodes}{self.arm}-r{self.repeat}-a{self.attempt}"
+
+
+def arm_code(place: int) -> str:
+    """Return an arm's part of job names: a letter, by its place among the sweep's several arms."""
+    return chr(ord("a") + place)
 
 
 def job_name(
-    sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str, letter: str = ""
+    sweep: str, nodes: int, repeat: int, attempt: int, request_digest: str, arm: str = ""
 ) -> str:
     """Return a training job's name, at most 63 characters as SageMaker requires.
 
-    The longest has 44 + "-n512a-r50-a10-" + 4 hex digits of the request digest. `letter` is the
-    type_letter() in a sweep of several instance types, otherwise "".
+    The longest has 44 + "-n512a-r50-a10-" + 4 hex digits of the request digest. `arm` is the
+    arm_code() in a sweep of several arms, otherwise "".
     """
-    return f"{job_prefix(sweep)}{nodes}{letter}-r{repeat}-a{attempt}-{request_digest[:4]}"
+    return f"{sweep}-{JobKey(arm, nodes, repeat, attempt).text}-{request_digest[:4]}"
 
 
 def validation_job_prefix(sweep: str) -> str:
@@ -302,13 +321,13 @@ def report_folder_name(stem: str) -> str:
     return f"table_{safe}" if safe.lower() == LATEST or is_sweep_id(safe) else safe
 
 
-def of_type(instance_type: str, file_name: str) -> str:
-    """Return the path, within a sweep's report, of a file of one instance type's own report."""
-    return f"{instance_type}/{file_name}"
+def of_arm(arm_name: str, file_name: str) -> str:
+    """Return the path, within a sweep's report, of a file of one arm's own report."""
+    return f"{arm_name}/{file_name}"
 
 
-def from_type(file_name: str) -> str:
-    """Return the path of a sweep's file as seen from one instance type's own report."""
+def from_arm(file_name: str) -> str:
+    """Return the path of a sweep's file as seen from one arm's own report."""
     return f"../{file_name}"
 
 
@@ -345,47 +364,21 @@ def image_uri(repository_uri: str, digest: str) -> str:
     return f"{repository_uri}@{digest}"
 
 
-_LOG_FILE = re.compile(
-    r"n(?P<nodes>\d+)(?P<letter>[a-z]?)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}"
-    r"_(?P<host>[\w-]+)\.log"
-)
+_KEY = r"n(?P<nodes>\d+)(?P<arm>[a-z]?)-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}"
+_LOG_FILE = re.compile(rf"{_KEY}_(?P<host>[\w-]+)\.log")
 _VALIDATION_LOG_FILE = re.compile(r"v(?P<attempt>\d+)-[0-9a-f]{8}_(?P<host>[\w-]+)\.log")
-_JOB_NAME = re.compile(
-    r"^(?P<sweep>.+)-n(?P<nodes>\d+)(?P<letter>[a-z]?)"
-    r"-r(?P<repeat>\d+)-a(?P<attempt>\d+)-[0-9a-f]{4}$"
-)
-
-
+_JOB_NAME = re.compile(rf"^(?P<sweep>.+)-{_KEY}$")
 _VALIDATION_JOB = re.compile(r"^(?P<sweep>.+)-v(?P<attempt>\d+)-[0-9a-f]{8}$")
 
 
-def parse_job_name(name: str) -> tuple[int, int, int] | None:
-    """Return (nodes, repeat, attempt) of a nodesweep training job, None for any other name."""
+def parse_job_name(name: str) -> JobKey | None:
+    """Return the place in its sweep of a nodesweep training job, None for any other name."""
     match = _JOB_NAME.match(name)
-    return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])) if match else None
+    return _key(match) if match else None
 
 
-def short_job_name(name: str) -> str | None:
-    """Return a short name such as n4-r1-a2; None for a name that is not nodesweep's.
-
-    In a sweep of several instance types it has the type's letter: n4b-r1-a2.
-    """
-    match = _JOB_NAME.match(name)
-    if match is None:
-        return None
-    return f"n{match['nodes']}{match['letter']}-r{match['repeat']}-a{match['attempt']}"
-
-
-def letter_of_log_file(name: str) -> str:
-    """Return the type_letter() in a file name made by log_file(), "" for any other."""
-    match = _LOG_FILE.fullmatch(name)
-    return match["letter"] if match else ""
-
-
-def letter_of_job(name: str) -> str:
-    """Return the type_letter() in a job's name, "" in a sweep of one instance type."""
-    match = _JOB_NAME.match(name)
-    return match["letter"] if match else ""
+def _key(match: re.Match[str]) -> JobKey:
+    return JobKey(match["arm"], int(match["nodes"]), int(match["repeat"]), int(match["attempt"]))
 
 
 def log_file(job: str, host: str) -> str:
@@ -398,12 +391,10 @@ def log_file(job: str, host: str) -> str:
     return f"{job.removeprefix(f'{sweep}-')}_{host}.log"
 
 
-def parse_log_file(name: str) -> tuple[tuple[int, int, int], str] | None:
-    """Return ((nodes, repeat, attempt), host) from a log_file() name, None for any other."""
+def parse_log_file(name: str) -> tuple[JobKey, str] | None:
+    """Return (place of the job, host) from a log_file() name, None for any other."""
     match = _LOG_FILE.fullmatch(name)
-    if match is None:
-        return None
-    return (int(match["nodes"]), int(match["repeat"]), int(match["attempt"])), match["host"]
+    return (_key(match), match["host"]) if match else None
 
 
 def parse_validation_log_file(name: str) -> tuple[int, str] | None:

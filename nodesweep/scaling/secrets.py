@@ -175,6 +175,8 @@ def hide_in_config(config: BenchmarkConfig) -> dict[str, Any]:
     plain = config.model_dump(mode="json")
     training = plain["training"]
     training["hyperparameters"] = hide_secrets(training["hyperparameters"])
+    for variant in plain["sweep"].get("variants", ()):
+        variant["set"] = hide_secrets(variant["set"])
     for expectation in plain["dataset"]["expectations"] if plain["dataset"] else ():
         expectation["kwargs"] = hide_secrets(expectation["kwargs"])
     return plain
@@ -267,8 +269,9 @@ def remember_secrets(values: Iterable[str]) -> None:
 def secrets_of(config: BenchmarkConfig) -> list[str]:
     """Return the values of a config that must not appear in any output."""
     closed = marked_values(config, MAY_BE_SECRET)
+    arms = [config.of_arm(name) for name in config.arm_names]
     return [
-        *secrets_in(config.training.hyperparameters),
+        *(secret for arm in arms for secret in secrets_in(arm.training.hyperparameters)),
         *(value for _, mapping in closed for value in secrets_in(mapping, is_closed=True)),
     ]
 

@@ -12,7 +12,7 @@ from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused
-from nodesweep.scaling.planning.plan import plan_types
+from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.rule import Facts, Files
 from nodesweep.tasks.dataset.files import list_directory
@@ -40,8 +40,8 @@ def read_facts(
         is_resume: True for a resume, which sends no data, code or build context, so they are not
             checked.
     """
-    instances = {name: load_catalogue().get(name) for name in config.instance_types}
-    instance = instances[config.training.instance_type]
+    instances = [load_catalogue().get(name) for name in config.instance_types]
+    instance = load_catalogue().get(config.training.instance_type)
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
         files = replace(
@@ -52,7 +52,7 @@ def read_facts(
         )
     except PreflightRefused as error:
         files = Files(problems=error.problems)
-    facts = Facts(config, instance, plan_types(config, list(instances.values())), files)
+    facts = Facts(config, instance, plan_arms(config, instances), files)
     if variables is not None:
         reports = Path(config.report.directory)
         if (problem := folder_problem(reports, "report.directory or --output")) is not None:
@@ -65,27 +65,30 @@ def read_facts(
     return with_arms(facts, instances)
 
 
-def with_arms(facts: Facts, instances: Mapping[str, InstanceType]) -> Facts:
-    """Return the facts, with an arm per instance type if the sweep has several."""
+def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
+    """Return the facts, with those of each arm if the sweep has several.
+
+    `instances` are those of the arms, in order.
+    """
     config, plan = facts.config, facts.plan
-    if config.sweep.instance_types is None:
+    if not plan.by_arm:
         return facts
-    arms = tuple(
-        replace(
+    arms = {
+        arm.name: replace(
             facts,
-            config=_without_budget(config.of_type(name)),
+            config=_without_budget(config.of_arm(arm.name)),
             instance=instance,
-            plan=plan.by_type[name],
-            arms=(),
-            points_of_all_types=plan.points,
+            plan=own,
+            arms={},
+            points_of_all_arms=plan.points,
         )
-        for name, instance in instances.items()
-    )
+        for (arm, own), instance in zip(plan.by_arm.items(), instances, strict=True)
+    }
     return replace(facts, arms=arms)
 
 
 def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:
-    """Return the config without its budget, which covers all types together."""
+    """Return the config without its budget, which covers all arms together."""
     return config.model_copy(update={"sweep": config.sweep.model_copy(update={"budget_usd": None})})
 
 

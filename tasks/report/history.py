@@ -20,7 +20,7 @@ def put_history(
 ) -> str:
     """Write or replace the sweep's file, which has one key per sweep; return its s3:// URI.
 
-    A sweep of several instance types has a report for each, all in one file.
+    A sweep of several arms has a report for each, all in one file.
     """
     sweep = reports[0].sweep_id
     key = names.history_key(platform.prefix, benchmark, sweep, HISTORY_SCHEMA_VERSION)

@@ -17,10 +17,11 @@ from nodesweep.configs.models import SweepConfig
 from nodesweep.launch.watch import JobProgress
 from nodesweep.polling import utc_now
 from nodesweep.scaling import names
-from nodesweep.scaling.formats import format_usd, point_text
+from nodesweep.scaling.arms import Arm
+from nodesweep.scaling.formats import format_usd
 from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.planning.plan import SweepPlan
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.time_left import CompletedJob, PendingJob, TimeLeft, time_left
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, failures_as_warnings
 
@@ -33,6 +34,8 @@ _RUNNING_SECONDS = 20.0
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
 """Maximum wait for the final drawing, in seconds."""
+_Point = tuple[str, int, int]
+"""(code of the arm, nodes, repeat), as in names.JobKey.point."""
 
 
 def name_flow_run(name: str) -> None:
@@ -111,12 +114,8 @@ class SweepBoard:
         self._drawn_progress, self._drawn_progress_at = (share, words), now
         self._drawer.submit(Drawing(share, words, table))
 
-    def _done(self) -> set[tuple[str, int, int]]:
-        return {
-            (names.letter_of_job(outcome.job_name), outcome.nodes, outcome.repeat)
-            for outcome in self._outcomes
-            if outcome.completed
-        }
+    def _done(self) -> set[_Point]:
+        return {_point_of(outcome) for outcome in self._outcomes if outcome.completed}
 
     def _share(self) -> float:
         """Return the percentage of points done.
@@ -134,7 +133,7 @@ class SweepBoard:
         self._drawn_at, self._drawn_rows = now, rows
         smallest = min(point.nodes for point in self._plan.points)
         words = f"Runs of {self._sweep} so far ({_platform_text(self._outcomes)})"
-        return Table(words, _rows(self._outcomes, smallest, self._config))
+        return Table(words, _rows(self._outcomes, smallest, self._config, tuple(self._plan.by_arm)))
 
     def _words(self, now: float, progress_by_job: Mapping[str, JobProgress], last: bool) -> str:
         """Return the description: points done, cost of ended jobs, expected end, running jobs."""
@@ -143,12 +142,12 @@ class SweepBoard:
         if self._is_open:
             planned = f"at most {planned}"
         words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
-        rates = self._plan.usd_per_hour_by_letter
+        rates = self._plan.usd_per_hour_by_code
         if None not in rates.values():
             usd = sum(
                 each.nodes
                 * (each.clocks.billable_seconds or 0)
-                * (rates.get(names.letter_of_job(each.job_name)) or 0.0)
+                * (rates.get(_point_of(each)[0]) or 0.0)
                 for each in outcomes
             )
             most = self._plan.cost_bound_usd
@@ -170,62 +169,55 @@ class SweepBoard:
 
     def _running(self, progress_by_job: Mapping[str, JobProgress]) -> str:
         """Return the first few running jobs in words, and the number of others."""
-        types = {letter: name for name, letter in self._plan.letter_by_type.items()}
+        points = {_planned(point): point for point in self._plan.points}
         texts = []
         for name, progress in list(progress_by_job.items())[:_RUNNING_NAMED]:
-            parsed = names.parse_job_name(name)
-            if parsed is not None:
-                point = point_text(*parsed[:2], types.get(names.letter_of_job(name)))
-                texts.append(f"{point} ({progress.text})")
+            key = names.parse_job_name(name)
+            if key is not None and key.point in points:
+                texts.append(f"{points[key.point].key.text} ({progress.text})")
         more = len(progress_by_job) - _RUNNING_NAMED
         return ", ".join([*texts, f"{more} more"] if more > 0 else texts)
 
     def _left(self, outcomes: Sequence[JobOutcome], now: float) -> TimeLeft | None:
-        letters = self._plan.letter_by_type
         ended = [
-            CompletedJob(outcome.nodes, outcome.clocks.submit_to_end_seconds, _letter(outcome))
+            CompletedJob(outcome.nodes, outcome.clocks.submit_to_end_seconds, _point_of(outcome)[0])
             for outcome in outcomes
             if outcome.completed and outcome.clocks.submit_to_end_seconds
         ]
-        over = {(_letter(each), each.nodes, each.repeat) for each in outcomes}
+        over = set(map(_point_of, outcomes))
         running = {
-            (names.letter_of_job(name), *parsed[:2]): now - since
+            key.point: now - since
             for name, since in self._begun.items()
-            if (parsed := names.parse_job_name(name)) is not None
+            if (key := names.parse_job_name(name)) is not None
         }
-        planned = [
-            (letters.get(point.instance_type or "", ""), point.nodes, point.repeat)
-            for point in self._plan.points
-        ]
         to_come = [
-            PendingJob(point[1], running.get(point), instance_type=point[0])
-            for point in planned
+            PendingJob(point[1], running.get(point), arm=point[0])
+            for point in map(_planned, self._plan.points)
             if point not in over or point in running
         ]
         return time_left(ended, to_come, self._config.max_parallel_jobs)
 
 
 def _rows(
-    outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig
+    outcomes: Sequence[JobOutcome], smallest: int, config: SweepConfig, arms: Sequence[Arm] = ()
 ) -> list[dict[str, Any]]:
     """Return a row for every attempt.
 
-    Its speedup is over the least contended completed run of the smallest node count on the same
-    instance type. With projected times, each row says whether its own is projected; the check of a
+    Its speedup is over the least contended completed run of the smallest node count of the same
+    arm. With projected times, each row says whether its own is projected; the check of a
     probe sweep has no speedup, because it is measured and its baseline is projected.
     """
-    letters = {each.job_name: names.letter_of_job(each.job_name) for each in outcomes}
-    ordered = sorted(
-        outcomes, key=lambda each: (letters[each.job_name], each.nodes, each.repeat, each.attempt)
-    )
+    ordered = sorted(outcomes, key=lambda each: (*_point_of(each), each.attempt))
     baselines: dict[str, float] = {}
     for each in sorted(ordered, key=soundness, reverse=True):
         if each.nodes == smallest and each.completed and each.clocks.train_seconds:
-            baselines.setdefault(letters[each.job_name], each.clocks.train_seconds)
-    rows = [_row(outcome, baselines.get(letters[outcome.job_name])) for outcome in ordered]
-    if any(letters.values()):
+            baselines.setdefault(_point_of(each)[0], each.clocks.train_seconds)
+    rows = [_row(outcome, baselines.get(_point_of(outcome)[0])) for outcome in ordered]
+    if arms:
+        what = "instance type" if config.variants is None else "variant"
+        by_code = {arm.code: arm.name for arm in arms}
         rows = [
-            {"instance type": outcome.instance_type, **row}
+            {what: by_code.get(_point_of(outcome)[0]), **row}
             for row, outcome in zip(rows, ordered, strict=True)
         ]
     if any(outcome.projection is not None for outcome in ordered):
@@ -236,8 +228,13 @@ def _rows(
     return rows
 
 
-def _letter(outcome: JobOutcome) -> str:
-    return names.letter_of_job(outcome.job_name)
+def _point_of(outcome: JobOutcome) -> _Point:
+    key = names.parse_job_name(outcome.job_name)
+    return ("", outcome.nodes, outcome.repeat) if key is None else key.point
+
+
+def _planned(point: PlannedPoint) -> _Point:
+    return point.arm.code, point.nodes, point.repeat
 
 
 def _platform_text(outcomes: Sequence[JobOutcome]) -> str:

@@ -34,7 +34,7 @@ def row_of(n_failed: int) -> dict[str, Any]:
 def report_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
     points = []
     for each in jobs:
-        nodes, repeat, _ = names.parse_job_name(each["TrainingJobName"]) or (0, 0, 0)
+        _, nodes, repeat, _ = names.parse_job_name(each["TrainingJobName"]) or ("", 0, 0, 0)
         points.append({"nodes": nodes, "repeat": repeat, "clocks": {"train_seconds": 100.0}})
         points[-1] |= {"job_name": each["TrainingJobName"], "status": each["TrainingJobStatus"]}
     return {

@@ -38,9 +38,9 @@ def test_another_type_is_another_sweep(make_config):
     one = make_config(training={"instance_type": SMALL})
     two = make_config(sweep={"instance_types": [SMALL, MEDIUM]}, training={"instance_type": SMALL})
     assert config_digest(one) != config_digest(two)
-    assert config_digest(two.of_type(SMALL)) == config_digest(one)
-    assert one.of_type(MEDIUM) is one and two.of_type(None) is two
-    assert two.of_type(MEDIUM).training.instance_type == MEDIUM
+    assert config_digest(two.of_arm(SMALL)) == config_digest(one)
+    assert one.of_arm(MEDIUM) is one
+    assert two.of_arm(MEDIUM).training.instance_type == MEDIUM
     assert (one.instance_types, two.instance_types) == ((SMALL,), (SMALL, MEDIUM))
 
 

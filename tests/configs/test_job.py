@@ -79,7 +79,7 @@ def test_each_type_has_its_own_plan_or_none(make_config):
         training={"training_plan_arns": {"ml.m5.2xlarge": PLAN}},
         sweep={"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]},
     )
-    plans = [config.of_type(name).training for name in config.instance_types]
+    plans = [config.of_arm(name).training for name in config.arm_names]
     assert [training.training_plan_arn for training in plans] == [None, PLAN]
     assert [training.training_plan_arns for training in plans] == [{}, {}]
 

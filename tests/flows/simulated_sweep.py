@@ -46,7 +46,9 @@ def ledger(served: SimpleNamespace) -> list[tuple[int, int, str]]:
     places = [
         (names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs
     ]
-    return sorted((place[0], place[2], status) for place, status in places if place is not None)
+    return sorted(
+        (place.nodes, place.attempt, status) for place, status in places if place is not None
+    )
 
 
 def write_config(config: BenchmarkConfig, folder: Path) -> Path:

@@ -73,7 +73,7 @@ class Ledger:
         for name in sorted(self.jobs):
             place = names.parse_job_name(name)
             assert place is not None, f"{name} is no job of a sweep"
-            found.setdefault(place[:2], []).append(self.jobs[name])
+            found.setdefault((place.nodes, place.repeat), []).append(self.jobs[name])
         return found
 
     @property

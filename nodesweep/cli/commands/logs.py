@@ -27,11 +27,12 @@ from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
 from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
+from nodesweep.scaling.arms import arms_of
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
-from nodesweep.scaling.planning.plan import processes_per_node, type_of_letter
+from nodesweep.scaling.planning.plan import processes_per_node
 from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.stopping import job_lister
@@ -49,25 +50,23 @@ class LogFilter:
     validation: bool = False
     """True to match only the Processing job that validated the dataset."""
 
-    def matches(self, key: tuple[int, int, int]) -> bool:
+    def matches(self, key: names.JobKey) -> bool:
         """Return True if lines of the job with this key are wanted."""
-        if key[0] == _OF_VALIDATION:
+        if key.nodes == _OF_VALIDATION:
             return self.nodes is None and self.rank is None
-        return not self.validation and self.nodes in (None, key[0])
+        return not self.validation and self.nodes in (None, key.nodes)
 
 
-def _key_of(job: str) -> tuple[int, int, int]:
-    """Return (nodes, repeat, attempt) of a job, or (0, 0, attempt) for a Processing job."""
+def _key_of(job: str) -> names.JobKey:
+    """Return the key of a job; that of a Processing job has no nodes."""
     attempt = names.attempt_of_validation_job(job)
-    if attempt is not None:
-        return _OF_VALIDATION, 0, attempt
-    return names.parse_job_name(job) or (0, 0, 0)
+    return names.parse_job_name(job) or names.JobKey("", _OF_VALIDATION, 0, attempt or 0)
 
 
-def _key_of_file(name: str) -> tuple[int, int, int] | None:
+def _key_of_file(name: str) -> names.JobKey | None:
     """Return the key of the job whose log the file contains; None if it is not a log."""
     if (validation := names.parse_validation_log_file(name)) is not None:
-        return _OF_VALIDATION, 0, validation[0]
+        return names.JobKey("", _OF_VALIDATION, 0, validation[0])
     parsed = names.parse_log_file(name)
     return None if parsed is None else parsed[0]
 
@@ -185,26 +184,26 @@ class _LogPrinter:
                 " none is on the platform"
             )
 
-    def _processes(self, letter: str) -> int:
-        """Return the ranks per node of jobs whose name has this instance-type letter."""
-        name = type_of_letter(self._config, letter) or self._config.training.instance_type
-        return processes_per_node(self._config.of_type(name), load_catalogue().get(name))
+    def _processes(self, code: str) -> int:
+        """Return the ranks per node of jobs whose name has the code of this arm."""
+        named = (arm.name for arm in arms_of(self._config) if arm.code == code)
+        config = self._config.of_arm(next(named, self._config.arm_names[0]))
+        return processes_per_node(config, load_catalogue().get(config.training.instance_type))
 
     def _logs(self) -> Any:
         return aws_client("logs", self._config.platform)
 
     def _print_files(self, paths: Iterable[Path]) -> None:
         """Print files job by job, smallest first, merging the lines of each job's nodes by time."""
-        by_job: dict[tuple[tuple[int, int, int], str], list[Path]] = {}
+        by_job: dict[names.JobKey, list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)
             if key is not None and self._filter.matches(key):
-                letter = names.letter_of_log_file(path.name)
-                by_job.setdefault((key, letter), []).append(path)
-        for (key, letter), of_job in sorted(by_job.items()):
+                by_job.setdefault(key, []).append(path)
+        for key, of_job in sorted(by_job.items(), key=lambda each: (each[0][1:], each[0].arm)):
             self._files += len(of_job)
             for line in read_saved_log(of_job):
-                self._print(key, letter, line)
+                self._print(key, line)
 
     def _print_new(self, name: str, created: datetime) -> None:
         """Print all pages of a job's log; for a followed job, start where the last call stopped."""
@@ -214,19 +213,16 @@ class _LogPrinter:
         while True:
             for at, line in sorted(log.new_lines()):
                 host, _, text = line.partition(": ")
-                self._print(key, names.letter_of_job(name), LogLine(at, host, hide_in_text(text)))
+                self._print(key, LogLine(at, host, hide_in_text(text)))
             if not log.has_more:
                 return
 
-    def _print(self, key: tuple[int, int, int], letter: str, line: LogLine) -> None:
-        nodes, repeat, attempt = key
+    def _print(self, key: names.JobKey, line: LogLine) -> None:
         rank = self._filter.rank
         is_its_node = rank is None or line.host == host_of_rank(
-            rank, nodes, self._processes(letter)
+            rank, key.nodes, self._processes(key.arm)
         )
         if not is_its_node or (rank is not None and rank_of(line.text) not in (None, rank)):
             return
-        job = f"n{nodes}{letter}-r{repeat}-a{attempt}"
-        if nodes == _OF_VALIDATION:
-            job = f"v{attempt}"
+        job = f"v{key.attempt}" if key.nodes == _OF_VALIDATION else key.text
         print_text(f"{line.at} {job} {line.host} {line.text}")

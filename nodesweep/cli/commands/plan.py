@@ -46,8 +46,9 @@ def describe_plan(checked: CheckedSweep) -> str:
     training, sweep = config.training, config.sweep
     most = "at most " if sweep.rules.decides_as_it_goes else ""
     points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
-    width = max(map(len, plan.by_type), default=0)
-    heading = f"  {'instance type':<{max(width, 13)}}" if width else ""
+    width = max((len(arm.name) for arm in plan.by_arm), default=0)
+    what = "instance type" if sweep.variants is None else "variant"
+    heading = f"  {what:<{max(width, 13)}}" if width else ""
     lines = [
         (
             f"{config.name}: {most}{sweep.most_jobs} jobs on {_types(config, plan)}"
@@ -110,14 +111,14 @@ def _amount(config: BenchmarkConfig) -> list[str]:
 
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
     """Return the instance types with processes per node, e.g. "ml.g5.xlarge, 1 process(es)"."""
-    if not plan.by_type:
+    if not plan.by_arm:
         return f"{config.training.instance_type}, {plan.processes_per_node} process(es)"
-    plans = plan.by_type.items()
-    return join_words(f"{name} ({each.processes_per_node} process(es))" for name, each in plans)
+    plans = plan.by_arm.items()
+    return join_words(f"{arm.name} ({each.processes_per_node} process(es))" for arm, each in plans)
 
 
 def _type_cell(point: PlannedPoint, width: int) -> str:
-    return "" if point.instance_type is None else f"  {point.instance_type:<{max(width, 13)}}"
+    return f"  {point.arm.name:<{max(width, 13)}}" if width else ""
 
 
 def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
@@ -148,14 +149,15 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
             f"{each.label:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
     notes = "".join(each.note for each in shown)
-    same_speed = [] if config.sweep.instance_types is None else _SAME_SPEED
+    same_speed = [] if config.sweep.arm_count == 1 else _SAME_SPEED
     return [*lines, f"({notes}start-up not included)", *same_speed]
 
 
 def _mean_price(plan: SweepPlan) -> float | None:
-    """Return the mean USD per node-hour of the types, which run equally often; None if unknown."""
-    prices = [price for price in plan.usd_per_hour_by_letter.values() if price is not None]
-    return fmean(prices) if len(prices) == len(plan.usd_per_hour_by_letter) else None
+    """Return the mean USD per node-hour of the arms, which run equally often; None if unknown."""
+    all_prices = plan.usd_per_hour_by_code.values()
+    prices = [price for price in all_prices if price is not None]
+    return fmean(prices) if len(prices) == len(all_prices) else None
 
 
 def _packages(facts: Facts) -> list[str]:

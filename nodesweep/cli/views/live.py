@@ -25,10 +25,10 @@ from nodesweep.cli.views.state import PointState, RunState
 from nodesweep.events import Event
 from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
 from nodesweep.scaling.planning.time_left import (
+    ArmCount,
     CompletedJob,
     PendingJob,
     TimeLeft,
-    TypedCount,
     left_by_steps,
     time_left,
 )
@@ -197,11 +197,11 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
         order = sorted(range(len(points)), key=lambda at: (_urgency(points[at]), at))
         kept = sorted(order[: room - 1])
         shown = [points[at] for at in kept]
-    has_types = any(point.instance_type is not None for point in points)
-    rows = [_cells(point, state, now, has_types) for point in shown]
+    has_arms = any(point.arm for point in points)
+    rows = [_cells(point, state, now, has_arms) for point in shown]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     least = {"state": 12, "progress": 18}
-    if has_types:  # type names are long; progress gets the remaining width
+    if has_arms:  # names of types are long; progress gets the remaining width
         least = {"progress": max(8, min(18, width - _others_width(rows)))}
     for heading in _HEADINGS:
         table.add_column(
@@ -210,9 +210,9 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
             no_wrap=True,
             overflow="ellipsis",
             min_width=least.get(heading),
-            max_width=least.get(heading) if has_types else None,
+            max_width=least.get(heading) if has_arms else None,
         )
-    if not has_types:
+    if not has_arms:
         table.columns[1].justify = "right"
     for row in rows:
         table.add_row(*row)
@@ -220,22 +220,21 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
     return [table, *([Text(f"… {left_out} more points", "dim")] if left_out else [])]
 
 
-def _cells(point: PointState, state: RunState, now: float, has_types: bool) -> list[str]:
-    """Return a row's cells; with several types, the state says "projected" to save space."""
+def _cells(point: PointState, state: RunState, now: float, has_arms: bool) -> list[str]:
+    """Return a row's cells; with several arms, the state says "projected" to save space."""
     seconds, shown_state = format_seconds(point.train_seconds), point.state
-    if point.is_projected and has_types:
+    if point.is_projected and has_arms:
         shown_state = "projected" if point.state == "done" else point.state
     elif point.is_projected:
         seconds += " projected"
-    type_ = f" x {point.instance_type}" if has_types else ""
     return [
         _MARKS.get(point.state, "▸"),
-        f"{point.nodes}{type_}",
+        point.place or str(point.nodes),
         "check" if point.is_validation_run else str(point.repeat),
         escape_control_characters(shown_state),
         _progress(point, now),
         seconds,
-        format_speedup(_speedup(point, _baseline(state, point.instance_type))),
+        format_speedup(_speedup(point, _baseline(state, point.arm))),
     ]
 
 
@@ -257,15 +256,15 @@ def _urgency(point: PointState) -> int:
     return 0 if point.runs else 2 if point.state == "waiting" else 1
 
 
-def _baseline(state: RunState, instance_type: str | None) -> float | None:
-    """Return the train time of the first completed repeat at the type's smallest node count."""
+def _baseline(state: RunState, arm: str) -> float | None:
+    """Return the train time of the first completed repeat at the arm's smallest node count."""
     smallest = min((point.nodes for point in state.points), default=0)
     return next(
         (
             point.train_seconds
             for point in state.points
             if point.nodes == smallest
-            and point.instance_type == instance_type
+            and point.arm == arm
             and point.train_seconds
             and not point.is_validation_run
         ),
@@ -296,19 +295,19 @@ def _progress(point: PointState, now: float) -> str:
 
 
 def left_of(state: RunState, now: float) -> TimeLeft | None:
-    """Return the time left for all unfinished points, estimated per instance type.
+    """Return the time left for all unfinished points, estimated per arm.
 
     The estimate includes probes that may be requested later, and the validation run of a probe
     sweep even before its node count is decided.
     """
     done = [point for point in state.points if point.state == "done" and point.job_seconds]
     ended = [
-        CompletedJob(point.nodes, point.job_seconds or 0.0, point.letter)
+        CompletedJob(point.nodes, point.job_seconds or 0.0, point.arm)
         for point in done
         if not point.is_validation_run
     ]
     foretold = [
-        CompletedJob(point.nodes, point.whole_run_seconds, point.letter)
+        CompletedJob(point.nodes, point.whole_run_seconds, point.arm)
         for point in done
         if point.whole_run_seconds
     ]
@@ -318,22 +317,20 @@ def left_of(state: RunState, now: float) -> TimeLeft | None:
             now - point.begun if point.runs and point.begun is not None else None,
             _left_by_steps(point, now),
             point.is_validation_run,
-            instance_type=point.letter,
+            arm=point.arm,
             may_be_dropped=point.may_be_dropped,
         )
         for point in (*state.points, *state.later)
         if point.runs or point.state == "waiting"
     ]
     if _is_awaiting_validation(state):
-        smallest, *others = sorted(
-            {TypedCount(point.nodes, point.letter) for point in state.points}
-        )
+        smallest, *others = sorted({ArmCount(point.nodes, point.arm) for point in state.points})
         to_come.append(
             PendingJob(
                 smallest.nodes,
                 is_validation_run=True,
                 or_at=tuple(others),
-                instance_type=smallest.instance_type,
+                arm=smallest.arm,
             )
         )
     return time_left(ended, to_come, state.max_parallel_jobs, foretold)

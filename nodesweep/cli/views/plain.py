@@ -153,4 +153,5 @@ def short_name(job: str | None) -> str:
     """Return the part of a job's name after its sweep's name, e.g. n4-r1-a1."""
     from nodesweep.scaling import names
 
-    return (names.short_job_name(job) if job else None) or str(job or "")
+    key = names.parse_job_name(job) if job else None
+    return str(job or "") if key is None else key.text

@@ -58,18 +58,19 @@ class PointState:
     """Time from the platform's acceptance of the job to its end."""
     whole_run_seconds: float | None = None
     """Projected `job_seconds` of a whole job, for a probe that ended early."""
-    instance_type: str | None = None
-    """None in a sweep of one type; otherwise `letter` stands for it in job names."""
-    letter: str = ""
+    arm: str = ""
+    """Code of its arm in job names; "" in a sweep of one arm, which has neither place nor price."""
+    place: str = ""
+    """Its arm and node count in words, such as 2 x ml.g5.xlarge."""
     usd_per_hour: float | None = None
-    """Price of one node of that type."""
+    """Price of one node of the arm."""
     may_be_dropped: bool = False
-    """True for a probe that is only requested if earlier results do not rule its type out."""
+    """True for a probe that is only requested if earlier results do not rule its arm out."""
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Letter of the type, node count and repeat."""
-        return self.letter, self.nodes, self.repeat
+        """Code of the arm, node count and repeat."""
+        return self.arm, self.nodes, self.repeat
 
     @property
     def is_validation_run(self) -> bool:
@@ -109,7 +110,7 @@ class RunState:
     """Image builds in progress."""
     points: list[PointState] = field(default_factory=list)
     later: list[PointState] = field(default_factory=list)
-    """Probes that may still be requested in a sweep of several types."""
+    """Probes that may still be requested in a sweep of several arms."""
     rules: DesignRules = RULES["full"]
     """Rules of the sweep's design."""
     most_jobs: int | None = None
@@ -262,14 +263,13 @@ class RunState:
                     other.steps = other.steps or steps
 
     def _point(self, event: Event) -> PointState | None:
-        parsed = names.parse_job_name(event.job) if event.job else None
-        if parsed is None:
-            return None
-        letter = names.letter_of_job(event.job or "")
-        return next((each for each in self.points if each.key == (letter, *parsed[:2])), None)
+        key = names.parse_job_name(event.job) if event.job else None
+        return next(
+            (each for each in self.points if key is not None and each.key == key.point), None
+        )
 
     def _price(self, point: PointState) -> float | None:
-        return self.usd_per_hour if point.instance_type is None else point.usd_per_hour
+        return point.usd_per_hour if point.arm else self.usd_per_hour
 
     def cost_so_far_usd(self, now: float) -> float | None:
         """Return the cost of ended jobs plus that of running ones so far; None without a price."""

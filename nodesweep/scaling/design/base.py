@@ -235,10 +235,10 @@ class Design:
         """
         return None
 
-    def progress_of_types(
+    def progress_of_arms(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress | None:
-        """Return the progress for several instance types, as progress() does for one."""
+        """Return the progress for several arms, as progress() does for one."""
         return None
 
     def recommend(

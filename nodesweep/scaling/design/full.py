@@ -20,5 +20,5 @@ class Full(Design):
     def estimate(self, config: BenchmarkConfig) -> Estimate:
         """Return the cost for the largest number of repeats that the config's design makes."""
         repeats = config.sweep.arm_repeats
-        usual = full_cost(config.sweep.node_counts, repeats) * len(config.instance_types)
+        usual = full_cost(config.sweep.node_counts, repeats) * config.sweep.arm_count
         return Estimate(f"full, {pluralize(repeats, 'repeat')}", DesignCost(usual, usual, usual))

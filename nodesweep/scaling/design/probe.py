@@ -68,13 +68,13 @@ class Probe(Design):
         left = tuple(check for check in checks if check not in ended)
         return Progress((*points, *checks), left, (), reason, deciding)
 
-    def progress_of_types(
+    def progress_of_arms(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress:
-        """Ask for rounds of probes of the arms that may be the answer, then the validation run."""
-        from nodesweep.scaling.instances.design import probe_types  # a plan does not need it
+        """Ask for rounds of probes of the cells that may be the answer, then the validation run."""
+        from nodesweep.scaling.instances.design import probe_arms  # a plan does not need it
 
-        return probe_types(config, outcomes)
+        return probe_arms(config, outcomes)
 
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
@@ -138,7 +138,7 @@ class Probe(Design):
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return a line on each validation run."""
         sweep = config.sweep
-        what = "node count" if sweep.instance_types is None else "instance type and node count"
+        what = "node count" if sweep.arm_count == 1 else "instance type and node count"
         lines = [
             f"one full job at the {what} that the probes recommend",
             "one full job at the node count whose rejection decides that, if there is one",
@@ -157,7 +157,7 @@ class Probe(Design):
             sweep.arm_repeats,
             ends.precision,
             ends.max_steps,
-            len(config.instance_types),
+            sweep.arm_count,
         )
         spread = format_percent(STEP_NOISE)
         note = (

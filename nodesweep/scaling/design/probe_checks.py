@@ -19,7 +19,7 @@ from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run
 from nodesweep.scaling.design.base import Check
 from nodesweep.scaling.formats import format_seconds, join_words, nodes_text
-from nodesweep.scaling.instances.progress import summarise_type
+from nodesweep.scaling.instances.progress import summarise_arm
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.outcome.projection import Projection
 from nodesweep.scaling.t_distribution import t_quantile
@@ -120,7 +120,7 @@ def rows_by_full_runs(
         _retimed(outcome, measured.get(nodes, geometric_mean(times[nodes]) * factor))
         for nodes, outcome in sample.items()
     ]
-    return [row.model_copy(update={"night_sigma": 0.0}) for row in summarise_type(config, again)[0]]
+    return [row.model_copy(update={"night_sigma": 0.0}) for row in summarise_arm(config, again)[0]]
 
 
 def _retimed(outcome: JobOutcome, train_seconds: float) -> JobOutcome:

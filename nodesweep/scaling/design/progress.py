@@ -69,7 +69,7 @@ def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
 def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
     """Return (points with a completed run, all points) of those that the config's design asks for.
 
-    With several instance types, the counts are the report's own.
+    With several arms, the counts are the report's own.
     """
     if report.instances is not None:
         return report.instances.points_done, report.instances.points_asked

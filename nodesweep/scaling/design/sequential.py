@@ -519,7 +519,7 @@ class Sequential(Design):
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost for at most as many repeats as the config's design makes."""
         sweep = config.sweep
-        if sweep.instance_types is not None or len(sweep.node_counts) < 2:
+        if sweep.arm_count > 1 or len(sweep.node_counts) < 2:
             return None
         if self.rules.unsuited(config):
             return None

@@ -1,6 +1,6 @@
-"""Compare a sweep's arms: the time-cost front, and the arm to run on (docs/instance-types.md).
+"""Compare a sweep's cells: the time-cost front, and the one to run on (docs/instance-types.md).
 
-Speedup is relative within a type; across types only time and cost are compared.
+Speedup is relative within an arm; across arms only time and cost are compared.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from nodesweep.scaling.analysis.verdicts import (
     is_within_budget,
     judged_count,
 )
+from nodesweep.scaling.arms import Arm, Cell
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words
-from nodesweep.scaling.instances.arms import Arm
 from nodesweep.scaling.instances.model import ArmChoice, Question
 
-RowsByType = Mapping[str, Sequence[SummaryRow]]
-"""Each type's summary rows, in the config's order; types without an outcome are absent."""
+RowsByArm = Mapping[Arm, Sequence[SummaryRow]]
+"""Each arm's summary rows, in the config's order; arms without an outcome are absent."""
 Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of the combinations that the types' own limits recommend",
+    "cheapest_efficient": "of the combinations that the {arm}s' own limits recommend",
 }
 
 _NONE: Mapping[Question, str] = {
-    "cheapest_within_deadline": "No type and node count is known to meet the deadline",
-    "fastest_within_budget": "No type and node count is known to stay within the budget",
-    "cheapest_efficient": "No type has a node count that is known to pass its own limits",
+    "cheapest_within_deadline": "No {arm} and node count is known to meet the deadline",
+    "fastest_within_budget": "No {arm} and node count is known to stay within the budget",
+    "cheapest_efficient": "No {arm} has a node count that is known to pass its own limits",
 }
 
 
 @dataclass(frozen=True)
-class JudgedArm:
-    """An arm with a time, judged by the limits that decide between the types."""
+class JudgedCell:
+    """A cell with a time, judged by the limits that decide between the arms."""
 
-    arm: Arm
+    cell: Cell
     count: MeasuredCount
     judged: JudgedCount
 
     @property
     def answer(self) -> Answer:
-        """The verdict on the arm."""
+        """The verdict on the cell."""
         return self.judged.answer
 
     @property
@@ -80,29 +80,29 @@ class JudgedArm:
         return f"{format_seconds(self.seconds)}, {cost}{told}"
 
 
-def judge_arms(
-    config: BenchmarkConfig, rows_by_type: RowsByType, repeated: Collection[Arm] = ()
-) -> list[JudgedArm]:
-    """Judge every arm with a time by deadline and budget.
+def judge_cells(
+    config: BenchmarkConfig, rows_by_arm: RowsByArm, repeated: Collection[Cell] = ()
+) -> list[JudgedCell]:
+    """Judge every cell with a time by deadline and budget.
 
-    Without either, an arm is judged by the limits of its own type's recommendation.
+    Without either, a cell is judged by the limits of its own arm's recommendation.
 
     Args:
         config: The benchmark.
-        rows_by_type: Each type's summary rows.
-        repeated: Arms whose nodes each did all of the work.
+        rows_by_arm: Each arm's summary rows.
+        repeated: Cells whose nodes each did all of the work.
     """
     goals = config.report.recommendation
-    measured = {name: measured_counts(rows) for name, rows in rows_by_type.items()}
+    measured = {arm: measured_counts(rows) for arm, rows in rows_by_arm.items()}
     everything = [count for counts in measured.values() for count in counts]
     deadline = None
     if goals.deadline_seconds is not None and everything:
         deadline = Deadline(goals.deadline_seconds, deadline_clock(everything))
     judged = []
     unknown = _convergence_unknown(everything)
-    for name, counts in measured.items():
-        unlike = _unlike_main(config, rows_by_type, name)
-        own = _own_judgements(rows_by_type[name], counts, goals)
+    for arm, counts in measured.items():
+        unlike = _unlike_main(config, rows_by_arm, arm)
+        own = _own_judgements(rows_by_arm[arm], counts, goals)
         for count in counts:
             verdicts = own.get(count.nodes) or (
                 is_comparable(count),
@@ -110,10 +110,10 @@ def judge_arms(
                 None if deadline is None else is_in_time(count, deadline),
                 is_within_budget(count, goals),
             )
-            arm = Arm(name, count.nodes)
-            same = _repeated() if arm in repeated else None
+            cell = Cell(arm, count.nodes)
+            same = _repeated() if cell in repeated else None
             all_verdicts = (unlike, same, *verdicts) if unknown is None else (unknown, same)
-            judged.append(JudgedArm(arm, count, judged_count(count.nodes, all_verdicts)))
+            judged.append(JudgedCell(cell, count, judged_count(count.nodes, all_verdicts)))
     return judged
 
 
@@ -136,7 +136,7 @@ def has_no_goal(goals: RecommendationConfig) -> bool:
 def _own_judgements(
     rows: Sequence[SummaryRow], counts: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> dict[int, tuple[Verdict, ...]]:
-    """Return each count's verdicts from the type's own recommendation; {} if a goal decides."""
+    """Return each count's verdicts from the arm's own recommendation; {} if a goal decides."""
     own = recommend(rows, goals) if len(counts) > 1 and has_no_goal(goals) else None
     contended = {count.nodes for count in counts if count.is_contended}
     if own is None:
@@ -144,15 +144,15 @@ def _own_judgements(
     return {each.nodes: each.verdicts for each in own.judged if each.nodes not in contended}
 
 
-def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -> Verdict | None:
-    """Return a verdict if the type does not train the same model as the first type, else None.
+def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> Verdict | None:
+    """Return a verdict if the arm does not train the same model as the first arm, else None.
 
-    The models differ if the types' smallest counts ended with different final metrics. None also if
+    The models differ if the arms' smallest counts ended with different final metrics. None also if
     a metric is unknown.
     """
-    first = next(iter(rows_by_type))
-    base, own = _first_metric(rows_by_type[first]), _first_metric(rows_by_type[name])
-    if name == first or base is None or own is None:
+    first = next(iter(rows_by_arm))
+    base, own = _first_metric(rows_by_arm[first]), _first_metric(rows_by_arm[arm])
+    if arm == first or base is None or own is None:
         return None
     parity = judge_parity(own, [own.value], base, [base.value], config.report.parity)
     if parity.verdict != "different":
@@ -163,12 +163,12 @@ def _unlike_main(config: BenchmarkConfig, rows_by_type: RowsByType, name: str) -
         value=own.value,
         limit=None,
         interval=None,
-        reason=f"its trained model is not comparable with that of {first}: {parity.reason}",
+        reason=f"its trained model is not comparable with that of {first.name}: {parity.reason}",
     )
 
 
 def _convergence_unknown(counts: Sequence[MeasuredCount]) -> Verdict | None:
-    """Return a verdict on all arms if their global batch differs and none has a metric, else None.
+    """Return a verdict on all cells if their global batch differs and none has a metric, else None.
 
     The larger batch may need more epochs for the same model (docs/method.md).
     """
@@ -195,46 +195,46 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
     return next((row.final_metric for row in rows if row.final_metric is not None), None)
 
 
-def front_by_arm(arms: Sequence[JudgedArm]) -> dict[Arm, bool]:
-    """Map each arm with a known cost to True if it is on the time-cost front, else to False.
+def front_by_cell(judged: Sequence[JudgedCell]) -> dict[Cell, bool]:
+    """Map each cell with a known cost to True if it is on the time-cost front, else to False.
 
-    An arm is on the front if no other arm dominates it: is not worse in either and better in one.
-    An arm whose time is not a measurement of training the same model is not on the front and
+    A cell is on the front if no other cell dominates it: is not worse in either and better in one.
+    A cell whose time is not a measurement of training the same model is not on the front and
     dominates none.
     """
     points = {
-        each.arm: (rounded(each.seconds), rounded(each.usd))
-        for each in arms
+        each.cell: (rounded(each.seconds), rounded(each.usd))
+        for each in judged
         if each.usd is not None
     }
-    sound = {each.arm for each in arms if _is_sound(each)}
+    sound = {each.cell for each in judged if _is_sound(each)}
     return {
-        arm: arm in sound
+        cell: cell in sound
         and not any(
             other[0] <= point[0] and other[1] <= point[1] and other != point
             for name, other in points.items()
             if name in sound
         )
-        for arm, point in points.items()
+        for cell, point in points.items()
     }
 
 
-def _is_sound(each: JudgedArm) -> bool:
+def _is_sound(each: JudgedCell) -> bool:
     return not any(
         verdict.criterion == "comparable" and verdict.answer != "pass"
         for verdict in each.judged.verdicts
     )
 
 
-def surely_dominated(arms: Sequence[JudgedArm]) -> set[Arm]:
-    """Return the arms whose time and cost intervals lie entirely above another arm's."""
+def surely_dominated(judged: Sequence[JudgedCell]) -> set[Cell]:
+    """Return the cells whose time and cost intervals lie entirely above another cell's."""
     return {
-        each.arm
-        for each in arms
+        each.cell
+        for each in judged
         if any(
             _is_below(other.count.seconds_interval, each.count.seconds_interval)
             and _is_below(other.count.usd_interval, each.count.usd_interval)
-            for other in arms
+            for other in judged
             if _is_sound(other)
         )
     }
@@ -244,35 +244,39 @@ def _is_below(one: Interval | None, other: Interval | None) -> bool:
     return one is not None and other is not None and one.high < other.low
 
 
-def choose_arms(config: BenchmarkConfig, arms: Sequence[JudgedArm]) -> tuple[ArmChoice, ...]:
+def choose_cells(config: BenchmarkConfig, judged: Sequence[JudgedCell]) -> tuple[ArmChoice, ...]:
     """Return the answers to the questions that the config asks; the first is the recommendation."""
     goals = config.report.recommendation
     choices: list[ArmChoice] = []
     if goals.deadline_seconds is not None:
-        choices.append(_choose("cheapest_within_deadline", arms, arms, "cost"))
+        choices.append(_choose(config, "cheapest_within_deadline", judged, judged, "cost"))
     if goals.budget_usd_per_run is not None:
-        choices.append(_choose("fastest_within_budget", arms, arms, "time"))
+        choices.append(_choose(config, "fastest_within_budget", judged, judged, "time"))
     if has_no_goal(goals):
-        largest: dict[str, JudgedArm] = {}
-        for each in arms:
+        largest: dict[Arm, JudgedCell] = {}
+        for each in judged:
             if each.answer == "pass":
-                largest[each.arm.instance_type] = each
-        choices.append(_choose("cheapest_efficient", list(largest.values()), arms, "cost"))
+                largest[each.cell.arm] = each
+        choices.append(
+            _choose(config, "cheapest_efficient", list(largest.values()), judged, "cost")
+        )
     return tuple(choices)
 
 
 def _choose(
+    config: BenchmarkConfig,
     question: Question,
-    candidates: Sequence[JudgedArm],
-    arms: Sequence[JudgedArm],
+    candidates: Sequence[JudgedCell],
+    judged: Sequence[JudgedCell],
     by: Key,
 ) -> ArmChoice:
-    """Return the best passing candidate by cost or time; `arms` are all arms of the sweep."""
+    """Return the best passing candidate by cost or time; `judged` are all cells of the sweep."""
+    arm = "type" if config.sweep.variants is None else "variant"
     passing = [each for each in candidates if each.answer == "pass"]
     notes = []
     if by == "cost":
         priced = [each for each in passing if each.usd is not None]
-        unpriced = [each.arm.text for each in passing if each.usd is None]
+        unpriced = [each.cell.text for each in passing if each.usd is None]
         if priced and unpriced:
             notes.append(f"the cost of {join_words(unpriced)} is unknown, so ranked by time alone")
         if passing and not priced:
@@ -283,28 +287,30 @@ def _choose(
     chosen = ranked[0] if ranked else None
     open_ = [
         each
-        for each in arms
+        for each in judged
         if each.answer == "undecided" and (chosen is None or _rank(each, by) < _rank(chosen, by))
     ]
     notes += [_open_text(each) for each in open_]
     if chosen is None:
-        why = _nearest(arms)
+        why = _nearest(judged)
         return ArmChoice(
             question=question,
             instance_type=None,
             nodes=None,
             by=by,
-            reason=sentence(_NONE[question], *why, *notes),
+            reason=sentence(_NONE[question].format(arm=arm), *why, *notes),
         )
-    alike = [each.arm.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
+    alike = [each.cell.text for each in ranked[1:] if not _is_distinguishable(chosen, each, by)]
     if alike:
         verb = "is" if len(alike) == 1 else "are"
         notes.append(f"{join_words(alike)} {verb} not distinguishable from it by the intervals")
-    text = f"{chosen.arm.text} ({chosen.numbers}) is the {_word(by)} {_WHAT[question]}"
+    what = _WHAT[question].format(arm=arm)
+    text = f"{chosen.cell.text} ({chosen.numbers}) is the {_word(by)} {what}"
     return ArmChoice(
         question=question,
-        instance_type=chosen.arm.instance_type,
-        nodes=chosen.arm.nodes,
+        instance_type=config.of_arm(chosen.cell.arm.name).training.instance_type,
+        variant=chosen.cell.arm.name if chosen.cell.arm.is_variant else None,
+        nodes=chosen.cell.nodes,
         by=by,
         reason=sentence(text, *notes),
     )
@@ -314,28 +320,28 @@ def _word(by: Key) -> str:
     return "cheapest" if by == "cost" else "fastest"
 
 
-def _rank(each: JudgedArm, by: Key) -> tuple[float, float, int]:
-    """Return the sort key, best arm first; in a ranking by cost, arms without a cost come last."""
+def _rank(each: JudgedCell, by: Key) -> tuple[float, float, int]:
+    """Return the sort key, best cell first; in a ranking by cost, those without one come last."""
     usd = float("inf") if each.usd is None else rounded(each.usd)
     seconds = rounded(each.seconds)
     first, second = (usd, seconds) if by == "cost" else (seconds, usd)
-    return first, second, each.arm.nodes
+    return first, second, each.cell.nodes
 
 
-def _open_text(each: JudgedArm) -> str:
-    return f"{each.arm.text} is not ruled out: {' and '.join(each.judged.problems)}"
+def _open_text(each: JudgedCell) -> str:
+    return f"{each.cell.text} is not ruled out: {' and '.join(each.judged.problems)}"
 
 
-def _nearest(arms: Collection[JudgedArm]) -> list[str]:
-    """Return why the fastest failing arm, the nearest to passing, fails."""
-    failed = [each for each in arms if each.answer == "fail"]
+def _nearest(judged: Collection[JudgedCell]) -> list[str]:
+    """Return why the fastest failing cell, the nearest to passing, fails."""
+    failed = [each for each in judged if each.answer == "fail"]
     if not failed:
         return []
     fastest = min(failed, key=lambda each: _rank(each, "time"))
-    return [f"at the fastest, {fastest.arm.text}, {' and '.join(fastest.judged.problems)}"]
+    return [f"at the fastest, {fastest.cell.text}, {' and '.join(fastest.judged.problems)}"]
 
 
-def _is_distinguishable(one: JudgedArm, other: JudgedArm, by: Key) -> bool:
+def _is_distinguishable(one: JudgedCell, other: JudgedCell, by: Key) -> bool:
     """Return True if the intervals do not overlap or, without intervals, the values differ."""
     if by == "cost":
         first, second = one.count.usd_interval, other.count.usd_interval

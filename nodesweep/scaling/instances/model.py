@@ -1,23 +1,35 @@
-"""The part of report.json on several instance types: the arms side by side and the choice."""
+"""The part of report.json on several instance types or variants: all cells and the choice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
+from nodesweep.scaling import names
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.per_result import PerResult, expected
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.verdicts import Answer
+from nodesweep.scaling.arms import Arm, Cell
 from nodesweep.scaling.report_part import Part
 
 Question = Literal["cheapest_within_deadline", "fastest_within_budget", "cheapest_efficient"]
 
 
-class ArmRow(Part):
-    """One instance type at one node count."""
+class _Compared(Part):
+    """A row or an answer about one instance type or variant."""
+
+    variant: str | None = Field(
+        default=None,
+        exclude_if=lambda name: name is None,
+        description="Name of the variant, base without one; absent if types are compared.",
+    )
+
+
+class ArmRow(_Compared):
+    """One instance type or variant at one node count."""
 
     instance_type: str
     nodes: int = Field(description="N, nodes per job.")
@@ -67,6 +79,16 @@ class ArmRow(Part):
     )
 
     @property
+    def name(self) -> str:
+        """The name of its arm."""
+        return self.variant or self.instance_type
+
+    @property
+    def text(self) -> str:
+        """The row in words: 4 x ml.g5.xlarge, or 4 nodes with fp16."""
+        return Cell(Arm("", self.name, self.variant is not None), self.nodes).text
+
+    @property
     def seconds(self) -> float | None:
         """The expected train time of a result."""
         return expected(self.train_seconds, self.per_result, "train_seconds")
@@ -77,7 +99,7 @@ class ArmRow(Part):
         return expected(self.total_usd, self.per_result, "usd")
 
 
-class ArmChoice(Part):
+class ArmChoice(_Compared):
     """The arm that answers a question, or none."""
 
     question: Question = Field(
@@ -94,12 +116,31 @@ class ArmChoice(Part):
     )
     reason: str = Field(description="One sentence: why this arm was chosen, or why none was.")
 
+    @property
+    def name(self) -> str | None:
+        """The name of the chosen arm."""
+        return self.variant or self.instance_type
+
+
+class ComparedVariant(Part):
+    """A variant of the sweep's config."""
+
+    name: str
+    set: Mapping[str, Any] = Field(description="Fields that it sets, by dotted name.")
+
 
 class InstanceComparison(Part):
     """All arms of the sweep, and the answers."""
 
-    instance_types: tuple[str, ...] = Field(description="In the config's order.")
-    main: str = Field(description="The type that the rest of this report describes.")
+    instance_types: tuple[str, ...] = Field(
+        description="In the config's order; of variants, the type of each."
+    )
+    variants: tuple[ComparedVariant, ...] = Field(
+        default=(),
+        exclude_if=lambda variants: not variants,
+        description="base and the variants, in the config's order; absent if types are compared.",
+    )
+    main: str = Field(description="The type or variant that the rest of this report describes.")
     arms: tuple[ArmRow, ...] = Field(
         description=("Ordered by type as in the config, then by ascending node count.")
     )
@@ -107,6 +148,31 @@ class InstanceComparison(Part):
     prices: Mapping[str, Price] = Field(description="By instance type.")
     points_asked: int = Field(description="Number of points that the design requested.")
     points_done: int = Field(description="Number of those points with a completed run.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the arms, in the config's order."""
+        return tuple(each.name for each in self.variants) or self.instance_types
+
+    @property
+    def kind(self) -> str:
+        """The word for an arm: instance type or variant."""
+        return "variant" if self.variants else "instance type"
+
+    @property
+    def word(self) -> str:
+        """The short word for an arm: type or variant."""
+        return self.kind.rpartition(" ")[2]
+
+    def text_of(self, name: str, nodes: int) -> str:
+        """Return an arm at a node count in words."""
+        return Cell(Arm("", name, bool(self.variants)), nodes).text
+
+    def name_of_job(self, job_name: str) -> str | None:
+        """Return the name of the arm in a job's name."""
+        key = names.parse_job_name(job_name)
+        by_code = {names.arm_code(place): name for place, name in enumerate(self.names)}
+        return None if key is None else by_code.get(key.arm)
 
     @property
     def front(self) -> list[ArmRow]:

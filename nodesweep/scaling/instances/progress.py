@@ -1,4 +1,4 @@
-"""The progress of a sweep of any design and number of instance types, and its next points.
+"""The progress of a sweep of any design and number of arms, and its next points.
 
 It is a pure function of the outcomes so far, so that a resumed sweep continues as the first run
 would have.
@@ -15,13 +15,14 @@ from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.speedup import Run, summarise_runs
+from nodesweep.scaling.arms import Arm, Cell, Key, arm_of_job, main_arm
 from nodesweep.scaling.design.base import CountAnswer, Progress
 from nodesweep.scaling.design.progress import progress_of
 from nodesweep.scaling.design.registry import design_of
-from nodesweep.scaling.instances.arms import Arm, arms_of, arms_out_of_memory, outcomes_by_type
+from nodesweep.scaling.instances.arms import cells_of, cells_out_of_memory, outcomes_by_arm
 from nodesweep.scaling.outcome.attainment import is_contended
 from nodesweep.scaling.outcome.outcome import JobOutcome
-from nodesweep.scaling.planning.plan import Key, pairs_repeats, repeats_share_seeds, type_of_job
+from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class SweepProgress:
 
     `asked`: all points asked for so far. `next_keys`: those of them that have not ended, () if the
     sweep is done. `reason`: explains the next points, or why there are none. `answers`: the
-    evaluated counts of a sequential sweep. With several types, `dropped` has the arms that get no
-    further probes, with reasons, `later` the probes that may still come if no more arms are
+    evaluated counts of a sequential sweep. With several arms, `dropped` has the cells that get no
+    further probes, with reasons, `later` the probes that may still come if no more cells are
     dropped, and `check` the validation run.
     """
 
@@ -39,20 +40,19 @@ class SweepProgress:
     next_keys: tuple[Key, ...]
     reason: str
     answers: tuple[CountAnswer, ...] = ()
-    dropped: Mapping[Arm, str] = field(default_factory=dict)
+    dropped: Mapping[Cell, str] = field(default_factory=dict)
     later: tuple[Key, ...] = ()
     check: Key | None = None
 
-    def of_type(self, instance_type: str) -> Progress:
-        """Return the part of the progress that concerns one type."""
+    def of_arm(self, arm: Arm) -> Progress:
+        """Return the part of the progress that concerns one arm."""
         asked, left = (
-            tuple((key.nodes, key.repeat) for key in keys if key.instance_type == instance_type)
+            tuple((key.nodes, key.repeat) for key in keys if key.arm == arm)
             for keys in (self.asked, self.next_keys)
         )
         reason = self.reason
-        if self.check is not None and self.check.instance_type != instance_type:
-            arm = Arm(self.check.instance_type, self.check.nodes)
-            reason = f"the sweep's only full run is the one of {arm.text}"
+        if self.check is not None and self.check.arm != arm:
+            reason = f"the sweep's only full run is the one of {self.check.cell.text}"
         return Progress(asked, left, (), reason)
 
 
@@ -61,15 +61,15 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 
     `outcomes` are those of all points that have ended.
     """
-    if config.sweep.instance_types is not None:
-        return design_of(config).progress_of_types(config, outcomes)
+    if config.sweep.arm_count > 1:
+        return design_of(config).progress_of_arms(config, outcomes)
     progress = progress_of(config, outcomes)
     if progress is None:
         return None
-    name = config.training.instance_type
+    arm = main_arm(config)
     return SweepProgress(
-        tuple(Key(name, *point) for point in progress.points),
-        tuple(Key(name, *point) for point in progress.next_points),
+        tuple(Key(arm, *point) for point in progress.points),
+        tuple(Key(arm, *point) for point in progress.next_points),
         progress.reason,
         progress.answers,
     )
@@ -78,19 +78,19 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
     """Return every point that the design has asked for.
 
-    Once some arm has a result, the arms that memory rules out are left out, since being ruled out
-    is their result.
+    Once some cell has a result, the cells that memory rules out are left out, since being ruled
+    out is their result.
     """
     progress = sweep_progress(config, outcomes)
     if progress is not None:
         asked = list(progress.asked)
     else:
         repeats = range(1, config.sweep.arm_repeats + 1)
-        asked = [Key(*arm, repeat) for arm in arms_of(config) for repeat in repeats]
+        asked = [Key(*cell, repeat) for cell in cells_of(config) for repeat in repeats]
     if not any(outcome.completed for outcome in outcomes):
         return asked
-    lost = arms_out_of_memory(config, outcomes)
-    return [key for key in asked if Arm(key.instance_type, key.nodes) not in lost]
+    lost = cells_out_of_memory(config, outcomes)
+    return [key for key in asked if key.cell not in lost]
 
 
 def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Key]:
@@ -110,32 +110,30 @@ def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
 def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
     """Return True if contended runs prevent a recommendation.
 
-    With several instance types, True if they prevent a verdict on any count of a type.
+    With several arms, True if they prevent a verdict on any cell.
     """
     if not contended_keys(config, outcomes):
         return False
-    if config.sweep.instance_types is not None:
+    if config.sweep.arm_count > 1:
         return any(
             "starved" in row.flags
-            for name, own in outcomes_by_type(config, outcomes).items()
-            for row in summarise_type(config.of_type(name), own)[0]
+            for arm, own in outcomes_by_arm(config, outcomes).items()
+            for row in summarise_arm(config.of_arm(arm.name), own)[0]
         )
-    answer = recommend(summarise_type(config, outcomes)[0], config.report.recommendation)
+    answer = recommend(summarise_arm(config, outcomes)[0], config.report.recommendation)
     return answer is None or answer.chosen is None
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
-    """Return the point of a job; None if its name has a type that is not in the config."""
-    name = config.training.instance_type
-    if config.sweep.instance_types is not None:
-        name = type_of_job(config, outcome.job_name) or ""
-    return Key(name, outcome.nodes, outcome.repeat) if name else None
+    """Return the point of a job; None if its name has none of the config's arms."""
+    arm = arm_of_job(config, outcome.job_name)
+    return None if arm is None else Key(arm, outcome.nodes, outcome.repeat)
 
 
-def summarise_type(
+def summarise_arm(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
-    """Return the rows and runs of one type, at the catalogue's price."""
+    """Return the rows and runs of one arm, at the catalogue's price."""
     instance = load_catalogue().get(config.training.instance_type)
     return summarise_runs(
         outcomes,

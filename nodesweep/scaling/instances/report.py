@@ -1,7 +1,7 @@
-"""The report of a sweep of any number of instance types.
+"""The report of a sweep of any number of arms.
 
-With several types, each has its own report, as if it had been measured alone. The sweep's report is
-that of the recommended type, plus the comparison (`instances`) and the other types' attempts.
+With several arms, each has its own report, as if it had been measured alone. The sweep's report is
+that of the recommended arm, plus the comparison (`instances`) and the other arms' attempts.
 """
 
 from __future__ import annotations
@@ -11,25 +11,31 @@ from datetime import datetime
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.sweep import BASE
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, pluralize
 from nodesweep.scaling.instances.arms import (
-    Arm,
-    arms_of,
-    arms_out_of_memory,
-    outcomes_by_type,
-    types_given_up,
+    arms_given_up,
+    cells_of,
+    cells_out_of_memory,
+    outcomes_by_arm,
 )
 from nodesweep.scaling.instances.compare import (
-    JudgedArm,
-    choose_arms,
-    front_by_arm,
-    judge_arms,
+    JudgedCell,
+    choose_cells,
+    front_by_cell,
+    judge_cells,
     surely_dominated,
 )
-from nodesweep.scaling.instances.model import ArmChoice, ArmRow, InstanceComparison
+from nodesweep.scaling.instances.model import (
+    ArmChoice,
+    ArmRow,
+    ComparedVariant,
+    InstanceComparison,
+)
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
 from nodesweep.scaling.instances.validated import confirm_choice
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -39,8 +45,8 @@ from nodesweep.scaling.report.headline import qualified
 from nodesweep.scaling.report.model import ScalingReport, SweepCosts
 from nodesweep.scaling.secrets import hide_in_config
 
-Reports = Mapping[str, ScalingReport]
-"""Each type's own report, in the config's order; types without an outcome are absent."""
+Reports = Mapping[Arm, ScalingReport]
+"""Each arm's own report, in the config's order; arms without an outcome are absent."""
 
 
 def analyse_sweep(
@@ -51,9 +57,9 @@ def analyse_sweep(
     prices: Mapping[str, Price],
     provenance: Mapping[str, Any],
     generated_at: datetime,
-    nights: Mapping[str, Mapping[int, float]] | None = None,
+    nights: Mapping[Arm, Mapping[int, float]] | None = None,
 ) -> tuple[ScalingReport, Reports]:
-    """Return the sweep's report and, with several instance types, each type's own.
+    """Return the sweep's report and, with several arms, each one's own.
 
     Args:
         sweep_id: The sweep's id.
@@ -63,32 +69,32 @@ def analyse_sweep(
         prices: Prices by instance type.
         provenance: Records of the inputs (dataset, image, code).
         generated_at: Time of the report.
-        nights: Of each type, the standard deviation of log T between earlier sweeps, by node count.
+        nights: Of each arm, the standard deviation of log T between earlier sweeps, by node count.
 
     Raises:
         ValueError: There are no outcomes.
-        MixedOutcomesError: Outcomes of one type are not comparable.
+        MixedOutcomesError: Outcomes of one arm are not comparable.
     """
     nights = nights or {}
-    if config.sweep.instance_types is None:
-        own_type = config.training.instance_type
-        price, own_nights = prices[own_type], nights.get(own_type)
+    if config.sweep.arm_count == 1:
+        arm = main_arm(config)
+        price = prices[config.training.instance_type]
         made = (sweep_id, config, plan, outcomes, price, provenance, generated_at)
-        return analyse(*made, nights=own_nights), {}
+        return analyse(*made, nights=nights.get(arm)), {}
     progress = sweep_progress(config, outcomes)
     reports = {
-        name: analyse(
+        arm: analyse(
             sweep_id,
-            config.of_type(name),
-            plan.by_type[name],
+            config.of_arm(arm.name),
+            plan.by_arm[arm],
             own,
-            prices[name],
+            prices[config.of_arm(arm.name).training.instance_type],
             provenance,
             generated_at,
-            progress=None if progress is None else progress.of_type(name),
-            nights=nights.get(name),
+            progress=None if progress is None else progress.of_arm(arm),
+            nights=nights.get(arm),
         )
-        for name, own in outcomes_by_type(config, outcomes).items()
+        for arm, own in outcomes_by_arm(config, outcomes).items()
     }
     if not reports:
         raise ValueError(f"sweep {sweep_id}: nothing to report, since no job was accepted")
@@ -103,23 +109,21 @@ def _combine_reports(
     reports: Reports,
 ) -> ScalingReport:
     repeated = [
-        Arm(name, each.nodes)
-        for name, report in reports.items()
+        Cell(arm, each.nodes)
+        for arm, report in reports.items()
         for each in find_repeated(report.summary, report.points)
     ]
-    judged = judge_arms(
-        config, {name: report.summary for name, report in reports.items()}, repeated
-    )
-    probed, *further = choose_arms(config, judged)
-    main = probed.instance_type or config.training.instance_type
-    if main not in reports:
-        main = next(iter(reports))
+    judged = judge_cells(config, {arm: report.summary for arm, report in reports.items()}, repeated)
+    probed, *further = choose_cells(config, judged)
+    chosen = probed.name or main_arm(config).name
+    main = next((arm for arm in reports if arm.name == chosen), next(iter(reports)))
     own = reports[main]
     answers = (confirm_choice(config, outcomes, probed, own.check, repeated), *further)
-    others = [report for name, report in reports.items() if name != main]
+    others = [report for arm, report in reports.items() if arm != main]
     comparison = InstanceComparison(
         instance_types=config.instance_types,
-        main=main,
+        variants=_variants(config),
+        main=main.name,
         arms=tuple(_arm_rows(config, plan, outcomes, reports, judged)),
         answers=answers,
         prices=dict(prices),
@@ -138,27 +142,34 @@ def _combine_reports(
     )
 
 
+def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
+    """Return base and the variants with what they set, as the report shows it; () without any."""
+    shown = hide_in_config(config)["sweep"].get("variants", ())
+    given = [ComparedVariant(**each) for each in shown]
+    return (ComparedVariant(name=BASE, set={}), *given) if given else ()
+
+
 def _arm_rows(
     config: BenchmarkConfig,
     plan: SweepPlan,
     outcomes: Sequence[JobOutcome],
     reports: Reports,
-    judged: Sequence[JudgedArm],
+    judged: Sequence[JudgedCell],
 ) -> Iterator[ArmRow]:
-    by_arm = {each.arm: each for each in judged}
-    front, beaten = front_by_arm(judged), surely_dominated(judged)
+    by_cell = {each.cell: each for each in judged}
+    front, beaten = front_by_cell(judged), surely_dominated(judged)
     progress = sweep_progress(config, outcomes)
     ruled_out = {} if progress is None else dict(progress.dropped)
-    ruled_out |= arms_out_of_memory(config, outcomes)
-    rows = {Arm(name, row.nodes): row for name, report in reports.items() for row in report.summary}
-    for arm in arms_of(config):
-        row, own = rows.get(arm), by_arm.get(arm)
-        point = next(
-            each for each in plan.by_type[arm.instance_type].points if each.nodes == arm.nodes
-        )
+    ruled_out |= cells_out_of_memory(config, outcomes)
+    rows = {Cell(arm, row.nodes): row for arm, report in reports.items() for row in report.summary}
+    types = dict(zip(arms_of(config), config.instance_types, strict=True))
+    for cell in cells_of(config):
+        row, own, planned = rows.get(cell), by_cell.get(cell), plan.by_arm[cell.arm]
+        point = next(each for each in planned.points if each.nodes == cell.nodes)
         yield ArmRow(
-            instance_type=arm.instance_type,
-            nodes=arm.nodes,
+            instance_type=types[cell.arm],
+            variant=cell.arm.name if cell.arm.is_variant else None,
+            nodes=cell.nodes,
             n=0 if row is None else row.n,
             n_failed=0 if row is None else row.n_failed,
             n_projected=0 if row is None else row.n_projected,
@@ -167,7 +178,7 @@ def _arm_rows(
             total_usd=None if row is None else row.costs.total_usd,
             total_usd_interval=None if row is None else row.cost_spread.interval,
             per_result=None if row is None else row.per_result,
-            usd_per_hour=plan.by_type[arm.instance_type].usd_per_hour,
+            usd_per_hour=planned.usd_per_hour,
             speedup=None if row is None else row.train.speedup,
             efficiency=None if row is None else row.train.efficiency,
             world_size=point.world_size,
@@ -175,13 +186,13 @@ def _arm_rows(
             per_replica_batch_size=point.per_replica_batch_size,
             learning_rate=point.learning_rate,
             answer=None if own is None else own.answer,
-            reason=_reason(own, row, ruled_out.get(arm)),
-            on_front=front.get(arm),
-            beaten_for_sure=arm in beaten,
+            reason=_reason(own, row, ruled_out.get(cell)),
+            on_front=front.get(cell),
+            beaten_for_sure=cell in beaten,
         )
 
 
-def _reason(own: JudgedArm | None, row: SummaryRow | None, ruled_out: str | None) -> str | None:
+def _reason(own: JudgedCell | None, row: SummaryRow | None, ruled_out: str | None) -> str | None:
     if ruled_out is not None:
         return ruled_out
     if own is not None:
@@ -192,7 +203,7 @@ def _reason(own: JudgedArm | None, row: SummaryRow | None, ruled_out: str | None
 
 
 def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> str:
-    """Return the type and node count with time and cost, the alternatives and the failed jobs."""
+    """Return the cell with its time and cost, the alternatives and the failed jobs."""
     chosen = comparison.answers[0]
     text = qualified(own.platform.kind, _advice(chosen, is_real=own.platform.kind == "aws"))
     front = comparison.front
@@ -206,8 +217,8 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
         text += "; projected from probes"
         if check is None:
             text += ", not validated"
-        elif chosen.instance_type is not None:
-            validated = check.text_of(Arm(comparison.main, check.nodes).text)
+        elif chosen.name is not None:
+            validated = check.text_of(comparison.text_of(comparison.main, check.nodes))
             text += f", validated by a full run: {validated}"
     failed = sum(arm.n_failed for arm in comparison.arms)
     if failed:
@@ -218,7 +229,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
 def _advice(chosen: ArmChoice, is_real: bool) -> str:
     """Return the advice, such as "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
     reason = chosen.reason.removesuffix(".")
-    if chosen.instance_type is None:
+    if chosen.name is None:
         return reason
     arm, _, why = reason.partition(" is the ")
     return f"Run it on {arm}, the {why}" if is_real else f"{arm} is the best choice, the {why}"
@@ -227,11 +238,11 @@ def _advice(chosen: ArmChoice, is_real: bool) -> str:
 def _arm_text(arm: ArmRow) -> str:
     """Return the arm with time and cost, such as "8 x ml.g5.xlarge (3 min, $4.00)"."""
     numbers = f"{format_seconds(arm.seconds)}, {format_usd(arm.usd)}"
-    return f"{Arm(arm.instance_type, arm.nodes).text} ({numbers})"
+    return f"{arm.text} ({numbers})"
 
 
 def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
-    """Return the cost of the sweep over all types; its one dataset was validated once."""
+    """Return the cost of the sweep over all arms; its one dataset was validated once."""
     validations = [each.validation_usd for each in costs if each.validation_usd is not None]
     return SweepCosts(
         validation_usd=validations[0] if validations else None,
@@ -254,13 +265,14 @@ def _caveats(
     reports: Reports,
     comparison: InstanceComparison,
 ) -> Iterator[str]:
-    """Yield the comparison's limitations, the main type's caveats, then those of other types.
+    """Yield the comparison's limitations, the main arm's caveats, then those of other arms.
 
-    Other types' caveats that the main type lacks are prefixed with their type.
+    Other arms' caveats that the main arm lacks are prefixed with their arm.
     """
+    a = "a" if comparison.variants else "an"
     yield (
-        "Speedup and efficiency are within an instance type, over its own smallest count; across "
-        "types only time and cost are compared."
+        f"Speedup and efficiency are within {a} {comparison.kind}, over its own smallest count; "
+        f"across {comparison.word}s only time and cost are compared."
     )
     if unpriced := [
         name for name, price in comparison.prices.items() if price.usd_per_hour is None
@@ -269,19 +281,19 @@ def _caveats(
             f"No price is known for {join_words(unpriced)}: compared by time alone, and left out "
             "of the time-cost front."
         )
-    lost = arms_out_of_memory(config, outcomes)
-    if lost:
-        arms = join_words(arm.text for arm in lost)
-        yield f"Memory rules out {arms}; a smaller batch per process may fit."
+    if lost := cells_out_of_memory(config, outcomes):
+        cells = join_words(cell.text for cell in lost)
+        yield f"Memory rules out {cells}; a smaller batch per process may fit."
     by_end = sorted(outcomes, key=lambda outcome: outcome.created_at or "")
-    for reason in types_given_up(config, by_end).values():
+    for reason in arms_given_up(config, by_end).values():
         yield f"{reason[0].upper()}{reason[1:]}, so no further probes were made there."
-    if absent := [name for name in config.instance_types if name not in reports]:
+    if absent := [arm.name for arm in arms_of(config) if arm not in reports]:
         yield f"No job ran on {join_words(absent)}."
     clocks = {report.train_clock for report in reports.values() if report.train_clock}
     if len(clocks) > 1:
-        yield f"The types' train times are on different clocks ({join_words(sorted(clocks))})."
+        words = join_words(sorted(clocks))
+        yield f"The {comparison.word}s' train times are on different clocks ({words})."
     yield from own.caveats
-    for name, report in reports.items():
+    for arm, report in reports.items():
         if report is not own:
-            yield from (f"{name}: {each}" for each in report.caveats if each not in own.caveats)
+            yield from (f"{arm.name}: {each}" for each in report.caveats if each not in own.caveats)

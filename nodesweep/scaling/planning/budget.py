@@ -65,10 +65,10 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
 
 
-def cost_bound_of_types(
+def cost_bound_of_arms(
     config: BenchmarkConfig, instances: Sequence[InstanceType]
 ) -> tuple[float | None, str]:
-    """Return cost_bound() for a sweep of several instance types, each at its own price.
+    """Return cost_bound() for a sweep of several arms, each at its own price.
 
     The further attempts that sweep.max_retries allows are assumed to be the most expensive, and the
     one validation run of a probe sweep to be the most expensive job.
@@ -126,7 +126,7 @@ class Allowance:
 
     config: BenchmarkConfig
     usd_per_hour: Mapping[str, float | None]
-    """Price by the instance type's letter in job names; the letter is "" in a sweep of one type."""
+    """Price by the code of the arm in job names."""
     spent_usd: float = 0.0
     node_seconds: dict[str, float] = field(default_factory=dict)
 
@@ -147,9 +147,9 @@ class Allowance:
     def retry_problem(self, job_name: str) -> str | None:
         """Return why sweep.max_retries prevents this attempt, or None."""
         most = self.config.sweep.max_retries
-        if most is None or _nodes_and_attempt(job_name)[1] == 1:
+        if most is None or _key_of(job_name).attempt == 1:
             return None
-        made = sum(_nodes_and_attempt(name)[1] > 1 for name in self.node_seconds)
+        made = sum(_key_of(name).attempt > 1 for name in self.node_seconds)
         if made < most:
             return None
         return (
@@ -163,10 +163,12 @@ class Allowance:
         That share is max_attempts full runs. None if the repeat fits, or if there is no bound
         because the price is unknown.
         """
-        if self.usd_per_hour.get(names.letter_of_job(job_name)) is None:
+        key = _key_of(job_name)
+        if self.usd_per_hour.get(key.arm) is None:
             return None
-        point = _point_of(job_name)
-        spent = sum(each for name, each in self.node_seconds.items() if _point_of(name) == point)
+        spent = sum(
+            each for name, each in self.node_seconds.items() if _key_of(name).point == key.point
+        )
         most = self._most_node_seconds(job_name)
         if spent + most <= self.config.sweep.max_attempts * most * (1 + _ROUNDING):
             return None
@@ -188,19 +190,18 @@ class Allowance:
         )
 
     def _usd(self, node_seconds: Mapping[str, float]) -> float:
-        """Return the cost in USD, after summing the node-seconds of each instance type."""
-        by_letter: dict[str, float] = {}
+        """Return the cost in USD, after summing the node-seconds of each arm."""
+        by_arm: dict[str, float] = {}
         for name, seconds in node_seconds.items():
-            letter = names.letter_of_job(name)
-            by_letter[letter] = by_letter.get(letter, 0.0) + seconds
+            arm = _key_of(name).arm
+            by_arm[arm] = by_arm.get(arm, 0.0) + seconds
         return sum(
-            seconds * ((self.usd_per_hour.get(letter) or 0.0) / SECONDS_PER_HOUR)
-            for letter, seconds in by_letter.items()
+            seconds * ((self.usd_per_hour.get(arm) or 0.0) / SECONDS_PER_HOUR)
+            for arm, seconds in by_arm.items()
         )
 
     def _most_node_seconds(self, job_name: str) -> float:
-        nodes, _ = _nodes_and_attempt(job_name)
-        return nodes * _billed_seconds(self.config)
+        return _key_of(job_name).nodes * _billed_seconds(self.config)
 
 
 def _billed_seconds(config: BenchmarkConfig) -> int:
@@ -212,13 +213,6 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
     )
 
 
-def _point_of(job_name: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return the instance type's letter, and the nodes and repeat, of a sweep's job."""
-    parsed = names.parse_job_name(job_name)
-    return names.letter_of_job(job_name), None if parsed is None else parsed[:2]
-
-
-def _nodes_and_attempt(job_name: str) -> tuple[int, int]:
-    """Return (nodes, attempt) of a sweep's job; (0, 1) for any other name."""
-    parsed = names.parse_job_name(job_name)
-    return (0, 1) if parsed is None else (parsed[0], parsed[2])
+def _key_of(job_name: str) -> names.JobKey:
+    """Return the place of a sweep's job; that of no nodes for any other name."""
+    return names.parse_job_name(job_name) or names.JobKey("", 0, 0, 1)

@@ -7,14 +7,14 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
-from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, price_of
-from nodesweep.scaling.planning.budget import cost_bound, cost_bound_of_types
+from nodesweep.scaling.arms import Arm, Cell, Key, arms_of, main_arm
+from nodesweep.scaling.planning.budget import cost_bound, cost_bound_of_arms
 from nodesweep.scaling.planning.validation import with_validation
 from nodesweep.scaling.rules import distribution
 
@@ -24,21 +24,12 @@ POLICY_LABELS = {
 }
 
 
-class Key(NamedTuple):
-    """The identity of a point in a sweep."""
-
-    instance_type: str
-    nodes: int
-    repeat: int
-
-
 @dataclass(frozen=True)
 class PlannedPoint:
     """One job to run.
 
     `order` counts the sweep's jobs from 0. Batch sizes are in samples per optimizer step; they and
-    the learning rate are None if the config leaves them to the program. `instance_type` is None in
-    a sweep of one type.
+    the learning rate are None if the config leaves them to the program.
     """
 
     nodes: int
@@ -50,19 +41,20 @@ class PlannedPoint:
     per_replica_batch_size: int | None
     accumulate_grad_batches: int | None
     learning_rate: float | None
-    instance_type: str | None = None
+    arm: Arm
 
-    def key(self, config: BenchmarkConfig) -> Key:
-        """Return the point's identity in a sweep of this config."""
-        return Key(self.instance_type or config.training.instance_type, self.nodes, self.repeat)
+    @property
+    def key(self) -> Key:
+        """The point's identity in its sweep."""
+        return Key(self.arm, self.nodes, self.repeat)
 
 
 @dataclass(frozen=True)
 class SweepPlan:
     """The jobs to run, in order, at `usd_per_hour` per node (None if unknown).
 
-    With several instance types, `by_type` has each type's own plan, and `usd_per_hour` and
-    `processes_per_node` are those of training.instance_type.
+    With several arms, `by_arm` has each one's own plan, and `usd_per_hour` and
+    `processes_per_node` are those of the main arm.
     """
 
     points: tuple[PlannedPoint, ...]
@@ -70,90 +62,58 @@ class SweepPlan:
     cost_bound_usd: float | None
     cost_bound_reason: str
     usd_per_hour: float | None
-    by_type: Mapping[str, SweepPlan] = field(default_factory=dict)
+    by_arm: Mapping[Arm, SweepPlan] = field(default_factory=dict)
     spent_usd: float = 0.0
     """Cost of the sweep before its first job: the validation of its dataset."""
 
     @property
-    def letter_by_type(self) -> dict[str, str]:
-        """The letter of each instance type in job names; empty in a sweep of one type."""
-        return {name: names.type_letter(index) for index, name in enumerate(self.by_type)}
-
-    @property
-    def usd_per_hour_by_letter(self) -> dict[str, float | None]:
-        """The price of a node by its type's letter in job names."""
-        if not self.by_type:
-            return {"": self.usd_per_hour}
-        letters = self.letter_by_type
-        return {letters[name]: each.usd_per_hour for name, each in self.by_type.items()}
+    def usd_per_hour_by_code(self) -> dict[str, float | None]:
+        """The price of a node by its arm's code in job names."""
+        plans = {arm.code: plan for arm, plan in self.by_arm.items()} or {"": self}
+        return {code: plan.usd_per_hour for code, plan in plans.items()}
 
 
-def plan_types(
+def plan_arms(
     config: BenchmarkConfig,
     instances: Sequence[InstanceType],
     validation_price: Price | None = None,
 ) -> SweepPlan:
-    """Return the plan of a sweep of any number of instance types.
+    """Return the plan of a sweep of any number of arms.
 
-    Each repeat is a pass over all types and node counts, shuffled together. The configured learning
-    rate is that of the smallest count of training.instance_type and scales with the global batch.
+    Each repeat is a pass over all arms and node counts, shuffled together. The configured learning
+    rate scales with the global batch from that of the smallest count: of the main arm's type, or of
+    each variant itself.
 
     Args:
         config: The benchmark.
         instances: Those of config.instance_types, in order.
         validation_price: See plan_sweep().
     """
-    if config.sweep.instance_types is None:
+    if config.sweep.arm_count == 1:
         return plan_sweep(config, instances[0], validation_price)
-    base = min(config.sweep.node_counts) * next(
-        processes_per_node(config, instance)
-        for instance in instances
-        if instance.instance_type == config.training.instance_type
-    )
-    by_type = {
-        instance.instance_type: plan_sweep(
-            config.of_type(instance.instance_type), instance, validation_price, base
-        )
-        for instance in instances
+    instance_of = dict(zip(arms_of(config), instances, strict=True))
+    main = main_arm(config)
+    base = None
+    if not main.is_variant:
+        base = min(config.sweep.node_counts) * processes_per_node(config, instance_of[main])
+    by_arm = {
+        arm: plan_sweep(config.of_arm(arm.name), instance, validation_price, base)
+        for arm, instance in instance_of.items()
     }
-    main = by_type[config.training.instance_type]
     planned = {
-        (name, point.nodes, point.repeat): point
-        for name, plan in by_type.items()
+        (arm, point.nodes, point.repeat): point
+        for arm, plan in by_arm.items()
         for point in plan.points
     }
     points = tuple(
-        replace(planned[name, nodes, repeat], order=index, instance_type=name)
-        for index, (name, nodes, repeat) in enumerate(_point_order(config))
+        replace(planned[key], order=index, arm=key.arm)
+        for index, key in enumerate(_point_order(config))
     )
-    bound, reason = with_validation(
-        config, cost_bound_of_types(config, instances), validation_price
+    bound, reason = with_validation(config, cost_bound_of_arms(config, instances), validation_price)
+    of_main = by_arm[main]
+    return SweepPlan(
+        points, of_main.processes_per_node, bound, reason, of_main.usd_per_hour, by_arm
     )
-    return SweepPlan(points, main.processes_per_node, bound, reason, main.usd_per_hour, by_type)
-
-
-def type_letter_of(config: BenchmarkConfig, instance_type: str | None) -> str:
-    """Return the type's letter in job names, "" in a sweep of one type."""
-    types = config.sweep.instance_types
-    return (
-        ""
-        if types is None or instance_type is None
-        else names.type_letter(types.index(instance_type))
-    )
-
-
-def type_of_job(config: BenchmarkConfig, job_name: str) -> str | None:
-    """Return the instance type in a job's name.
-
-    None in a sweep of one type, and for a name without one of the config's types.
-    """
-    return type_of_letter(config, names.letter_of_job(job_name))
-
-
-def type_of_letter(config: BenchmarkConfig, letter: str) -> str | None:
-    """Return the instance type that a letter in job names stands for, or None."""
-    letters = {names.type_letter(at): one for at, one in enumerate(config.instance_types)}
-    return letters.get(letter)
 
 
 def plan_sweep(
@@ -190,8 +150,9 @@ def plan_sweep(
                 base_world,
                 shared,
             ),
+            arm=arm,
         )
-        for index, (_, nodes, repeat) in enumerate(_point_order(config))
+        for index, (arm, nodes, repeat) in enumerate(_point_order(config))
     ]
     bound, reason = with_validation(config, cost_bound(config, instance), validation_price)
     usd_per_hour = price_of(instance, config.platform.region).usd_per_hour
@@ -294,17 +255,17 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
 
 
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
-    """Yield the points: each repeat is a pass over all types and node counts.
+    """Yield the points: each repeat is a pass over all arms and node counts.
 
     If sweep.order is shuffled, the recorded seed determines the order of each pass.
     """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")
     for repeat in range(1, config.sweep.most_repeats + 1):
-        arms = [(name, nodes) for nodes in counts for name in config.instance_types]
+        cells = [Cell(arm, nodes) for nodes in counts for arm in arms_of(config)]
         if config.sweep.order == "shuffled":
-            generator.shuffle(arms)
-        yield from (Key(name, nodes, repeat) for name, nodes in arms)
+            generator.shuffle(cells)
+        yield from (Key(*cell, repeat) for cell in cells)
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.arms import Arm, arms_out_of_memory, types_given_up
+from nodesweep.scaling.arms import Key
+from nodesweep.scaling.instances.arms import arms_given_up, cells_out_of_memory
 from nodesweep.scaling.instances.progress import (
     SweepProgress,
     contended_keys,
@@ -33,7 +34,7 @@ from nodesweep.scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
-from nodesweep.scaling.planning.plan import Key, PlannedPoint, SweepPlan, type_letter_of
+from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 
@@ -49,9 +50,10 @@ class Attempt:
     """True if the point has a completed run on contended nodes."""
 
     @property
-    def identity(self) -> tuple[int, int, int]:
-        """(nodes, repeat, attempt), which the job's name also contains."""
-        return self.point.nodes, self.point.repeat, self.number
+    def key(self) -> names.JobKey:
+        """Its place in the sweep, which the job's name contains."""
+        point = self.point
+        return names.JobKey(point.arm.code, point.nodes, point.repeat, self.number)
 
 
 @dataclass(frozen=True)
@@ -120,14 +122,14 @@ class SweepQueue:
         self._unqueued = list(plan.points)
         self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
-        self._earlier_identities: frozenset[tuple[str, tuple[int, int, int] | None]] = frozenset()
+        self._earlier_keys: frozenset[names.JobKey | None] = frozenset()
         self._existing: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
         self._never_sent: set[str] = set()
         self._repeats: Counter[Key] = Counter()
         self._quota_deadlines: dict[str, float] = {}
         self._ended: list[JobOutcome] = []
-        self._allowance = Allowance(config, plan.usd_per_hour_by_letter, plan.spent_usd)
+        self._allowance = Allowance(config, plan.usd_per_hour_by_code, plan.spent_usd)
         self._enqueue_due()
         self._has_limit = (
             config.sweep.budget_usd is not None or config.sweep.max_retries is not None
@@ -165,9 +167,7 @@ class SweepQueue:
         self._existing = frozenset(job.name for job in statuses)
         if self._config.sweep.budget_usd is not None:
             self._earlier = self._existing
-        self._earlier_identities = frozenset(
-            (names.letter_of_job(name), names.parse_job_name(name)) for name in self._earlier
-        )
+        self._earlier_keys = frozenset(map(names.parse_job_name, self._earlier))
         self._waiting = deque(sorted(self._waiting, key=self._is_new))
         for name in self._earlier:
             self._allowance.count(name)
@@ -199,8 +199,8 @@ class SweepQueue:
         if not is_sized(self._config, self.outcomes) and self._needs_sized_steps(attempt):
             self._never_sent.add(name)
             return Refuse(attempt, name, unsized_reason(self._config))
-        failing = types_given_up(self._config, self._ended)
-        if (reason := failing.get(attempt.point.instance_type or "")) and self._is_new(attempt):
+        failing = arms_given_up(self._config, self._ended)
+        if (reason := failing.get(attempt.point.arm)) and self._is_new(attempt):
             self._never_sent.add(name)
             return self._refuse(attempt, name, f"not run: {reason}")
         return Submit(attempt, spec, self._has_limit and name not in self._earlier)
@@ -267,7 +267,7 @@ class SweepQueue:
     ) -> Refuse:
         """Refuse the attempt; if it is a repeat, request no more repeats of its point."""
         if attempt.is_repeat:
-            self._repeats[attempt.point.key(self._config)] = MOST_REPEATS
+            self._repeats[attempt.point.key] = MOST_REPEATS
         return Refuse(attempt, name, reason, is_over_budget)
 
     def ended_in_earlier_run(self, order: Submit, job: JobStatus) -> bool:
@@ -284,7 +284,7 @@ class SweepQueue:
         is settled next.
         """
         attempt = self.active.pop(outcome.job_name)
-        key = attempt.point.key(self._config)
+        key = attempt.point.key
         is_done = key in keys_done(self._config, self.outcomes)
         self._repeats[key] += is_done
         self._allowance.settle(job)
@@ -347,21 +347,21 @@ class SweepQueue:
     def _reason_to_give_up(self) -> str | None:
         """Return the reason to give up, or None.
 
-        With several instance types, there is a reason only once none can run the program.
+        With several arms, there is a reason only once none can run the program.
         """
-        types = self._config.sweep.instance_types
-        if types is None:
+        if self._config.sweep.arm_count == 1:
             return reason_to_give_up(self._ended)
-        failing = types_given_up(self._config, self._ended)
-        return failing[types[0]] if set(failing) == set(types) else None
+        failing = arms_given_up(self._config, self._ended)
+        is_everywhere = len(failing) == self._config.sweep.arm_count
+        return next(iter(failing.values())) if is_everywhere else None
 
     def _leave_out_lost(self) -> None:
         """Drop waiting points that a lack of memory rules out, except those with existing jobs."""
-        if lost := arms_out_of_memory(self._config, self.outcomes):
+        if lost := cells_out_of_memory(self._config, self.outcomes):
             waiting, self._waiting = self._waiting, deque()
             for attempt in waiting:
-                key = attempt.point.key(self._config)
-                if self._is_new(attempt) and Arm(*key[:2]) in lost:
+                key = attempt.point.key
+                if self._is_new(attempt) and key.cell in lost:
                     self.left_out += (key,)
                 else:
                     self._waiting.append(attempt)
@@ -386,13 +386,9 @@ class SweepQueue:
         self.progress = sweep_progress(self._config, self.outcomes)
         asked = None if self.progress is None else set(self.progress.next_keys)
         sizing = sizing_key(self._config)
-        if sizing is not None and any(
-            point.key(self._config) == sizing for point in self._unqueued
-        ):
+        if sizing is not None and any(point.key == sizing for point in self._unqueued):
             asked = {sizing}  # alone: the other points take their steps from it
-        now = [
-            point for point in self._unqueued if asked is None or point.key(self._config) in asked
-        ]
+        now = [point for point in self._unqueued if asked is None or point.key in asked]
         tries = self._config.sweep.max_attempts - 1
         attempts = sorted((Attempt(point, 1, tries) for point in now), key=self._is_new)
         if self._ended or any(map(self._is_new, attempts)):
@@ -410,7 +406,7 @@ class SweepQueue:
         points = contended_keys(self._config, self.outcomes)
         tries = self._config.sweep.max_attempts - 1
         for point in self._points:
-            key = point.key(self._config)
+            key = point.key
             ended = [each for each in self._ended if key_of(self._config, each) == key]
             if is_contention_steady(each for each in ended if each.completed):
                 continue
@@ -438,16 +434,14 @@ class SweepQueue:
         """
         paid = []
         for name in sorted(self._existing):
-            nodes, repeat, number = names.parse_job_name(name) or (0, 0, 0)
+            key = names.parse_job_name(name)
             for point in self._unqueued:
-                attempt = Attempt(point, number, 0)
-                if (point.nodes, point.repeat) == (nodes, repeat) and name == self._job_name(
-                    attempt
-                ):
+                attempt = Attempt(point, 0 if key is None else key.attempt, 0)
+                if attempt.key == key and name == self._job_name(attempt):
                     paid.append(attempt)
         points = [attempt.point for attempt in paid]
         self._unqueued = [point for point in self._unqueued if point not in points]
-        self.retained += tuple(dict.fromkeys(point.key(self._config) for point in points))
+        self.retained += tuple(dict.fromkeys(point.key for point in points))
         self._waiting = deque(paid)
 
     def _job_name(self, attempt: Attempt) -> str:
@@ -460,7 +454,7 @@ class SweepQueue:
         )
 
     def _needs_sized_steps(self, attempt: Attempt) -> bool:
-        return attempt.point.key(self._config) != sizing_key(self._config)
+        return attempt.point.key != sizing_key(self._config)
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Count jobs that another run of this sweep has claimed since, as they share one budget."""
@@ -470,5 +464,4 @@ class SweepQueue:
 
     def _is_new(self, attempt: Attempt) -> bool:
         """Return True if no earlier run has a job for the attempt, according to the job names."""
-        letter = type_letter_of(self._config, attempt.point.instance_type)
-        return (letter, attempt.identity) not in self._earlier_identities
+        return attempt.key not in self._earlier_keys

@@ -9,7 +9,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, Render, ResolvedInputs
 from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
-from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders, type_letter_of
+from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
 from nodesweep.scaling.planning.workload import workload_variables
 
 
@@ -32,9 +32,8 @@ def build_spec(
         steps: Steps for the program to make, if the sweep has sized them
             (nodesweep/scaling/planning/workload.py).
     """
-    letter = type_letter_of(config, point.instance_type)
     amount = workload_variables(config, point, steps)
-    config = config.of_type(point.instance_type)
+    config = config.of_arm(point.arm.name)
     training = config.training
     unnamed = JobSpec(
         name="",
@@ -52,7 +51,9 @@ def build_spec(
         variables=_measuring_variables(config, point) | amount,
     )
     digest = names.canonical_digest(render(unnamed))
-    name = names.job_name(inputs.sweep_id, point.nodes, point.repeat, attempt, digest, letter)
+    name = names.job_name(
+        inputs.sweep_id, point.nodes, point.repeat, attempt, digest, point.arm.code
+    )
     return replace(unnamed, name=name, digest=digest)
 
 

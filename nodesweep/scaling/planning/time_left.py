@@ -31,19 +31,19 @@ class TimeLeft:
     high_seconds: float
 
 
-class TypedCount(NamedTuple):
-    """A node count and its instance type, which is "" in a sweep of one type."""
+class ArmCount(NamedTuple):
+    """A node count and the code of its arm, which is "" in a sweep of one arm."""
 
     nodes: int
-    instance_type: str = ""
+    arm: str = ""
 
 
 class CompletedJob(NamedTuple):
-    """A finished job: its node count, the seconds from acceptance to end, and its instance type."""
+    """A finished job: its node count, the seconds from acceptance to end, and its arm."""
 
     nodes: int
     seconds: float
-    instance_type: str = ""
+    arm: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class PendingJob:
     elapsed_seconds: float | None = None
     left_seconds: float | None = None
     is_validation_run: bool = False
-    or_at: tuple[TypedCount, ...] = ()
-    instance_type: str = ""
+    or_at: tuple[ArmCount, ...] = ()
+    arm: str = ""
     may_be_dropped: bool = False
 
     @property
-    def counts(self) -> tuple[TypedCount, ...]:
+    def counts(self) -> tuple[ArmCount, ...]:
         """The counts at which the job runs, or may run."""
-        return (TypedCount(self.nodes, self.instance_type), *self.or_at)
+        return (ArmCount(self.nodes, self.arm), *self.or_at)
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
@@ -90,8 +90,8 @@ def time_left(
     ratio of the counts (ideal speedup); the middle estimate is their geometric mean. Running jobs
     end when their time is over or when their own steps predict; waiting ones are scheduled in
     order. A probe sweep's validation run takes the projected time of a full job and starts after
-    all probes. The relative speed of instance types is unknown, so each goes by its own jobs; while
-    a type has none, only a lower bound is known.
+    all probes. The relative speed of arms is unknown, so each goes by its own jobs; while an arm
+    has none, only a lower bound is known.
 
     Args:
         ended: The jobs that completed.
@@ -102,13 +102,13 @@ def time_left(
     known = [
         *ended,
         *(
-            CompletedJob(job.nodes, job.elapsed_seconds + job.left_seconds, job.instance_type)
+            CompletedJob(job.nodes, job.elapsed_seconds + job.left_seconds, job.arm)
             for job in to_come
             if job.elapsed_seconds is not None and job.left_seconds is not None
             if not job.is_validation_run
         ),
     ]
-    by_kind = {False: _by_type(known), True: _by_type(projected)}
+    by_kind = {False: _by_arm(known), True: _by_arm(projected)}
     estimable = [
         job
         for job in to_come
@@ -118,12 +118,8 @@ def time_left(
         return None
 
     def possible_seconds(job: PendingJob) -> list[float]:
-        by_type = by_kind[job.is_validation_run]
-        return [
-            each
-            for nodes, instance_type in job.counts
-            for each in _bounds(by_type[instance_type], nodes)
-        ]
+        by_arm = by_kind[job.is_validation_run]
+        return [each for nodes, arm in job.counts for each in _bounds(by_arm[arm], nodes)]
 
     def low(job: PendingJob) -> float:
         return min(possible_seconds(job)) * (1 - SPREAD)
@@ -144,22 +140,22 @@ def time_left(
     )
 
 
-_SecondsByType = dict[str, dict[int, list[float]]]
-"""Seconds by instance type and node count."""
+_SecondsByArm = dict[str, dict[int, list[float]]]
+"""Seconds by arm and node count."""
 
 
 def _has_own_estimate(job: PendingJob) -> bool:
     return job.elapsed_seconds is not None and job.left_seconds is not None
 
 
-def _is_known(job: PendingJob, by_type: _SecondsByType) -> bool:
-    return all(count.instance_type in by_type for count in job.counts)
+def _is_known(job: PendingJob, by_arm: _SecondsByArm) -> bool:
+    return all(count.arm in by_arm for count in job.counts)
 
 
-def _by_type(known: Sequence[CompletedJob]) -> _SecondsByType:
-    found: _SecondsByType = {}
-    for nodes, seconds, instance_type in known:
-        found.setdefault(instance_type, {}).setdefault(nodes, []).append(seconds)
+def _by_arm(known: Sequence[CompletedJob]) -> _SecondsByArm:
+    found: _SecondsByArm = {}
+    for nodes, seconds, arm in known:
+        found.setdefault(arm, {}).setdefault(nodes, []).append(seconds)
     return found
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.arms import Key, main_arm
 from nodesweep.scaling.formats import format_seconds, nodes_text, pluralize
-from nodesweep.scaling.planning.plan import Key, PlannedPoint
+from nodesweep.scaling.planning.plan import PlannedPoint
 
 if TYPE_CHECKING:
     from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -28,7 +29,7 @@ def sizing_key(config: BenchmarkConfig) -> Key | None:
     """Return the point whose run sizes the steps; None if the program chooses its own number."""
     if config.training.baseline_seconds is None:
         return None
-    return Key(config.training.instance_type, min(config.sweep.node_counts), 1)
+    return Key(main_arm(config), min(config.sweep.node_counts), 1)
 
 
 def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
@@ -67,7 +68,7 @@ def workload_variables(
         return {}
     if steps is not None:
         return {RUN_STEPS: str(steps)}
-    if point.key(config) == sizing_key(config):
+    if point.key == sizing_key(config):
         return {RUN_SECONDS: f"{config.training.baseline_seconds:g}"}
     return {}
 
@@ -99,6 +100,6 @@ def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutco
         if key is not None
         and outcome.completed
         and (outcome.nodes, outcome.repeat) == (key.nodes, key.repeat)
-        and outcome.instance_type in (None, key.instance_type)
+        and outcome.instance_type in (None, config.training.instance_type)
     ]
     return min(runs, key=lambda outcome: outcome.attempt, default=None)

@@ -208,8 +208,9 @@ def _at(row: Any, path: str) -> Any:
 def _label(report: ScalingReport, point: Point) -> str:
     if report.instances is None:
         return kind_label(report.platform)
-    platform = report.platform.model_copy(update={"instance_type": point.instance_type})
-    return kind_label(platform)
+    name = report.instances.name_of_job(point.job_name) if report.instances.variants else None
+    name = name or point.instance_type
+    return kind_label(report.platform.model_copy(update={"instance_type": name}))
 
 
 def _columns(name: str, values: Sequence[Any]) -> Iterator[Series]:

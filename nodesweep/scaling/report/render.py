@@ -162,7 +162,7 @@ def _page(
     plots = [(drawing, svg) for drawing, svg in drawn if drawing.kind not in _IN_SECTIONS]
     types = types_context(report)
     if types is not None:
-        types["html"] = split_table(types["table"], ("instance type", "N"), FIRST_OF_TYPES)
+        types["html"] = split_table(types["table"], (types["kind"], "N"), FIRST_OF_TYPES)
         types["plots"] = [(drawing, svg) for drawing, svg in drawn if drawing.kind in _OF_TYPES]
     config = (
         json.dumps(report.config, indent=2, ensure_ascii=False)
@@ -269,18 +269,20 @@ def types_context(report: ScalingReport) -> dict[str, Any] | None:
     if comparison is None:
         return None
     chosen = comparison.answers[0]
-    own = {arm.instance_type for arm in comparison.arms if arm.n or arm.n_failed}
+    own = {arm.name for arm in comparison.arms if arm.n or arm.n_failed}
     return {
         "table": arms_table(report, comparison),
         "chosen": (
-            "No instance type"
-            if chosen.instance_type is None
-            else f"{chosen.nodes} x {chosen.instance_type}"
+            f"No {comparison.kind}"
+            if chosen.name is None or chosen.nodes is None
+            else comparison.text_of(chosen.name, chosen.nodes)
         ),
+        "kind": comparison.kind,
+        "word": comparison.word,
         "answers": comparison.answers,
         "main": comparison.main,
-        "reported": [name for name in comparison.instance_types if name in own],
-        "page": lambda name: names.of_type(name, names.REPORT_HTML),
+        "reported": [name for name in comparison.names if name in own],
+        "page": lambda name: names.of_arm(name, names.REPORT_HTML),
         "plots": [],
     }
 

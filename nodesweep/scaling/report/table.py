@@ -20,7 +20,7 @@ Item = TypeVar("Item")
 Format = Callable[[Any], str]
 TEXT_HEADINGS = frozenset(
     {
-        *("status", "limits", "verdict", "T from", "job", "instance type", "sweep"),
+        *("status", "limits", "verdict", "T from", "job", "instance type", "variant", "sweep"),
         *("law", "parameter", "95% interval", "meaning", "clock", "change"),
     }
 )

@@ -18,7 +18,7 @@ from nodesweep.scaling.rules import (
 )
 from nodesweep.scaling.rules.distribution import containers, rules
 from nodesweep.scaling.rules.distribution import program as shipped
-from nodesweep.scaling.rules.rule import Facts, Findings, Rule, combine, merge_types
+from nodesweep.scaling.rules.rule import Facts, Findings, Rule, combine, merge_arms
 
 OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     Rule(
@@ -392,12 +392,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
 def check(facts: Facts) -> Findings:
     """Return the findings of all rules.
 
-    With several instance types the rules run for each, and findings that not all types share name
-    their type.
+    With several arms the rules run for each, and findings that not all of them share name the arm.
     """
     if not facts.arms:
         return _check_one(facts)
-    found = merge_types({arm.instance.instance_type: _check_one(arm) for arm in facts.arms})
+    found = merge_arms({name: _check_one(arm) for name, arm in facts.arms.items()})
     of_sweep = plan.budget_holds_the_bound, plan.requests_are_well_formed, plan.types_are_of_a_kind
     return combine([found, *(judge(facts) for judge in of_sweep)])
 

@@ -33,10 +33,10 @@ class Findings:
     hints: tuple[str, ...] = ()
 
 
-def merge_types(found: Mapping[str, Findings]) -> Findings:
-    """Return the findings of all instance types as one, each sentence once.
+def merge_arms(found: Mapping[str, Findings]) -> Findings:
+    """Return the findings of all arms as one, each sentence once.
 
-    A sentence that does not hold for all types is prefixed with its type.
+    A sentence that does not hold for all arms is prefixed with its arm.
     """
 
     def merged(each: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -119,8 +119,8 @@ class Facts:
     `config` names the container that image.framework resolves to. `variables` has the length of
     each variable that training.environment refers to and that is set; None for a plan, since its
     run may be started elsewhere. `request_problems`: problems in the shape of the built requests.
-    `arms`: in a sweep of several instance types the facts of each, as if it were measured alone;
-    each arm has the points of all types in `points_of_all_types`.
+    `arms`: in a sweep of several arms the facts of each by its name, as if it were measured alone;
+    each has the points of all arms in `points_of_all_arms`.
     """
 
     config: BenchmarkConfig
@@ -129,13 +129,13 @@ class Facts:
     files: Files = Files()
     variables: Mapping[str, int] | None = None
     request_problems: tuple[str, ...] = ()
-    arms: tuple[Facts, ...] = ()
-    points_of_all_types: tuple[PlannedPoint, ...] = ()
+    arms: Mapping[str, Facts] = field(default_factory=dict)
+    points_of_all_arms: tuple[PlannedPoint, ...] = ()
 
     @property
     def each(self) -> tuple[Facts, ...]:
-        """The facts of each instance type, or these in a sweep of one type."""
-        return self.arms or (self,)
+        """The facts of each arm, or these in a sweep of one."""
+        return tuple(self.arms.values()) or (self,)
 
     @property
     def training(self) -> TrainingConfig:
@@ -172,8 +172,8 @@ class Facts:
 
     @property
     def peak_nodes_together(self) -> int:
-        """The most nodes in use at once over all instance types of the sweep."""
-        return self._peak(self.points_of_all_types or self.plan.points)
+        """The most nodes in use at once over all arms of the sweep."""
+        return self._peak(self.points_of_all_arms or self.plan.points)
 
     def _peak(self, points: Iterable[PlannedPoint]) -> int:
         at_once = self.config.sweep.max_parallel_jobs

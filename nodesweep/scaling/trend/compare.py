@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
+from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import NOT_COMPARED, marked_fields
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.analysis.intervals import (
@@ -28,6 +29,7 @@ from nodesweep.scaling.formats import join_words, nodes_text
 from nodesweep.scaling.outcome.outcome import TrainClock
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, ScalingReport
 from nodesweep.scaling.report_part import Part
+from nodesweep.scaling.secrets import hide_in_config
 
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05
@@ -266,9 +268,17 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
         "code": (
             source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None
         ),
-        **_compared_config_fields(report.config),
+        **_compared_config_fields(_config_of_main(report)),
         **_sized(report),
     }
+
+
+def _config_of_main(report: ScalingReport) -> Mapping[str, Any] | None:
+    """Return the config of what the report describes: of a sweep of variants, the main one's."""
+    if report.instances is None or not report.instances.variants:
+        return report.config
+    config = BenchmarkConfig.model_validate(report.config)
+    return hide_in_config(config.of_arm(report.instances.main))
 
 
 def _sized(report: ScalingReport) -> dict[str, str | None]:

@@ -8,36 +8,36 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import grid
-from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.arms import Cell
 
-CHEAP, NEXT = grid.TYPES[:2]
+CHEAP, NEXT, _, LAST = grid.ARMS
 
 
 def test_the_truth_is_speed_price_and_curve():
     true = grid.truth("generations")
-    assert true[Arm(CHEAP, 8)].seconds == pytest.approx(13.5 * 60)
-    assert true[Arm(NEXT, 1)][:2] == pytest.approx((99 * 60 / 1.6, 99 / 60 / 1.6 * 1.1))
-    assert Arm(CHEAP, 1) not in grid.best_arms(true)  # 99 minutes miss the deadline
+    assert true[Cell(CHEAP, 8)].seconds == pytest.approx(13.5 * 60)
+    assert true[Cell(NEXT, 1)][:2] == pytest.approx((99 * 60 / 1.6, 99 / 60 / 1.6 * 1.1))
+    assert Cell(CHEAP, 1) not in grid.best_arms(true)  # 99 minutes miss the deadline
     assert grid.best_arms(grid.truth("alike")) == {
-        Arm(name, nodes) for name in grid.TYPES for nodes in (4, 8)
+        Cell(arm, nodes) for arm in grid.ARMS for nodes in (4, 8)
     }
 
 
 @pytest.mark.parametrize(
     ("chosen", "reason", "expected"),
     [
-        (Arm(CHEAP, 4), "", "right"),
-        (Arm(CHEAP, 1), "", "wrong"),
-        (Arm(grid.TYPES[3], 8), "", "wrong"),
-        (Arm(grid.TYPES[3], 8), "x is not ruled out", "undecided"),
+        (Cell(CHEAP, 4), "", "right"),
+        (Cell(CHEAP, 1), "", "wrong"),
+        (Cell(LAST, 8), "", "wrong"),
+        (Cell(LAST, 8), "x is not ruled out", "undecided"),
         (None, "", "undecided"),
     ],
 )
 def test_what_is_recommended_is_judged_by_the_truth(chosen, reason, expected):
     true = grid.truth("one family")
-    true[Arm(grid.TYPES[3], 8)] = true[Arm(grid.TYPES[3], 8)]._replace(usd=99.0)
+    true[Cell(LAST, 8)] = true[Cell(LAST, 8)]._replace(usd=99.0)
     cheapest = min(each.usd for each in true.values() if each.seconds <= grid.DEADLINE_SECONDS)
-    true[Arm(CHEAP, 4)] = true[Arm(CHEAP, 4)]._replace(usd=cheapest)
+    true[Cell(CHEAP, 4)] = true[Cell(CHEAP, 4)]._replace(usd=cheapest)
     assert grid.verdict(true, chosen, reason) == expected
 
 

@@ -43,7 +43,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[int, int, int]]:
         NameContains=names.job_prefix(sweep)
     )
     listed = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
-    return sorted(place for name in listed if (place := names.parse_job_name(name)) is not None)
+    return sorted(place[1:] for name in listed if (place := names.parse_job_name(name)) is not None)
 
 
 def used(result: SweepResult) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from tests.flows.simulated_sweep import measure
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
 SMALL, MEDIUM = "ml.local.small", "ml.local.medium"
-LETTERS = {SMALL: "a", MEDIUM: "b"}
+CODES = {SMALL: "a", MEDIUM: "b"}
 TYPES = {"instance_types": [SMALL, MEDIUM], "node_counts": [1, 2], "max_parallel_jobs": 4}
 MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 1e6}
 OUT_OF_MEMORY = "AlgorithmError: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
@@ -37,7 +37,7 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str]]:
     described = [served.sagemaker.describe_training_job(TrainingJobName=name) for name in found]
     return sorted(
         (
-            str(names.short_job_name(one["TrainingJobName"])),
+            names.parse_job_name(one["TrainingJobName"]).text,
             one["ResourceConfig"]["InstanceType"],
         )
         for one in described
@@ -62,11 +62,11 @@ def test_every_type_at_every_count_and_one_report(
         again, folder = report_sweep(result.sweep_id, config)
     assert (result.planned_points, result.missing_points, resumed.missing_points) == (4, 0, 0)
     [planned, _] = events_of(caplog, "sweep-planned")
-    assert [(fact["instance_type"], fact["letter"]) for fact in planned.facts["points"]] == [
-        (SMALL, "a"),
-        (MEDIUM, "b"),
-        (SMALL, "a"),
-        (MEDIUM, "b"),
+    assert [(fact["place"], fact["arm"]) for fact in planned.facts["points"]] == [
+        (f"1 x {SMALL}", "a"),
+        (f"1 x {MEDIUM}", "b"),
+        (f"2 x {SMALL}", "a"),
+        (f"2 x {MEDIUM}", "b"),
     ]
     written = json.loads((folder / "report.json").read_text())
     assert written["headline"] == again.headline
@@ -81,7 +81,7 @@ def test_every_type_at_every_count_and_one_report(
         assert own["platform"]["instance_type"] == name and len(own["points"]) == 2
         page = (folder / name / "report.html").read_text()
         kept = [folder / name / link for link in re.findall(r'href="(\.\./logs/[^"]+)"', page)]
-        assert [names.letter_of_log_file(file.name) for file in kept] == [LETTERS[name]] * 2
+        assert [names.parse_log_file(file.name)[0].arm for file in kept] == [CODES[name]] * 2
         assert all(file.is_file() for file in kept)
 
 
@@ -106,7 +106,7 @@ def test_what_does_not_fit_in_memory_fails_alone(
     [left_out] = events_of(caplog, "points-left-out")
     assert left_out.text.endswith(f": 1 x {SMALL}, repeat 2")
     [fact] = left_out.facts["points"]
-    assert (fact["letter"], fact["nodes"], fact["repeat"]) == ("a", 1, 2)
+    assert (fact["arm"], fact["nodes"], fact["repeat"]) == ("a", 1, 2)
     arm = result.report.instances.arms[0]
     assert (arm.n, arm.n_failed, arm.reason) == (0, 1, "out of memory")
     resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
@@ -130,9 +130,7 @@ def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
     assert len([name for name in ran if name.startswith("n2")]) == 7
     assert result.missing_points == 0
     decisions = events_of(caplog, "sweep-decided")
-    later = [
-        [(each["letter"], each["nodes"]) for each in event.facts["later"]] for event in decisions
-    ]
+    later = [[(each["arm"], each["nodes"]) for each in event.facts["later"]] for event in decisions]
     every = [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
     assert sorted(later[0]) == sorted(2 * every)
     assert sorted(later[1]) == every

@@ -31,7 +31,9 @@ def points_of(served: SimpleNamespace, sweep: str) -> list[tuple[int, int]]:
         NameContains=names.job_prefix(sweep)
     )
     listed = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
-    return sorted(place[:2] for name in listed if (place := names.parse_job_name(name)) is not None)
+    return sorted(
+        place[1:3] for name in listed if (place := names.parse_job_name(name)) is not None
+    )
 
 
 def test_it_runs_what_the_answer_needs_and_says_why(

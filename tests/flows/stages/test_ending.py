@@ -177,7 +177,9 @@ def ledger(served: SimpleNamespace, benchmark: str) -> list[tuple[int, int, str]
         places = [
             (names.parse_job_name(job["TrainingJobName"]), job["TrainingJobStatus"]) for job in jobs
         ]
-        found = [(place[0], place[2], status) for place, status in places if place is not None]
+        found = [
+            (place.nodes, place.attempt, status) for place, status in places if place is not None
+        ]
         return sorted(found) if all(status != "InProgress" for *_, status in found) else None
 
     return list(wait_until(ended))

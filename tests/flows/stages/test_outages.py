@@ -118,7 +118,7 @@ def watched(served: SimpleNamespace, refusals: Callable[[], list[str]]) -> Itera
                 "TrainingJobSummaries"
             ]
             places = [names.parse_job_name(job["TrainingJobName"]) for job in jobs]
-            seen.append(sum(place[0] if place else FOREIGN_NODES for place in places))
+            seen.append(sum(place.nodes if place else FOREIGN_NODES for place in places))
             if None in places and refusals():
                 served.sagemaker.stop_training_job(TrainingJobName="foreign")
 

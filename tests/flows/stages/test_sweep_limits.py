@@ -124,7 +124,7 @@ def jobs_of(served: SimpleNamespace) -> dict[tuple[int, int], dict[str, Any]]:
     listed = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
     places = {name: names.parse_job_name(name) for name in listed}
     return {
-        (place[0], place[2]): served.sagemaker.describe_training_job(TrainingJobName=name)
+        (place.nodes, place.attempt): served.sagemaker.describe_training_job(TrainingJobName=name)
         for name, place in places.items()
         if place is not None
     }
@@ -340,4 +340,4 @@ def test_two_runs_of_one_sweep_are_one_budget(
     claimed = {
         names.parse_job_name(names.job_of_claim(entry["Key"])) for entry in claims["Contents"]
     }
-    assert claimed == {(1, 1, 1), (4, 1, 2)}, "what was refused is claimed no longer"
+    assert claimed == {("", 1, 1, 1), ("", 4, 1, 2)}, "what was refused is claimed no longer"

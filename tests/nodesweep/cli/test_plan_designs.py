@@ -15,14 +15,14 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import CheckedSweep
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
-from nodesweep.scaling.planning.plan import plan_types
+from nodesweep.scaling.planning.plan import plan_arms
 
 Configs = Callable[..., BenchmarkConfig]
 COUNTS = [1, 2, 4, 8]
 
 
 def described(config: BenchmarkConfig) -> str:
-    plan = plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
+    plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
     findings = SimpleNamespace(problems=["none is asked"], hints=[])
     checked = SimpleNamespace(facts=SimpleNamespace(config=config, plan=plan), findings=findings)
     return describe_plan(cast(CheckedSweep, checked))

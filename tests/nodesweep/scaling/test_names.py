@@ -159,7 +159,7 @@ def test_plot_names():
 def test_log_files_name_point_attempt_and_node_and_are_read_back():
     job = "bench-20261120191500-1a2b3c4d-n64-r2-a3-ab12"
     assert names.log_file(job, "algo-10") == "n64-r2-a3-ab12_algo-10.log"
-    assert names.parse_log_file("n64-r2-a3-ab12_algo-10.log") == ((64, 2, 3), "algo-10")
+    assert names.parse_log_file("n64-r2-a3-ab12_algo-10.log") == (("", 64, 2, 3), "algo-10")
     assert names.parse_log_file("notes.log") is None
 
 

@@ -15,6 +15,7 @@ import nodesweep.tasks.sweeps.board
 import nodesweep.tasks.sweeps.drawing
 from nodesweep.configs.models import SweepConfig
 from nodesweep.launch.watch import JobProgress
+from nodesweep.scaling.arms import Arm
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
@@ -22,6 +23,8 @@ from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
 from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.nodesweep.scaling.conftest import projection
+
+ONLY, A, B = Arm("", "ml.a"), Arm("a", "ml.a"), Arm("b", "ml.b")
 
 
 def outcome(nodes: int, status: str = "Completed", **more: Any) -> JobOutcome:
@@ -37,7 +40,8 @@ def board_of(
 ) -> SweepBoard:
     """One point for each node count from 1 on, all at once."""
     planned = [
-        PlannedPoint(nodes, 1, nodes - 1, 0, nodes, *[None] * 4) for nodes in range(1, points + 1)
+        PlannedPoint(nodes, 1, nodes - 1, 0, nodes, *[None] * 4, arm=ONLY)
+        for nodes in range(1, points + 1)
     ]
     facts = {"cost_bound_usd": None, "cost_bound_reason": "", "usd_per_hour": None} | plan
     return SweepBoard(
@@ -110,7 +114,7 @@ def test_the_check_has_no_speedup_over_what_is_projected(
 ) -> None:
     config = SweepConfig(node_counts=[1, 2], repeats=1, design="probe")
     plan = SweepPlan(
-        tuple(PlannedPoint(n, 1, n, 0, n, *[None] * 4) for n in (1, 2)), 1, None, "", 0
+        tuple(PlannedPoint(n, 1, n, 0, n, *[None] * 4, arm=ONLY) for n in (1, 2)), 1, None, "", 0
     )
     check = replace(outcome(2), repeat=2)
     probed = [outcome(nodes, projection=projection(80.0)) for nodes in (1, 2)]
@@ -265,7 +269,7 @@ def test_the_words_say_how_running_jobs_stand_every_20_seconds(
     calls: list[tuple[str, Any]], told: list[str], snapshot: SnapshotAssertion
 ) -> None:
     now = iter([0.0, 5.0, 20.0, 40.0, 60.0])
-    board = board_of(2, lambda: next(now))
+    board = board_of(6, lambda: next(now))
     board.show([])
     job = "s-20261124120000-0a1b2c3d-n{}-r1-a1-abcd"
     board.show_running({job.format(1): JobProgress("Pending")})  # too soon after the first word
@@ -281,19 +285,19 @@ def test_the_words_say_how_running_jobs_stand_every_20_seconds(
 def test_several_instance_types_have_a_column_their_own_speedup_and_price(
     calls: list[tuple[str, Any]], told: list[str], snapshot: SnapshotAssertion
 ) -> None:
-    point = PlannedPoint(1, 1, 0, 0, 1, *[None] * 4)
+    point = PlannedPoint(1, 1, 0, 0, 1, *[None] * 4, arm=ONLY)
     own = SweepPlan((point,), 1, None, "", 36.0)
-    by_type = {"ml.a": own, "ml.b": replace(own, usd_per_hour=72.0)}
-    plan = SweepPlan((point,), 1, None, "", 36.0, by_type)
+    by_arm = {A: own, B: replace(own, usd_per_hour=72.0)}
+    plan = SweepPlan((point,), 1, None, "", 36.0, by_arm)
     config = SweepConfig(node_counts=(1, 2), repeats=1, instance_types=("ml.a", "ml.b"))
     board = SweepBoard("s", plan, config, lambda: 0.0)
     ran = [
         replace(
-            outcome(nodes, instance_type=f"ml.{letter}"),
-            job_name=f"s-20261124120000-0a1b2c3d-n{nodes}{letter}-r1-a1-abcd",
+            outcome(nodes, instance_type=arm.name),
+            job_name=f"s-20261124120000-0a1b2c3d-n{nodes}{arm.code}-r1-a1-abcd",
             clocks=Clocks(train_seconds=seconds, billable_seconds=100),
         )
-        for letter, nodes, seconds in (("b", 1, 40.0), ("a", 1, 80.0), ("b", 2, 10.0))
+        for arm, nodes, seconds in ((B, 1, 40.0), (A, 1, 80.0), (B, 2, 10.0))
     ]
     board.show(ran)
     assert [(row["instance type"], row["speedup"]) for row in calls[-1][1]] == [
@@ -317,21 +321,21 @@ def test_the_last_job_of_several_types_ends_by_what_each_type_takes_itself(
     noon = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
     monkeypatch.setattr(nodesweep.tasks.sweeps.board, "utc_now", lambda: noon)
     points = tuple(
-        PlannedPoint(nodes, 1, 0, 0, nodes, *[None] * 4, instance_type=f"ml.{letter}")
+        PlannedPoint(nodes, 1, 0, 0, nodes, *[None] * 4, arm=arm)
         for nodes in (1, 2)
-        for letter in ("a", "b")
+        for arm in (A, B)
     )
     own = SweepPlan(points, 1, None, "", None)
-    plan = SweepPlan(points, 1, None, "", None, {"ml.a": own, "ml.b": own})
+    plan = SweepPlan(points, 1, None, "", None, {A: own, B: own})
     config = SweepConfig(node_counts=(1, 2), repeats=1, instance_types=("ml.a", "ml.b"))
     board = SweepBoard("s", plan, config, lambda: 0.0)
     ran = [
         replace(
-            outcome(1, instance_type=f"ml.{letter}"),
-            job_name=f"s-20261124120000-0a1b2c3d-n1{letter}-r1-a1-abcd",
+            outcome(1, instance_type=arm.name),
+            job_name=f"s-20261124120000-0a1b2c3d-n1{arm.code}-r1-a1-abcd",
             clocks=Clocks(train_seconds=seconds - 50, submit_to_end_seconds=seconds),
         )
-        for letter, seconds in (("a", 1000.0), ("b", 600.0))
+        for arm, seconds in ((A, 1000.0), (B, 600.0))
     ]
     board.show(ran[:1])
     board.show(ran)

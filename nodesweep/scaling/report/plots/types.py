@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nodesweep.scaling.formats import format_seconds, format_usd
-from nodesweep.scaling.instances.arms import Arm
 from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.plots.canvas import (
@@ -38,8 +37,8 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
     if not timed:
         return None
     drawing = begin("types", "Train time by nodes", of_all_types(report), report.policy_label)
-    for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
-        own = [arm for arm in timed if arm.instance_type == name]
+    for name, (colour, shape) in zip(comparison.names, _STYLES, strict=False):
+        own = [arm for arm in timed if arm.name == name]
         _draw_curve(
             drawing,
             [(arm.nodes, arm.train_seconds or 0.0, arm) for arm in own],
@@ -51,7 +50,9 @@ def draw_types(report: ScalingReport, comparison: InstanceComparison) -> Drawing
     set_node_ticks(drawing, sorted({arm.nodes for arm in timed}))
     finish(drawing, "nodes", "train time (log scale)", legend_columns=2)
     drawing.numbers = "; ".join(_describe(arm, arm.train_seconds) for arm in timed)
-    drawing.caption = "One curve per instance type; speedup is within a type. Lower is faster."
+    drawing.caption = (
+        f"One curve per {comparison.kind}; speedup is within a {comparison.word}. Lower is faster."
+    )
     return drawing
 
 
@@ -74,8 +75,8 @@ def draw_frontier(report: ScalingReport, comparison: InstanceComparison) -> Draw
             solid_capstyle="round",
             label="time-cost front",
         )
-    for name, (colour, shape) in zip(comparison.instance_types, _STYLES, strict=False):
-        own = [arm for arm in known if arm.instance_type == name]
+    for name, (colour, shape) in zip(comparison.names, _STYLES, strict=False):
+        own = [arm for arm in known if arm.name == name]
         points = [(arm.seconds or 0.0, arm.usd or 0.0, arm) for arm in own]
         _draw_curve(drawing, points, name, colour, shape)
         for seconds, usd, arm in points:
@@ -129,7 +130,7 @@ def _describe(arm: ArmRow, seconds: float | None) -> str:
     parts += [format_usd(arm.usd)] if arm.usd is not None else []
     parts += ["projected"] if arm.n_projected else []
     parts += ["on the front"] if arm.on_front else []
-    return f"{Arm(arm.instance_type, arm.nodes).text}: {', '.join(parts)}"
+    return f"{arm.text}: {', '.join(parts)}"
 
 
 def _not_drawn(comparison: InstanceComparison) -> str:

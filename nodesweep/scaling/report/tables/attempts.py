@@ -65,8 +65,6 @@ _MEANINGS = {
     "job": "training job, or line of the table; its raw result below",
     "log": "stored log",
 }
-_Run = tuple[str, int, int, int]
-"""(letter of its instance type, nodes, repeat, attempt)."""
 _CONSOLES = {"cn-": "console.amazonaws.cn", "us-gov-": "console.amazonaws-us-gov.com"}
 
 
@@ -146,17 +144,16 @@ def console_url(report: ScalingReport, point: Point) -> str | None:
 
 def _logs_of_points(points: Collection[Point], logs: Collection[str]) -> list[dict[str, str]]:
     """Return {host: link} of each attempt; the host that failed first comes first."""
-    found: dict[_Run, dict[str, str]] = {}
+    found: dict[names.JobKey | None, dict[str, str]] = {}
     # hosts in the order of their numbers
     for link in sorted(logs, key=lambda link: (len(link), link)):
         file = link.rpartition("/")[2]
         if (parsed := names.parse_log_file(file)) is not None:
-            run, host = parsed
-            found.setdefault((names.letter_of_log_file(file), *run), {})[host] = link
+            key, host = parsed
+            found.setdefault(key, {})[host] = link
     of_points = []
     for point in points:
-        letter = names.letter_of_job(point.job_name)
-        hosts = found.get((letter, point.nodes, point.repeat, point.attempt), {})
+        hosts = found.get(names.parse_job_name(point.job_name), {})
         first = {host: link for host, link in hosts.items() if host == point.failed_host}
         of_points.append(first | hosts)
     return of_points

@@ -1,4 +1,4 @@
-"""The table of a sweep of several instance types: a row per type and node count."""
+"""The table of a sweep of several instance types or variants: a row per one and node count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nodesweep.scaling.formats import (
     format_usd,
     format_value,
 )
-from nodesweep.scaling.instances.model import ArmRow, InstanceComparison
+from nodesweep.scaling.instances.model import ArmRow, ComparedVariant, InstanceComparison
 from nodesweep.scaling.report.frames import Field, model_frame, with_interval
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import (
@@ -24,9 +24,21 @@ from nodesweep.scaling.report.table import (
     without_unknown,
 )
 
-_BRIEF = ("instance type", "N", "T", "cost", "per result", "front", "verdict", "S", "E", "n")
+_BRIEF = (
+    "instance type",
+    "variant",
+    "N",
+    "T",
+    "cost",
+    "per result",
+    "front",
+    "verdict",
+    "S",
+    "E",
+    "n",
+)
 _FIELDS = {
-    "instance_type": Field("instance_type", "instance type", "string"),
+    "name": Field("name", "instance type or variant", "string"),
     "nodes": Field("nodes", "node count N", "Int64"),
     **with_interval("train_seconds", "train_seconds", "mean train time", "train_interval"),
     **with_interval("total_usd", "total_usd", "mean cost of a run", "total_usd_interval"),
@@ -41,13 +53,13 @@ _FIELDS = {
     "learning_rate": Field("learning_rate", "learning rate"),
 }
 _COLUMNS: dict[str, tuple[str, Format]] = {
-    "instance type": ("instance_type", str),
+    "instance type": ("name", str),
     "N": ("nodes", str),
     "T": ("train_seconds", format_seconds),
     "cost": ("total_usd", format_usd),
     "per result": ("usd_per_result", format_usd),
     "front": ("on_front", lambda front: UNKNOWN if front is None else "●" if front else "○"),
-    "verdict": ("instance_type", str),
+    "verdict": ("name", str),
     "S": ("speedup", format_speedup),
     "E": ("efficiency", format_percent),
     "n": ("nodes", str),
@@ -86,7 +98,7 @@ _ANSWERS = {
 def of_all_types(report: ScalingReport) -> ScalingReport:
     """Return the report with its number of instance types in its titles."""
     assert report.instances is not None
-    count = f"{len(report.instances.instance_types)} instance types"
+    count = f"{len(report.instances.names)} {report.instances.kind}s"
     platform = report.platform.model_copy(update={"instance_type": count})
     return report.model_copy(update={"platform": platform})
 
@@ -103,9 +115,18 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     cells["n"] = [
         f"{arm.n} ({arm.n_failed} failed)" if arm.n_failed else str(arm.n) for arm in arms
     ]
-    title = f"Instance types ({kind_label(of_all_types(report).platform, report.train_clock)})"
+    label = kind_label(of_all_types(report).platform, report.train_clock)
+    title = f"{comparison.kind.capitalize()}s ({label})"
     always = [heading for heading in cells if heading not in _OPTIONAL]
-    return Table(title, without_unknown(cells, always), _MEANINGS)
+    shown = without_unknown(cells, always).rename(columns={"instance type": comparison.kind})
+    meanings = {**_MEANINGS, "variant": "; ".join(map(_set_text, comparison.variants))}
+    return Table(title, shown, meanings)
+
+
+def _set_text(variant: ComparedVariant) -> str:
+    """Return what a variant sets: "fp16: training.hyperparameters.precision=fp16"."""
+    fields = ", ".join(f"{name}={value}" for name, value in variant.set.items())
+    return f"{variant.name}: {fields or 'the config without variants'}"
 
 
 def brief_arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:

@@ -16,9 +16,9 @@ BEGAN = datetime(2026, 11, 23, 5, 23, 25, tzinfo=UTC)
 TRACEBACK = ["Traceback (most recent call last):", "RuntimeError: no room", "more memory helps"]
 
 
-def job(nodes: int, repeat: int = 1, letter: str = "") -> str:
+def job(nodes: int, repeat: int = 1, arm: str = "") -> str:
     """Return the name of a job of the sweep."""
-    return f"{SWEEP}-n{nodes}{letter}-r{repeat}-a1-fd48"
+    return f"{SWEEP}-n{nodes}{arm}-r{repeat}-a1-fd48"
 
 
 def event(
@@ -44,7 +44,7 @@ def event(
         level,
         stage,
         name,
-        place[0] if place else None,
+        place.nodes if place else None,
         facts,
     )
 
@@ -137,22 +137,22 @@ def failed(second: float, nodes: int) -> Event:
 
 
 TYPES = {"a": ("ml.g5.xlarge", 1.0), "b": ("ml.g5.12xlarge", 3.0)}
-"""Name and USD per hour by the letter in a job's name."""
+"""Name and USD per hour by the arm's code in a job's name."""
 
 
-def typed(one: Event, letter: str, repeat: int = 1) -> Event:
+def typed(one: Event, arm: str, repeat: int = 1) -> Event:
     """Return the same event for a job on this instance type."""
-    return one if one.nodes is None else replace(one, job=job(one.nodes, repeat, letter))
+    return one if one.nodes is None else replace(one, job=job(one.nodes, repeat, arm))
 
 
 def points_of_types(repeats: Sequence[int], kind: str) -> list[dict[str, Any]]:
     """Return the points of both types on 1 and 2 nodes."""
     return [
-        {"nodes": nodes, "repeat": repeat, "batch": 64, "kind": kind, "instance_type": name,
-         "letter": letter, "usd_per_hour": usd}
+        {"nodes": nodes, "repeat": repeat, "batch": 64, "kind": kind, "place": f"{nodes} x {name}",
+         "arm": arm, "usd_per_hour": usd}
         for repeat in repeats
         for nodes in (1, 2)
-        for letter, (name, usd) in TYPES.items()
+        for arm, (name, usd) in TYPES.items()
     ]  # fmt: skip
 
 
@@ -169,9 +169,9 @@ def of_types() -> Iterator[Event]:
     """Yield a full sweep of two types: one node took 40 s and 18 s; type a trains on 2 nodes."""
     yield from begin()
     yield planned_types("full", points_of_types((1, 2), "run"), 8)
-    for letter, second, seconds in (("a", 18, 40.0), ("b", 60, 18.0)):
+    for arm, second, seconds in (("a", 18, 40.0), ("b", 60, 18.0)):
         for one in (*train(second, 1), done(second + seconds, 1, seconds / 2, seconds)):
-            yield typed(one, letter)
+            yield typed(one, arm)
     for one in train(80, 2):
         yield typed(one, "a")
 
@@ -186,12 +186,12 @@ def probes_of_types() -> Iterator[Event]:
         stage="sweep", points=points_of_types((1,), "probe"), answers=[],
         later=[{**each, "may_be_dropped": each["repeat"] > 2} for each in later],
     )  # fmt: skip
-    for letter, second, seconds, whole in (("a", 18, 40.0, 220.0), ("b", 60, 18.0, 80.0)):
+    for arm, second, seconds, whole in (("a", 18, 40.0, 220.0), ("b", 60, 18.0, 80.0)):
         for one in train(second, 1):
-            yield typed(one, letter)
+            yield typed(one, arm)
         ended_probe = done(second + seconds, 1, whole - 10, seconds)
         foretold = {"is_projected": True, "whole_run_seconds": whole, "whole_run_steps": 500}
         facts = {**ended_probe.facts, **foretold, "steps": None}
-        yield typed(replace(ended_probe, facts=facts), letter)
+        yield typed(replace(ended_probe, facts=facts), arm)
     for one in train(80, 2):
         yield typed(one, "a")

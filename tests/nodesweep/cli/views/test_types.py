@@ -21,27 +21,27 @@ from tests.nodesweep.cli.views.test_live import screen, state_of
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)
 
 
-def event(name: str, letter: str = "", nodes: int = 1, **facts: Any) -> Event:
-    job = f"s-20261124120000-0a1b2c3d-n{nodes}{letter}-r1-a1-abcd" if letter else None
+def event(name: str, arm: str = "", nodes: int = 1, **facts: Any) -> Event:
+    job = f"s-20261124120000-0a1b2c3d-n{nodes}{arm}-r1-a1-abcd" if arm else None
     return Event(
         time=NOW, level=logging.INFO, source="sweep", event=name, text="", stage="sweep", job=job,
         nodes=nodes, facts=facts,
     )  # fmt: skip
 
 
-def ended(letter: str, nodes: int, seconds: float) -> Event:
+def ended(arm: str, nodes: int, seconds: float) -> Event:
     return event(
-        "point-ended", letter, nodes, status="Completed", train_seconds=seconds,
+        "point-ended", arm, nodes, status="Completed", train_seconds=seconds,
         billable_seconds=100, submit_to_end_seconds=120.0, steps=10,
     )  # fmt: skip
 
 
 def state(price: float | None = 72.0) -> RunState:
     points = [
-        {"nodes": nodes, "repeat": 1, "batch": 64, "instance_type": name, "letter": letter,
+        {"nodes": nodes, "repeat": 1, "batch": 64, "place": f"{nodes} x {name}", "arm": arm,
          "usd_per_hour": usd}
         for nodes in (1, 2)
-        for name, letter, usd in (("ml.a", "a", 36.0), ("ml.b", "b", price))
+        for name, arm, usd in (("ml.a", "a", 36.0), ("ml.b", "b", price))
     ]  # fmt: skip
     shown = RunState()
     shown.show(event("stage-begun"))
@@ -125,7 +125,7 @@ def test_a_check_that_moves_to_another_type_is_another_point() -> None:
         shown.show(event("sweep-decided", points=[check], answers=[]))
     shown.points[1].steps = 700
     shown.show(event("sweep-decided", points=[{**check_b, "repeat": 5}], answers=[]))
-    checks = [(each.letter, each.steps) for each in shown.points if each.kind == "check"]
+    checks = [(each.arm, each.steps) for each in shown.points if each.kind == "check"]
     assert checks == [("a", 500), ("b", 500), ("b", 700)]
 
 

@@ -10,11 +10,12 @@ import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.arms import Arm, Cell, Key
 from nodesweep.scaling.instances.report import analyse_sweep
-from nodesweep.scaling.names import type_letter
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
-from nodesweep.scaling.planning.plan import SweepPlan, plan_types
+from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from tests.nodesweep.scaling.conftest import outcome, projection
 
 CHEAP, FAST, UNPRICED = "ml.m5.xlarge", "ml.m5.4xlarge", "ml.m5.2xlarge"
@@ -54,11 +55,26 @@ def types_config(make_config: Callable[..., BenchmarkConfig]) -> Callable[..., B
     return make
 
 
+def arm_of(name: str, types: tuple[str, ...] = TYPES) -> Arm:
+    """Return the arm of this type in a sweep of these types."""
+    return Arm(names.arm_code(types.index(name)), name)
+
+
+def cell(name: str, nodes: int, types: tuple[str, ...] = TYPES) -> Cell:
+    """Return the cell of this type at a node count."""
+    return Cell(arm_of(name, types), nodes)
+
+
+def key(name: str, nodes: int, repeat: int) -> Key:
+    """Return a point of the sweep of TYPES."""
+    return Key(arm_of(name), nodes, repeat)
+
+
 def run(
     name: str, nodes: int, repeat: int = 1, types: tuple[str, ...] = TYPES, **changes: Any
 ) -> JobOutcome:
     """Return a completed run, or a failed one for train_seconds=None."""
-    letter = type_letter(types.index(name))
+    arm = arm_of(name, types)
     seconds = changes.pop("train_seconds", SECONDS.get((name, nodes), 100.0) * WAVE[repeat - 1])
     clocks = Clocks(
         train_seconds=seconds,
@@ -66,7 +82,7 @@ def run(
         submit_to_end_seconds=seconds and seconds + 120.0,
     )
     fields = {
-        "job_name": f"{SWEEP}-n{nodes}{letter}-r{repeat}-a{changes.get('attempt', 1)}-abcd",
+        "job_name": f"{SWEEP}-n{nodes}{arm.code}-r{repeat}-a{changes.get('attempt', 1)}-abcd",
         "instance_type": name,
         "clocks": clocks,
         "region": "us-east-1",
@@ -103,7 +119,7 @@ def all_runs(repeats: int = 3, make: Callable[..., JobOutcome] = run) -> list[Jo
 
 def plan_for(config: BenchmarkConfig) -> SweepPlan:
     """Return the config's plan."""
-    return plan_types(config, [load_catalogue().get(name) for name in config.instance_types])
+    return plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
 
 
 @pytest.fixture

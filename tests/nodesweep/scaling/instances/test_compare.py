@@ -7,31 +7,39 @@ from dataclasses import replace
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.instances.arms import Arm, outcomes_by_type
+from nodesweep.scaling.instances.arms import outcomes_by_arm
 from nodesweep.scaling.instances.compare import (
-    choose_arms,
-    front_by_arm,
-    judge_arms,
+    choose_cells,
+    front_by_cell,
+    judge_cells,
     surely_dominated,
 )
 from nodesweep.scaling.instances.progress import lacks_sound_runs
 from nodesweep.scaling.outcome.outcome import Clocks
-from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, SECONDS, UNPRICED, all_runs, run
+from tests.nodesweep.scaling.instances.conftest import (
+    CHEAP,
+    FAST,
+    SECONDS,
+    UNPRICED,
+    all_runs,
+    cell,
+    run,
+)
 
 
 def judged(config, outcomes):
     rows = {
-        name: summarise_runs(own, price_of(load_catalogue().get(name), "us-east-1"))[0]
-        for name, own in outcomes_by_type(config, outcomes).items()
+        arm: summarise_runs(own, price_of(load_catalogue().get(arm.name), "us-east-1"))[0]
+        for arm, own in outcomes_by_arm(config, outcomes).items()
     }
-    return judge_arms(config, rows)
+    return judge_cells(config, rows)
 
 
 def chosen(config, outcomes):
     """(type, nodes) and reason of each answer."""
     return [
         ((answer.instance_type, answer.nodes), answer.reason)
-        for answer in choose_arms(config, judged(config, outcomes))
+        for answer in choose_cells(config, judged(config, outcomes))
     ]
 
 
@@ -56,7 +64,7 @@ def test_the_fastest_within_the_budget(types_config, snapshot):
 def test_both_limits_ask_both_questions(types_config):
     goals = {"deadline_seconds": 2500, "budget_usd_per_run": 0.3}
     config = types_config(goals)
-    answers = choose_arms(config, judged(config, all_runs()))
+    answers = choose_cells(config, judged(config, all_runs()))
     assert [answer.question for answer in answers] == [
         "cheapest_within_deadline", "fastest_within_budget"
     ]  # fmt: skip
@@ -92,9 +100,9 @@ def test_a_contended_arm_is_not_chosen_nor_ruled_out_and_on_no_front(types_confi
     ]
     [(arm, _)] = chosen(config, outcomes)
     assert arm == (CHEAP, 2)
-    answers = {each.arm: each.answer for each in judged(config, outcomes)}
-    assert answers[Arm(CHEAP, 4)] == "undecided"
-    assert front_by_arm(judged(config, outcomes))[Arm(CHEAP, 4)] is False
+    answers = {each.cell: each.answer for each in judged(config, outcomes)}
+    assert answers[cell(CHEAP, 4)] == "undecided"
+    assert front_by_cell(judged(config, outcomes))[cell(CHEAP, 4)] is False
     assert lacks_sound_runs(config, outcomes) and not lacks_sound_runs(config, all_runs())
 
 
@@ -153,19 +161,19 @@ def test_a_type_that_trains_another_model_is_no_answer(types_config, snapshot):
         for repeat in (1, 2, 3)
     ]
     arms = judged(config, runs)
-    fast = [each for each in arms if each.arm.instance_type == FAST]
+    fast = [each for each in arms if each.cell.arm.name == FAST]
     assert {each.answer for each in fast} == {"fail"}
     assert fast[0].judged.problems[0] == snapshot
-    assert not any(front_by_arm(arms)[each.arm] for each in fast)
+    assert not any(front_by_cell(arms)[each.cell] for each in fast)
 
 
 def test_the_front_is_what_nothing_beats_on_both(types_config):
     arms = judged(types_config(), all_runs())
-    front = front_by_arm(arms)
+    front = front_by_cell(arms)
     assert [arm for arm, is_on in front.items() if is_on] == [
-        Arm(CHEAP, 1), Arm(CHEAP, 2), Arm(CHEAP, 4), Arm(FAST, 2), Arm(FAST, 4)
+        cell(CHEAP, 1), cell(CHEAP, 2), cell(CHEAP, 4), cell(FAST, 2), cell(FAST, 4)
     ]  # fmt: skip
-    assert surely_dominated(arms) == {Arm(FAST, 1)}
+    assert surely_dominated(arms) == {cell(FAST, 1)}
 
 
 def test_an_unknown_cost_is_on_no_front(types_config):
@@ -173,7 +181,7 @@ def test_an_unknown_cost_is_on_no_front(types_config):
     arms = judged(
         types_config(types=types), [run(CHEAP, 1, types=types), run(UNPRICED, 1, types=types)]
     )
-    assert front_by_arm(arms) == {Arm(CHEAP, 1): True}
+    assert front_by_cell(arms) == {cell(CHEAP, 1): True}
     assert surely_dominated(arms) == set()
 
 
@@ -189,8 +197,8 @@ def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types
     metric = {"metrics": {"final_metric": {"name": "accuracy", "value": 0.9, "goal": "maximize"}}}
     slow = {(CHEAP, 4): {"train_seconds": 1800.0}}
     runs = [run(*arm, **metric, **slow.get(arm, {})) for arm in SECONDS]
-    arms = {each.arm: each.answer for each in judged(types_config(), runs)}
-    assert arms[Arm(CHEAP, 4)] == "fail" and arms[Arm(FAST, 4)] == "pass"
+    arms = {each.cell: each.answer for each in judged(types_config(), runs)}
+    assert arms[cell(CHEAP, 4)] == "fail" and arms[cell(FAST, 4)] == "pass"
     [(arm, _)] = chosen(types_config(), runs)
     assert arm == (CHEAP, 2)
 
@@ -198,13 +206,13 @@ def test_a_type_with_the_same_metric_and_a_count_that_fails_its_own_limits(types
 def test_arms_whose_nodes_each_did_all_of_the_work_are_not_chosen(types_config, snapshot):
     config, outcomes = types_config({"deadline_seconds": 1500}), all_runs()
     rows = {
-        name: summarise_runs(own, price_of(load_catalogue().get(name), "us-east-1"))[0]
-        for name, own in outcomes_by_type(config, outcomes).items()
+        arm: summarise_runs(own, price_of(load_catalogue().get(arm.name), "us-east-1"))[0]
+        for arm, own in outcomes_by_arm(config, outcomes).items()
     }
-    arms = judge_arms(config, rows, repeated=[Arm(CHEAP, 4)])
-    [answer] = choose_arms(config, arms)
+    arms = judge_cells(config, rows, repeated=[cell(CHEAP, 4)])
+    [answer] = choose_cells(config, arms)
     assert (answer.instance_type, answer.nodes) != (CHEAP, 4)
-    [repeated] = [each for each in arms if each.arm == Arm(CHEAP, 4)]
+    [repeated] = [each for each in arms if each.cell == cell(CHEAP, 4)]
     assert repeated.judged.problems == snapshot
 
 
@@ -222,7 +230,7 @@ def test_combinations_with_different_batches_and_no_metric_are_no_answer(types_c
     config = types_config()
     arms = judged(config, runs(growing))
     assert {each.answer for each in arms} == {"fail"}
-    assert not any(front_by_arm(arms).values())
+    assert not any(front_by_cell(arms).values())
     [(arm, reason)] = chosen(config, runs(growing))
     assert arm == (None, None) and reason == snapshot
     # per type constant, but the types have different numbers of processes
@@ -264,6 +272,6 @@ def test_a_result_of_an_arm_costs_its_failed_attempts_too(types_config, snapshot
     assert arm == (FAST, 4)
     assert reason == snapshot
     arms = judged(config, outcomes)
-    assert front_by_arm(arms) == {Arm(CHEAP, 4): False, Arm(FAST, 4): True}
+    assert front_by_cell(arms) == {cell(CHEAP, 4): False, cell(FAST, 4): True}
     assert surely_dominated(arms) == set()
     assert [each.numbers for each in arms] == snapshot

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from nodesweep.configs.models import RecommendationConfig
-from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.arms import Arm, Cell
 from nodesweep.scaling.instances.design import ERROR, Sample, find_beaten, replay_rounds
 
-A, B, C = Arm("a", 1), Arm("b", 1), Arm("c", 1)
+A, B, C = (Cell(Arm(name, name), 1) for name in "abc")
 NO_GOALS = RecommendationConfig()
 IN_TIME = RecommendationConfig(deadline_seconds=1000)
 WAVE = (1.0, 1.01, 0.99)
@@ -26,7 +26,7 @@ def samples(seconds, usd, n=2, waited=None):
 def runs_of(**means):
     """{arm: {repeat: sample}} of arms that all have three repeats."""
     return {
-        Arm(name, 1): {at + 1: sample for at, sample in enumerate(samples(*mean, n=3))}
+        Cell(Arm(name, name), 1): {at + 1: sample for at, sample in enumerate(samples(*mean, n=3))}
         for name, mean in means.items()
     }
 
@@ -34,7 +34,7 @@ def runs_of(**means):
 def of_types(**costs):
     """{arm: {repeat: sample}} of types with these costs that scale ideally, 800 s at one node."""
     return {
-        Arm(name, nodes): {
+        Cell(Arm(name, name), nodes): {
             at + 1: sample for at, sample in enumerate(samples(800 / nodes, usd, n=3))
         }
         for name, usd in costs.items()
@@ -145,19 +145,19 @@ def test_with_a_goal_the_ends_come_first_then_the_counts_between():
 def test_a_type_that_costs_too_much_at_its_ends_is_not_probed_between(snapshot):
     runs = of_types(a=1.0, b=2.0)
     found = replay_rounds(runs, list(runs), 3, IN_TIME)
-    assert {arm.nodes for arm, _ in found.asked if arm.instance_type == "b"} == {1, 8}
+    assert {cell.nodes for cell, _ in found.asked if cell.arm.name == "b"} == {1, 8}
     assert found.dropped == snapshot
     near = of_types(a=1.0, b=1.8)  # between its ends, as little as 1.44 times as much
     found = replay_rounds(near, list(near), 3, IN_TIME)
-    assert {arm.nodes for arm, _ in found.asked if arm.instance_type == "b"} == {1, 2, 4, 8}
+    assert {cell.nodes for cell, _ in found.asked if cell.arm.name == "b"} == {1, 2, 4, 8}
 
 
 def test_counts_between_are_not_ruled_out_by_an_end_without_a_time():
     runs = of_types(a=1.0, b=9.0)
-    smallest = Arm("b", 1)
+    smallest = Cell(Arm("b", "b"), 1)
     runs[smallest] = {1: None}
     found = replay_rounds(runs, list(runs), 3, IN_TIME)
-    asked = [(arm.nodes, repeat) for arm, repeat in found.asked if arm.instance_type == "b"]
+    asked = [(cell.nodes, repeat) for cell, repeat in found.asked if cell.arm.name == "b"]
     assert asked == [(1, 1), (8, 1), (2, 1), (4, 1)]
     assert {arm.nodes for arm in found.dropped} == {2, 4, 8}
 
@@ -194,7 +194,7 @@ def test_an_arm_without_a_time_or_without_memory_is_asked_no_more():
 def test_the_best_arm_is_dropped_in_at_most_the_promised_share(goals):
     """Arms that are equal in truth, the worst case: any that is dropped counts."""
     generator = random.Random(7)
-    arms = [Arm(str(number), 1) for number in range(4)]
+    arms = [Cell(Arm(str(number), str(number)), 1) for number in range(4)]
     wrong = 0
     for _ in range(500):
         runs = {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodesweep.scaling.instances.arms import Arm
+from nodesweep.scaling.arms import Key, main_arm
 from nodesweep.scaling.instances.progress import asked_keys, key_of, keys_done, sweep_progress
-from nodesweep.scaling.planning.plan import Key
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.instances.conftest import (
     CHEAP,
@@ -14,6 +13,8 @@ from tests.nodesweep.scaling.instances.conftest import (
     OUT_OF_MEMORY,
     SECONDS,
     all_runs,
+    cell,
+    key,
     probe,
     run,
 )
@@ -30,19 +31,19 @@ def probing(types_config):
 def test_a_full_sweep_asks_for_everything(types_config):
     config = types_config(repeats=2)
     assert sweep_progress(config, []) is None
-    assert asked_keys(config, []) == [Key(*arm, repeat) for arm in SECONDS for repeat in (1, 2)]
+    assert asked_keys(config, []) == [key(*at, repeat) for at in SECONDS for repeat in (1, 2)]
 
 
 def test_a_sweep_of_one_type_asks_as_its_design_does(make_config):
     config = make_config(sweep={"node_counts": [1, 2], "repeats": 1})
-    name = config.training.instance_type
-    assert asked_keys(config, []) == [Key(name, 1, 1), Key(name, 2, 1)]
+    arm = main_arm(config)
+    assert asked_keys(config, []) == [Key(arm, 1, 1), Key(arm, 2, 1)]
     sequential = make_config(sweep={"node_counts": [1, 2], "repeats": 3, "design": "sequential"})
     progress = sweep_progress(sequential, [outcome(1, 80.0)])
-    assert progress.next_keys == (Key(name, 2, 1),)
-    assert asked_keys(sequential, []) == [Key(name, 1, 1), Key(name, 2, 1)]
-    assert progress.of_type(name).next_points == ((2, 1),)
-    assert keys_done(config, [outcome(1, 80.0), outcome(2)]) == {Key(name, 1, 1)}
+    assert progress.next_keys == (Key(arm, 2, 1),)
+    assert asked_keys(sequential, []) == [Key(arm, 1, 1), Key(arm, 2, 1)]
+    assert progress.of_arm(arm).next_points == ((2, 1),)
+    assert keys_done(config, [outcome(1, 80.0), outcome(2)]) == {Key(arm, 1, 1)}
 
 
 def test_what_does_not_fit_is_no_missing_point_once_something_does(types_config):
@@ -50,19 +51,19 @@ def test_what_does_not_fit_is_no_missing_point_once_something_does(types_config)
     lacking = [run(CHEAP, nodes, train_seconds=None, reason=OUT_OF_MEMORY) for nodes in (1, 2)]
     assert len(asked_keys(config, lacking)) == 6
     asked = asked_keys(config, [*lacking, run(CHEAP, 4)])
-    assert asked == [Key(CHEAP, 4, 1), *(Key(FAST, nodes, 1) for nodes in (1, 2, 4))]
+    assert asked == [key(CHEAP, 4, 1), *(key(FAST, nodes, 1) for nodes in (1, 2, 4))]
 
 
 def test_a_name_of_another_type_is_no_point_of_the_sweep(types_config):
     config = types_config()
-    assert key_of(config, run(FAST, 2, 3)) == Key(FAST, 2, 3)
+    assert key_of(config, run(FAST, 2, 3)) == key(FAST, 2, 3)
     assert key_of(config, outcome(1, 80.0)) is None
-    assert keys_done(config, [outcome(1, 80.0), run(CHEAP, 1)]) == {Key(CHEAP, 1, 1)}
+    assert keys_done(config, [outcome(1, 80.0), run(CHEAP, 1)]) == {key(CHEAP, 1, 1)}
 
 
 def test_every_arm_is_probed_first(probing, snapshot):
     progress = sweep_progress(probing(), [])
-    assert {key.repeat for key in progress.next_keys} == {1} and len(progress.next_keys) == 6
+    assert {each.repeat for each in progress.next_keys} == {1} and len(progress.next_keys) == 6
     assert progress.reason == snapshot
 
 
@@ -71,8 +72,8 @@ def test_after_two_passes_what_is_beaten_is_dropped(probing, snapshot):
     second = sweep_progress(probing(), all_runs(1, probe))
     assert second.reason == snapshot
     third = sweep_progress(probing(), two)
-    assert Arm(FAST, 1) in third.dropped
-    assert Key(FAST, 1, 3) not in third.asked and Key(CHEAP, 4, 3) in third.next_keys
+    assert cell(FAST, 1) in third.dropped
+    assert key(FAST, 1, 3) not in third.asked and key(CHEAP, 4, 3) in third.next_keys
     assert third.reason == snapshot
     assert asked_keys(probing(), two) == list(third.asked)
 
@@ -81,7 +82,7 @@ def test_then_one_whole_job_checks_the_answer(probing, snapshot):
     config = probing({"deadline_seconds": 2200}, repeats=1)
     done = all_runs(1, probe)
     progress = sweep_progress(config, done)
-    assert progress.next_keys == (Key(CHEAP, 4, 2),)
+    assert progress.next_keys == (key(CHEAP, 4, 2),)
     assert progress.reason.startswith("4 x ml.m5.xlarge (")
     assert progress.reason == snapshot
     check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
@@ -100,6 +101,6 @@ def test_memory_and_failures_leave_the_other_arms_alone(probing):
     broken = run(FAST, 4, train_seconds=None)
     rest = [probe(*arm) for arm in SECONDS if arm not in ((CHEAP, 1), (FAST, 4))]
     progress = sweep_progress(probing(repeats=2), [lacking, broken, *rest])
-    assert [(key.instance_type, key.nodes) for key in progress.next_keys] == [
+    assert [(each.arm.name, each.nodes) for each in progress.next_keys] == [
         (CHEAP, 2), (CHEAP, 4), (FAST, 1), (FAST, 2)
     ]  # fmt: skip

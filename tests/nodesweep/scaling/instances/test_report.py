@@ -37,6 +37,7 @@ from tests.nodesweep.scaling.instances.conftest import (
     SWEEP,
     UNPRICED,
     all_runs,
+    arm_of,
     plan_for,
     probe,
     run,
@@ -47,8 +48,8 @@ def test_the_headline_names_type_and_nodes(types_config, types_report, snapshot)
     report, by_type = types_report(types_config({"deadline_seconds": 800}), all_runs())
     assert report.headline == snapshot
     assert report.instances.main == FAST and report.platform.instance_type == FAST
-    assert list(by_type) == [CHEAP, FAST]
-    assert by_type[FAST].headline == snapshot
+    assert list(by_type) == [arm_of(CHEAP), arm_of(FAST)]
+    assert by_type[arm_of(FAST)].headline == snapshot
 
 
 def test_emulated_nodes_open_the_headline(types_config, types_report, snapshot):
@@ -70,7 +71,7 @@ def test_speedup_is_within_a_type(types_config, types_report):
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
     assert arms[FAST, 1].speedup == 1
     assert arms[FAST, 2].speedup == pytest.approx(1200 / 620)
-    assert by_type[CHEAP].baseline.train_seconds == pytest.approx(3600, rel=1e-4)
+    assert by_type[arm_of(CHEAP)].baseline.train_seconds == pytest.approx(3600, rel=1e-4)
     assert report.costs.spent_usd == pytest.approx(
         sum(each.costs.spent_usd for each in by_type.values())
     )
@@ -92,7 +93,7 @@ def test_it_is_read_back_as_it_was_written(types_config, types_report):
     report, by_type = types_report(types_config(), all_runs())
     for each in (report, *by_type.values()):
         assert parse_report(each.model_dump_json().encode(), "here") == each
-    assert "instances" not in json.loads(by_type[CHEAP].model_dump_json())
+    assert "instances" not in json.loads(by_type[arm_of(CHEAP)].model_dump_json())
 
 
 def test_a_sweep_of_one_type_has_the_report_it_had(make_config, make_outcomes, types_report):
@@ -136,7 +137,7 @@ def test_a_type_that_fails_is_named(types_config, types_report, snapshot):
     failed = [run(CHEAP, nodes, train_seconds=None) for nodes in (1, 2)]
     report, by_type = types_report(types_config(repeats=1), [*failed, run(FAST, 1)])
     assert report.caveats == snapshot
-    assert by_type[CHEAP].baseline is None
+    assert by_type[arm_of(CHEAP)].baseline is None
     arms = {(arm.instance_type, arm.nodes): arm for arm in report.instances.arms}
     assert (arms[CHEAP, 1].reason, arms[FAST, 4].reason) == snapshot
     assert failure_lines(report)[0] == snapshot
@@ -148,7 +149,7 @@ def test_a_type_without_a_job_and_one_without_a_price_are_said(
     types = (UNPRICED, CHEAP)
     config = types_config(types=types, repeats=1)
     report, by_type = types_report(config, [run(UNPRICED, 1, types=types)])
-    assert list(by_type) == [UNPRICED]
+    assert list(by_type) == [arm_of(UNPRICED, types)]
     assert report.caveats == snapshot
 
     assert report.costs.spent_usd is None
@@ -180,7 +181,7 @@ def test_probes_are_called_projected(types_config, types_report, snapshot):
     check = run(CHEAP, 4, 2, train_seconds_by={"program": 951.0})
     report, by_type = types_report(config, [*done, check])
     assert report.headline == snapshot
-    assert by_type[FAST].check is None
+    assert by_type[arm_of(FAST)].check is None
     assert report.caveats == snapshot
 
 
@@ -250,13 +251,13 @@ def test_each_types_runs_link_to_their_own_logs(types_config, types_report):
         for point in own.points
     ]
     assert len(set(logs)) == 6
-    below = [names.from_type(link) for link in logs]
+    below = [names.from_arm(link) for link in logs]
     assert log_links(report, logs) == [
         f"logs/n{nodes}b-r1-a1-abcd_algo-1.log" for nodes in (1, 2, 4)
     ]
-    for name, letter in ((CHEAP, "a"), (FAST, "b")):
-        assert log_links(by_type[name], below) == [
-            f"../logs/n{nodes}{letter}-r1-a1-abcd_algo-1.log" for nodes in (1, 2, 4)
+    for name, code in ((CHEAP, "a"), (FAST, "b")):
+        assert log_links(by_type[arm_of(name)], below) == [
+            f"../logs/n{nodes}{code}-r1-a1-abcd_algo-1.log" for nodes in (1, 2, 4)
         ]
 
 

@@ -50,7 +50,7 @@ def play(queue, shares, earlier=()):
         if order.job_name in there:
             queue.settle_earlier(described(order), there[order.job_name])
             continue
-        made.append(order.attempt.identity)
+        made.append(order.attempt.key[1:])
         assert len(made) < 100
         own = left.get(order.attempt.point.nodes)
         share = own.pop(0) if own else 1.0
@@ -176,7 +176,7 @@ def test_a_repeat_that_the_limits_refuse_is_no_failure_and_ends_nothing(make_con
     queue = queue_of(make_config, repeats=1, max_retries=1)
     made, refused = play(queue, {1: VARYING, 2: VARYING})
     assert made == [*FIRST, (1, 1, 2)]
-    assert [each.attempt.identity for each in refused] == [(2, 1, 2), (1, 1, 3)]
+    assert [each.attempt.key[1:] for each in refused] == [(2, 1, 2), (1, 1, 3)]
     assert all(each.attempt.is_repeat for each in refused)
     assert not any(each.is_over_budget for each in refused)
 

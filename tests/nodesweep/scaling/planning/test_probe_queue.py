@@ -73,7 +73,7 @@ def test_probes_know_when_to_end_and_differ_from_whole_jobs_by_their_digest(make
     assert environment == {ASKED_BY: "0.02", MOST_STEPS: "500"}
     assert orders[-1].spec.variables == {}
     digests = {
-        order.attempt.identity: order.job_name.rsplit("-", 1)[1]
+        order.attempt.key[1:]: order.job_name.rsplit("-", 1)[1]
         for order in orders
         if order.attempt.point.nodes == 4
     }
@@ -87,7 +87,7 @@ def test_a_sweep_that_an_earlier_version_ended_gets_the_full_run_that_it_lacks(
     monkeypatch.setitem(SECONDS, 4, 35.0)
     orders = to_the_end(probing(make_config))
     assert sorted(places(orders)) == sorted([*PROBES, (2, 2, 1), CHECK])
-    earlier = [order for order in orders if order.attempt.identity != CHECK]
+    earlier = [order for order in orders if order.attempt.key[1:] != CHECK]
     assert places(resumed(make_config, earlier)[1]) == [CHECK]
 
 
@@ -98,7 +98,7 @@ def test_the_check_waits_for_all_probes(make_config):
     finish(queue, orders[2])
     assert isinstance(queue.next_order(), Wait)
     finish(queue, orders[1])
-    assert submit(queue).attempt.identity == CHECK
+    assert submit(queue).attempt.key[1:] == CHECK
 
 
 def test_a_retry_comes_before_the_check(make_config):
@@ -107,9 +107,9 @@ def test_a_retry_comes_before_the_check(make_config):
         finish(queue, submit(queue))
     settle(queue, submit(queue), NO_CAPACITY)
     again = submit(queue)
-    assert again.attempt.identity == (4, 1, 2)
+    assert again.attempt.key[1:] == (4, 1, 2)
     finish(queue, again)
-    assert submit(queue).attempt.identity == CHECK
+    assert submit(queue).attempt.key[1:] == CHECK
 
 
 def test_a_failed_probe_moves_the_check(make_config):
@@ -117,7 +117,7 @@ def test_a_failed_probe_moves_the_check(make_config):
     for _ in range(2):
         finish(queue, submit(queue))
     settle(queue, submit(queue), THE_PROGRAMS)
-    assert submit(queue).attempt.identity == (2, 2, 1)
+    assert submit(queue).attempt.key[1:] == (2, 2, 1)
 
 
 def test_a_resumed_sweep_adopts_its_probes_and_asks_for_the_same_check(make_config):
@@ -128,7 +128,7 @@ def test_a_resumed_sweep_adopts_its_probes_and_asks_for_the_same_check(make_conf
         again = submit(queue)
         assert again.job_name == order.job_name
         finish(queue, again)
-    assert submit(queue).attempt.identity == CHECK
+    assert submit(queue).attempt.key[1:] == CHECK
 
 
 def test_a_stopped_sweep_has_no_check(make_config):
@@ -147,7 +147,7 @@ def test_a_budget_that_is_spent_refuses_the_check(make_config):
         finish(queue, order)
     order = queue.next_order()
     refused = queue.confirm(order, frozenset({order.job_name}))
-    assert order.attempt.identity == CHECK
+    assert order.attempt.key[1:] == CHECK
     assert refused.is_over_budget
 
 
@@ -241,7 +241,7 @@ def test_a_check_that_was_only_claimed_is_never_started(make_config):
     for order in orders[:3]:
         assert submit(queue).job_name == order.job_name
         finish_earlier(queue, order)
-    assert submit(queue).attempt.identity == CHECK
+    assert submit(queue).attempt.key[1:] == CHECK
 
 
 def test_a_crash_after_any_job_ends_with_the_jobs_of_an_undisturbed_sweep(make_config):

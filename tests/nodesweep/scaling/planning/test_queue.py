@@ -68,7 +68,7 @@ def settle(queue, order, reason=None, **members):
 
 
 def places(orders):
-    return [order.attempt.identity for order in orders]
+    return [order.attempt.key[1:] for order in orders]
 
 
 def test_points_start_in_their_order_as_many_at_once_as_may_run(make_config):
@@ -90,10 +90,10 @@ def test_what_may_pass_is_tried_again_at_once_as_often_as_allowed(make_config):
     queue = queue_of(make_config, max_attempts=3, max_parallel_jobs=1)
     for number in (1, 2, 3):
         order = submit(queue)
-        assert order.attempt.identity == (1, 1, number)
+        assert order.attempt.key[1:] == (1, 1, number)
         settle(queue, order, NO_CAPACITY)
     settle(queue, submit(queue), THE_PROGRAMS)  # 2 nodes: will come back the same
-    assert submit(queue).attempt.identity == (4, 1, 1)
+    assert submit(queue).attempt.key[1:] == (4, 1, 1)
 
 
 def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make_config, snapshot):
@@ -112,7 +112,7 @@ def test_a_job_over_the_budget_waits_for_those_that_run_and_is_refused_then(make
     assert (
         isinstance(refused, Refuse)
         and refused.is_over_budget
-        and refused.attempt.identity == (4, 1, 1)
+        and refused.attempt.key[1:] == (4, 1, 1)
     )
     assert refused.reason == snapshot
     assert queue.next_order() == Done()
@@ -140,7 +140,7 @@ def test_further_attempts_of_the_whole_sweep_have_a_limit(make_config):
     settle(queue, submit(queue), NO_CAPACITY)  # 2 nodes
     refused = queue.confirm(queue.next_order(), frozenset())
     assert isinstance(refused, Refuse) and not refused.is_over_budget
-    assert refused.attempt.identity == (2, 1, 2) and "sweep.max_retries" in refused.reason
+    assert refused.attempt.key[1:] == (2, 1, 2) and "sweep.max_retries" in refused.reason
 
 
 def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
@@ -148,7 +148,7 @@ def test_a_refusal_for_quota_waits_up_to_the_deadline(make_config):
     for now in (1000.0, 1050.0, 1100.0):
         assert queue.handle_refusal(submit(queue), "ResourceLimitExceeded", now) == Wait()
     order = submit(queue)
-    assert order.attempt.identity == (1, 1, 1)
+    assert order.attempt.key[1:] == (1, 1, 1)
     refused = queue.handle_refusal(order, "ResourceLimitExceeded", 1100.1)
     assert refused == Refuse(order.attempt, order.job_name, "ResourceLimitExceeded")
     # 2 nodes: a deadline of its own
@@ -175,12 +175,12 @@ def test_jobs_of_an_earlier_run_come_first_and_count(make_config):
     # asked of the platform again
     assert queue.handle_refusal(submit(queue), "ResourceLimitExceeded", 0.0) == Wait()
     two = submit(queue)
-    assert two.attempt.identity == (2, 1, 1) and not two.counts_others
+    assert two.attempt.key[1:] == (2, 1, 1) and not two.counts_others
     assert queue.ended_in_earlier_run(two, described(two, "failed"))
     assert not queue.ended_in_earlier_run(two, described(two, "running"))
     queue.settle_earlier(described(two, "failed"), ended(two, THE_PROGRAMS))
     four = submit(queue)
-    assert four.attempt.identity == (4, 1, 1)
+    assert four.attempt.key[1:] == (4, 1, 1)
     queue.settle_earlier(described(four), ended(four))
     one, again = submit(queue), submit(queue)  # its further attempt is new: after all that waited
     assert places([one, again]) == [(1, 1, 1), (2, 1, 2)]

@@ -17,7 +17,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
-from nodesweep.scaling.planning.plan import plan_sweep, plan_types
+from nodesweep.scaling.planning.plan import plan_arms, plan_sweep
 from tests.nodesweep.launch.sagemaker.rendered import build_request, request_digest
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
@@ -160,7 +160,7 @@ def test_each_type_of_a_sweep_has_its_own_plan(make_config):
         sweep={"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]},
     )
     types = [load_catalogue().get(name) for name in config.instance_types]
-    requests = [build_request(config, point, INPUTS) for point in plan_types(config, types).points]
+    requests = [build_request(config, point, INPUTS) for point in plan_arms(config, types).points]
     assert {
         each["ResourceConfig"]["InstanceType"]: each["ResourceConfig"].get("TrainingPlanArn")
         for each in requests

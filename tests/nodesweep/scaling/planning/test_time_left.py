@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesweep.scaling.planning.time_left import (
+    ArmCount,
     CompletedJob,
     PendingJob,
     TimeLeft,
-    TypedCount,
     left_by_steps,
     time_left,
 )
@@ -85,7 +85,7 @@ def test_the_check_of_a_probe_sweep_takes_what_probes_foretell_of_a_whole_job() 
 
 
 def test_a_check_whose_count_is_not_decided_lies_between_the_counts() -> None:
-    check = PendingJob(1, is_validation_run=True, or_at=(TypedCount(4),))
+    check = PendingJob(1, is_validation_run=True, or_at=(ArmCount(4),))
     left = time_left(
         [CompletedJob(1, 30.0)], [check], 1, [CompletedJob(1, 400.0), CompletedJob(4, 100.0)]
     )
@@ -116,7 +116,7 @@ A, B = "ml.a", "ml.b"
 def test_each_instance_type_goes_by_its_own_jobs() -> None:
     """Of a one node takes 100 s, of b two take 10: 2 of a take 50 to 100 s, 1 of b 10 to 20."""
     ended = [CompletedJob(1, 100.0, A), CompletedJob(2, 10.0, B)]
-    to_come = [PendingJob(2, instance_type=A), PendingJob(1, instance_type=B)]
+    to_come = [PendingJob(2, arm=A), PendingJob(1, arm=B)]
     left = time_left(ended, to_come, 1)
     assert left is not None
     assert left.low_seconds == pytest.approx(0.9 * (50.0 + 10.0))
@@ -125,11 +125,11 @@ def test_each_instance_type_goes_by_its_own_jobs() -> None:
 
 
 def test_of_a_type_that_has_no_job_yet_only_what_the_others_take_is_known() -> None:
-    to_come = [PendingJob(1, instance_type=A), PendingJob(1, instance_type=B)]
+    to_come = [PendingJob(1, arm=A), PendingJob(1, arm=B)]
     left = time_left([CompletedJob(1, 100.0, A)], to_come, 1)
     assert left == TimeLeft(100.0, pytest.approx(90.0), math.inf)
     assert time_left([CompletedJob(1, 100.0, A)], to_come[1:], 1) is None
-    runs = PendingJob(1, 40.0, 60.0, instance_type=B)
+    runs = PendingJob(1, 40.0, 60.0, arm=B)
     left = time_left([CompletedJob(1, 100.0, A)], [to_come[0], runs, to_come[1]], 1)
     assert left is not None and left.seconds == pytest.approx(60.0 + 100.0 + 100.0)
 
@@ -141,7 +141,7 @@ def test_a_job_that_may_be_dropped_is_none_of_the_least() -> None:
 
 
 def test_the_check_of_several_types_lies_between_all_that_may_be_the_answer() -> None:
-    check = PendingJob(1, is_validation_run=True, or_at=(TypedCount(1, B),), instance_type=A)
+    check = PendingJob(1, is_validation_run=True, or_at=(ArmCount(1, B),), arm=A)
     foretold = [CompletedJob(1, 400.0, A), CompletedJob(1, 100.0, B)]
     left = time_left([], [check], 1, foretold)
     assert left == TimeLeft(pytest.approx(200.0), pytest.approx(90.0), pytest.approx(440.0))

@@ -8,10 +8,11 @@ import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling import names
+from nodesweep.scaling.arms import Arm, arm_of_job, arms_of, main_arm
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.outcome.projection import ASKED_BY
-from nodesweep.scaling.planning.budget import cost_bound_of_types
-from nodesweep.scaling.planning.plan import plan_types, type_letter_of, type_of_job
+from nodesweep.scaling.planning.budget import cost_bound_of_arms
+from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
 from tests.nodesweep.launch.sagemaker.rendered import build_request, render_of
 from tests.nodesweep.scaling.conftest import projection
@@ -53,12 +54,12 @@ def instances(config):
 
 
 def queue_of(config):
-    return SweepQueue(config, plan_types(config, instances(config)), INPUTS, render_of(config))
+    return SweepQueue(config, plan_arms(config, instances(config)), INPUTS, render_of(config))
 
 
 def arm_of(order):
     point = order.attempt.point
-    return point.instance_type, point.nodes, point.repeat
+    return point.arm.name, point.nodes, point.repeat
 
 
 def to_the_end(queue, fails):
@@ -76,13 +77,14 @@ def to_the_end(queue, fails):
 
 
 def test_a_repeat_is_a_pass_over_types_and_counts(types_config):
-    plan = plan_types(config := types_config(repeats=2), instances(config))
-    places = [(point.instance_type, point.nodes, point.repeat) for point in plan.points]
+    plan = plan_arms(config := types_config(repeats=2), instances(config))
+    places = [(point.arm.name, point.nodes, point.repeat) for point in plan.points]
     one = [(CHEAP, 1), (FAST, 1), (CHEAP, 2), (FAST, 2)]
     assert places == [(*arm, repeat) for repeat in (1, 2) for arm in one]
     assert [point.order for point in plan.points] == list(range(8))
     shuffled = types_config(order="shuffled")
-    order = [point.key(shuffled)[:2] for point in plan_types(shuffled, instances(shuffled)).points]
+    points = plan_arms(shuffled, instances(shuffled)).points
+    order = [(point.arm.name, point.nodes) for point in points]
     assert sorted(order) == sorted(one) and order != one
 
 
@@ -95,8 +97,8 @@ def test_batch_and_learning_rate_are_each_type_s_own(types_config):
     }
     types = ("ml.g5.12xlarge", "ml.g5.xlarge")
     config = types_config(training, types)
-    points = plan_types(config, instances(config)).points
-    planned = {point.key(config)[:2]: point for point in points}
+    points = plan_arms(config, instances(config)).points
+    planned = {(point.arm.name, point.nodes): point for point in points}
     # 0.1 is given for the 4 processes of one ml.g5.12xlarge
     assert {
         arm: (point.world_size, point.global_batch_size, point.learning_rate)
@@ -111,25 +113,25 @@ def test_batch_and_learning_rate_are_each_type_s_own(types_config):
 
 def test_names_and_requests_tell_the_type(types_config):
     config = types_config()
-    plan = plan_types(config, instances(config))
+    plan = plan_arms(config, instances(config))
     request = build_request(config, plan.points[1], INPUTS)
     assert request["TrainingJobName"].startswith(f"{SWEEP}-n1b-r1-a1-")
     assert request["ResourceConfig"]["InstanceType"] == FAST
-    assert type_of_job(config, request["TrainingJobName"]) == FAST
-    assert type_letter_of(config, CHEAP) == "a" and type_letter_of(config, None) == ""
-    assert plan.usd_per_hour_by_letter == {"a": 0.23, "b": 0.922}
+    assert arms_of(config) == (Arm("a", CHEAP), Arm("b", FAST)) and main_arm(config).code == "a"
+    assert arm_of_job(config, request["TrainingJobName"]) == Arm("b", FAST)
+    assert arm_of_job(config, "other") is None
+    assert plan.usd_per_hour_by_code == {"a": 0.23, "b": 0.922}
 
 
 def test_the_longest_name_is_within_the_service_s_limit():
-    name = names.job_name("x" * 44, 512, 50, 10, "abcd", names.type_letter(7))
+    name = names.job_name("x" * 44, 512, 50, 10, "abcd", names.arm_code(7))
     assert len(name) == 63 and name.endswith("-n512h-r50-a10-abcd")
-    assert names.parse_job_name(name) == (512, 50, 10)
-    assert names.letter_of_job(name) == "h" and names.letter_of_job("other") == ""
-    assert names.short_job_name(name) == "n512h-r50-a10" and names.short_job_name("no") is None
+    key = names.parse_job_name(name)
+    assert key == ("h", 512, 50, 10) and key.point == ("h", 512, 50)
+    assert key.text == "n512h-r50-a10" and names.parse_job_name("no") is None
     file = names.log_file(f"{SWEEP}-n4b-r1-a2-ab12", "algo-3")
-    assert names.letter_of_log_file(file) == "b" and names.letter_of_log_file("x") == ""
-    assert names.parse_log_file(file) == ((4, 1, 2), "algo-3")
-    assert names.of_type(FAST, "report.html") == "ml.m5.4xlarge/report.html"
+    assert names.parse_log_file(file) == (("b", 4, 1, 2), "algo-3")
+    assert names.of_arm(FAST, "report.html") == "ml.m5.4xlarge/report.html"
 
 
 def test_a_lack_of_memory_fails_its_arm_alone(types_config):
@@ -144,7 +146,7 @@ def test_a_lack_of_memory_fails_its_arm_alone(types_config):
         (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 4, 1), (CHEAP, 1, 2), (CHEAP, 4, 2)
     ]  # fmt: skip
     assert len([arm for arm in sent if arm[0] == FAST]) == 6
-    assert queue.left_out == ((CHEAP, 2, 2),)
+    assert queue.left_out == ((Arm("a", CHEAP), 2, 2),)
 
 
 def test_two_lacks_of_memory_in_a_row_do_not_end_the_sweep(types_config):
@@ -197,13 +199,13 @@ def test_a_resume_does_not_try_again_what_does_not_fit(types_config):
 
 def test_the_budget_counts_each_type_at_its_price(types_config, snapshot):
     config = types_config(budget_usd=50.0, node_counts=[1])
-    plan = plan_types(config, instances(config))
+    plan = plan_arms(config, instances(config))
     # 200 s at 360 and 720 USD/h are 20 and 40 USD
-    by_type = {
-        name: replace(each, usd_per_hour=usd)
-        for (name, each), usd in zip(plan.by_type.items(), (360.0, 720.0), strict=True)
+    by_arm = {
+        arm: replace(each, usd_per_hour=usd)
+        for (arm, each), usd in zip(plan.by_arm.items(), (360.0, 720.0), strict=True)
     }
-    queue = SweepQueue(config, replace(plan, by_type=by_type), INPUTS, render_of(config))
+    queue = SweepQueue(config, replace(plan, by_arm=by_arm), INPUTS, render_of(config))
     first = submit(queue)
     settle(queue, first, billable_seconds=200)
     second = queue.next_order()
@@ -215,15 +217,15 @@ def test_the_budget_counts_each_type_at_its_price(types_config, snapshot):
 
 def test_the_bound_is_the_sum_over_the_types(types_config, snapshot):
     config = types_config(max_attempts=2, max_retries=1)
-    bound, text = cost_bound_of_types(config, instances(config))
+    bound, text = cost_bound_of_arms(config, instances(config))
     hours = 200 / 3600
     assert bound == pytest.approx(hours * (3 * 0.23 + 3 * 0.922 + 2 * 0.922))
     assert text == snapshot
     probing = types_config(design="probe")
     checked = hours * (3 * 0.23 + 3 * 0.922 + 2 * 0.922)
-    assert cost_bound_of_types(probing, instances(probing))[0] == pytest.approx(checked)
+    assert cost_bound_of_arms(probing, instances(probing))[0] == pytest.approx(checked)
     unpriced = types_config(types=(CHEAP, UNPRICED))
-    bound, text = cost_bound_of_types(unpriced, instances(unpriced))
+    bound, text = cost_bound_of_arms(unpriced, instances(unpriced))
     assert bound is None
     assert text == snapshot
 
@@ -264,8 +266,8 @@ def test_a_crash_after_any_probe_of_several_types_ends_with_the_same_jobs(types_
     undisturbed = probe_all(queue_of(config))
     ran = [arm_of(order) for order in undisturbed]
     assert [arm for arm in ran if arm[0] == CHEAP] == [
-        (CHEAP, nodes, repeat) for repeat in (1, 2) for nodes in (1, 2)
-    ], "beaten after the second pass"
+        (CHEAP, 1, 1), (CHEAP, 2, 1), (CHEAP, 1, 2)
+    ], "2 nodes beaten by a single run, 1 node after the second"  # fmt: skip
     assert [arm[2] for arm in ran if arm[0] == FAST] == [1, 1, 2, 2, 3, 3, 4]
     for by_then in range(len(undisturbed) + 1):
         before = undisturbed[:by_then]

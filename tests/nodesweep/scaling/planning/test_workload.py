@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
-from nodesweep.scaling.planning.plan import plan_sweep, plan_types
+from nodesweep.scaling.planning.plan import plan_arms, plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, SweepQueue, Wait
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, workload_notes
 from tests.nodesweep.launch.sagemaker.rendered import render_of
@@ -65,7 +65,7 @@ def amount(order):
 def test_first_run_counts_the_steps_and_all_others_are_told_them(make_config, order):
     queue = queue_of(sized(make_config, order=order, repeats=2))
     first = submit(queue)
-    assert (first.attempt.identity, amount(first)) == ((1, 1, 1), {RUN_SECONDS: "40"})
+    assert (first.attempt.key[1:], amount(first)) == ((1, 1, 1), {RUN_SECONDS: "40"})
     assert isinstance(queue.next_order(), Wait), (
         "nothing beside it, though three jobs may run at once"
     )
@@ -94,7 +94,7 @@ def test_run_that_is_tried_again_counts_the_steps(make_config):
     queue = queue_of(sized(make_config, max_attempts=2))
     settle(queue, submit(queue), NO_CAPACITY)
     again = submit(queue)
-    assert (again.attempt.identity, amount(again)) == ((1, 1, 2), {RUN_SECONDS: "40"})
+    assert (again.attempt.key[1:], amount(again)) == ((1, 1, 2), {RUN_SECONDS: "40"})
     settle(queue, again, steps=7)
     assert amount(submit(queue)) == {RUN_STEPS: "7"}
 
@@ -137,9 +137,9 @@ def test_types_are_sized_on_the_main_one(make_config):
         },
         training={"baseline_seconds": 40, "instance_type": main},
     )
-    plan = plan_types(config, [load_catalogue().get(each) for each in (other, main)])
+    plan = plan_arms(config, [load_catalogue().get(each) for each in (other, main)])
     queue = SweepQueue(config, plan, INPUTS, render_of(config))
     first = submit(queue)
-    assert first.attempt.point.instance_type == main and amount(first) == {RUN_SECONDS: "40"}
+    assert first.attempt.point.arm.name == main and amount(first) == {RUN_SECONDS: "40"}
     queue.settle(described(first), replace(ended(first, steps=9), instance_type=main))
     assert amount(submit(queue)) == {RUN_STEPS: "9"}

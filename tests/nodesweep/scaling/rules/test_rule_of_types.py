@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nodesweep.scaling.rules.offline import check
-from nodesweep.scaling.rules.rule import Findings, merge_types
+from nodesweep.scaling.rules.rule import Findings, merge_arms
 from nodesweep.tasks.preflight.facts import read_facts
 
 LARGE, SMALL = "ml.g5.12xlarge", "ml.g5.xlarge"
@@ -16,7 +16,7 @@ def types_facts(make_config, types, training=None, **sweep):
 
 
 def test_a_sentence_of_all_types_is_said_once_and_of_one_with_its_type():
-    found = merge_types({"a": Findings(("x", "y"), ("n",)), "b": Findings(("y",), hints=("h",))})
+    found = merge_arms({"a": Findings(("x", "y"), ("n",)), "b": Findings(("y",), hints=("h",))})
     assert found == Findings(("a: x", "y"), ("a: n",), ("b: h",))
 
 

@@ -1,0 +1,79 @@
+"""The arms of a sweep: the instance types or variants that it compares at every node count.
+
+Every key of a sweep has its arm: those of planned points, and those read from the names of jobs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.sweep import BASE
+from nodesweep.scaling import names
+from nodesweep.scaling.formats import nodes_text
+
+
+class Arm(NamedTuple):
+    """One of the sweep's instance types or variants.
+
+    `code` stands for it in job names, "" for the only arm. `name` is that of the type or variant.
+    """
+
+    code: str
+    name: str
+    is_variant: bool = False
+
+
+class Cell(NamedTuple):
+    """An arm at a node count."""
+
+    arm: Arm
+    nodes: int
+
+    @property
+    def text(self) -> str:
+        """The cell in words: 4 x ml.g5.xlarge, 4 nodes with fp16, or with the base config."""
+        if not self.arm.is_variant:
+            return f"{self.nodes} x {self.arm.name}"
+        name = "the base config" if self.arm.name == BASE else self.arm.name
+        return f"{nodes_text(self.nodes)} with {name}"
+
+
+class Key(NamedTuple):
+    """The identity of a point in a sweep."""
+
+    arm: Arm
+    nodes: int
+    repeat: int
+
+    @property
+    def cell(self) -> Cell:
+        """The point's arm and node count."""
+        return Cell(self.arm, self.nodes)
+
+    @property
+    def text(self) -> str:
+        """The point in words: "4 x ml.g5.xlarge, repeat 1", or "4 nodes, …" of the only arm."""
+        place = self.cell.text if self.arm.code else nodes_text(self.nodes)
+        return f"{place}, repeat {self.repeat}"
+
+
+def arms_of(config: BenchmarkConfig) -> tuple[Arm, ...]:
+    """Return the sweep's arms, in the config's order."""
+    several, is_variant = config.sweep.arm_count > 1, config.sweep.variants is not None
+    return tuple(
+        Arm(names.arm_code(place) if several else "", name, is_variant)
+        for place, name in enumerate(config.arm_names)
+    )
+
+
+def main_arm(config: BenchmarkConfig) -> Arm:
+    """Return the arm of training.instance_type, or the one that is the config without variants."""
+    main = (config.training.instance_type, BASE)
+    return next(arm for arm in arms_of(config) if arm.name in main)
+
+
+def arm_of_job(config: BenchmarkConfig, job_name: str) -> Arm | None:
+    """Return the arm in a job's name; None for a name without one of the config's arms."""
+    key = names.parse_job_name(job_name)
+    return next((arm for arm in arms_of(config) if key is not None and arm.code == key.arm), None)

@@ -1,0 +1,78 @@
+"""sweep.variants through the whole flow: jobs of each variant, one report, each variant's own."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling import names
+from tests.flows.designs.test_probe_sweep import events_of
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+MODEL = {"noise_sigma": 0.0, "serial_share": 0.0, "gradient_bytes": 1e6}
+SWEEP = {
+    "variants": [{"name": "bf16", "set": {"training.hyperparameters.precision": "bf16"}}],
+    "node_counts": [1, 2],
+    "max_parallel_jobs": 4,
+}
+
+
+def jobs_of(served: SimpleNamespace, sweep: str) -> list[tuple[str, str | None]]:
+    """(n1a-r1-a1, precision as JSON) of every job of the sweep that the platform knows, sorted."""
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=sweep)
+    found = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
+    jobs = []
+    for name in found:
+        key, job = names.parse_job_name(name), served.sagemaker.describe_training_job
+        assert key is not None
+        given = job(TrainingJobName=name)["HyperParameters"]
+        jobs.append((key.text, given.get("precision")))
+    return sorted(jobs)
+
+
+def test_every_variant_at_every_count_and_one_report(
+    simulated: Callable[..., Any], sweep_config: Configs, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="nodesweep.sweep")
+    with simulated(model=MODEL) as served:
+        config = sweep_config(served, sweep=SWEEP)
+        result = scaling_benchmark(config)
+        assert jobs_of(served, result.sweep_id) == [
+            ("n1a-r1-a1", None),
+            ("n1b-r1-a1", '"bf16"'),
+            ("n2a-r1-a1", None),
+            ("n2b-r1-a1", '"bf16"'),
+        ]
+        resumed = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+        assert len(jobs_of(served, result.sweep_id)) == 4
+        again, folder = report_sweep(result.sweep_id, config)
+    assert (result.planned_points, result.missing_points, resumed.missing_points) == (4, 0, 0)
+    planned = events_of(caplog, "sweep-planned")[0]
+    assert [fact["place"] for fact in planned.facts["points"]] == [
+        "1 node with the base config",
+        "1 node with bf16",
+        "2 nodes with the base config",
+        "2 nodes with bf16",
+    ]
+    written = json.loads((folder / "report.json").read_text())
+    assert written["headline"] == again.headline and " with " in again.headline
+    arms = written["instances"]["arms"]
+    assert [(arm["variant"], arm["nodes"]) for arm in arms] == [
+        ("base", 1),
+        ("base", 2),
+        ("bf16", 1),
+        ("bf16", 2),
+    ]
+    for name in ("base", "bf16"):
+        own = json.loads((folder / name / "report.json").read_text())
+        assert len(own["points"]) == 2 and own["config"]["sweep"].get("variants") is None
+    assert own["config"]["training"]["hyperparameters"]["precision"] == "bf16"
