@@ -13,7 +13,7 @@ from nodesweep.configs.designs import (
     DesignName,
     DesignRules,
 )
-from nodesweep.configs.section import NOT_MEASURED, SHOWN, Section, Slug, truncate
+from nodesweep.configs.section import NOT_MEASURED, Section, Slug, truncate
 
 MAX_JOBS = 1000
 MAX_INSTANCE_TYPES = 8
@@ -68,7 +68,7 @@ class Variant(Section):
     set: dict[str, Any] = Field(
         description=(
             "Fields by dotted name with their values in this variant, as with --set:"
-            f" {', '.join(VARYING)}, and training.environment.NAME of CUDA, NCCL and the like."
+            f" {', '.join(VARYING)}."
         )
     )
 
@@ -87,13 +87,10 @@ class Variant(Section):
                 f" {BASE}; let it set a field, or remove it"
             )
         for key in self.set:
-            section, _, variable = key.rpartition(".")
-            is_shown = section == "training.environment" and variable.startswith(SHOWN)
-            if not is_shown and not f"{key}.".startswith(tuple(f"{each}." for each in VARYING)):
+            if not f"{key}.".startswith(tuple(f"{each}." for each in VARYING)):
                 raise ValueError(
                     f"variant {self.name} sets {truncate(key)}, which is the same for all variants;"
-                    f" these may differ: {', '.join(VARYING)} and training.environment.NAME, where"
-                    f" NAME begins with {', '.join(SHOWN)}; use separate sweeps for others"
+                    f" these may differ: {', '.join(VARYING)}; use separate sweeps for others"
                 )
         return self
 

@@ -89,7 +89,7 @@ REFUSED = {
     "the dataset": [{"name": "data", "set": {"dataset.name": "other"}}],
     "the sweep": [{"name": "counts", "set": {"sweep.node_counts": [1]}}],
     "a whole section": [{"name": "all", "set": {"training": {}}}],
-    "secret variables": [{"name": "token", "set": {"training.environment.HF_TOKEN": "x"}}],
+    "variables": [{"name": "token", "set": {"training.environment.HF_TOKEN": "x"}}],
     "the name of base": [{**LARGE, "name": "base"}],
     "a folder's name": [{**LARGE, "name": "logs"}],
     "an invalid name": [{**LARGE, "name": "../x"}],
