@@ -131,8 +131,7 @@ def test_probes_of_types_drop_what_misses_the_deadline_and_check_the_answer(
     assert result.missing_points == 0
     decisions = events_of(caplog, "sweep-decided")
     later = [
-        [(each["letter"], each["nodes"]) for each in event.facts["later"]]
-        for event in decisions
+        [(each["letter"], each["nodes"]) for each in event.facts["later"]] for event in decisions
     ]
     every = [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
     assert sorted(later[0]) == sorted(2 * every)
