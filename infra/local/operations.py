@@ -12,8 +12,8 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
-from nodesweep.infra.local.api.moto_additions import ADDITIONS
 from nodesweep.infra.local.api.moto_operations import operations_of_moto
+from nodesweep.infra.local.api.moto_patches import patched_operations
 from nodesweep.infra.local.api.protocol import JsonService
 from nodesweep.infra.local.api.validation import service_model
 from nodesweep.infra.local.builds.service import Builds
@@ -96,7 +96,7 @@ def operations(service: Service) -> Operations:
     actions = frozenset(own.actions) if own else frozenset()
     refused = own.refused if own else frozenset()
     names = [name for name in model.operation_names if name.startswith(service.only)]
-    added = {addition.operation for addition in ADDITIONS if addition.service == service.name}
+    added = patched_operations(service.name)
     of_moto = (operations_of_moto(service.name) | added) - actions - refused
     return Operations(
         service,

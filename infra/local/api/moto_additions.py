@@ -1,4 +1,6 @@
-"""Operations and checks that moto lacks but clients of training jobs need, added to its classes.
+"""Operations and checks that moto lacks but clients of training jobs need.
+
+`moto_patches` adds them to moto's classes:
 
 - iam: SimulatePrincipalPolicy, with which the SageMaker SDK checks a role;
 - logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
@@ -13,22 +15,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
-from moto.core.utils import camelcase_to_underscores
 from moto.iam.exceptions import MalformedPolicyDocument, NotFoundException
-from moto.iam.responses import IamResponse
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
-from moto.logs.responses import LogsResponse
-from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.s3.exceptions import NoSuchUpload
-from moto.s3.models import FakeKey, S3Backend
-from moto.s3.responses import S3Response
+from moto.s3.models import FakeKey
 from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
-from moto.sagemaker.responses import SageMakerResponse
 
 from nodesweep.infra.local.api.checksums import checksum_of_parts
 from nodesweep.infra.local.api.policies import decision
@@ -40,24 +35,7 @@ _BOTH_OR_NONE = "Either logGroupName or logGroupIdentifier must be given, and no
 _NO_STREAM = "The specified log stream does not exist."
 
 
-@dataclass(frozen=True)
-class Addition:
-    """An operation to add to one of moto's response classes."""
-
-    service: str
-    """botocore's name for the service."""
-    operation: str
-    responses: Any
-    answer: Callable[[Any], Any]
-
-
-def add_to_moto() -> None:
-    """Install ADDITIONS in moto's classes; call it once per process."""
-    for one in ADDITIONS:
-        setattr(one.responses, camelcase_to_underscores(one.operation), one.answer)
-
-
-def _simulate_principal_policy(self: Any) -> ActionResult:
+def simulate_principal_policy(self: Any) -> ActionResult:
     """Evaluate every action and resource under a role's or user's policies, in one page."""
     documents = _documents(self.backend, self._get_param("PolicySourceArn"))
     documents += [_policy_document(text) for text in self._get_param("PolicyInputList") or []]
@@ -112,7 +90,7 @@ def _documents(backend: Any, arn: str) -> list[dict[str, Any]]:
     return [text if isinstance(text, dict) else json.loads(text) for text in texts]
 
 
-def _filtering_by_prefix(filter_log_events: Callable[[Any], str]) -> Callable[[Any], str]:
+def filtering_by_prefix(filter_log_events: Callable[[Any], str]) -> Callable[[Any], str]:
     def filtered(self: Any) -> str:
         names, prefix = self._get_param("logStreamNames"), self._get_param("logStreamNamePrefix")
         group = self.logs_backend.groups.get(self._get_param("logGroupName"))
@@ -132,7 +110,7 @@ def _filtering_by_prefix(filter_log_events: Callable[[Any], str]) -> Callable[[A
     return filtered
 
 
-def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], str]:
+def of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], str]:
     def got(self: Any) -> str:
         group = self.logs_backend.groups.get(self._get_param("logGroupName"))
         if group is not None and self._get_param("logStreamName") not in group.streams:
@@ -142,7 +120,7 @@ def _of_a_known_stream(get_log_events: Callable[[Any], str]) -> Callable[[Any], 
     return got
 
 
-def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[[Any], str]:
+def of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[[Any], str]:
     """Resolve the log group of an operation by name or by logGroupIdentifier (name or ARN).
 
     A request that violates the service's model is refused.
@@ -173,7 +151,7 @@ def _of_a_named_group(operation: str, answer: Callable[[Any], str]) -> Callable[
     return answered
 
 
-def _of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
+def of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
     def answered(self: Any) -> str:
         query_id = self._get_param("queryId")
         if query_id not in self.logs_backend.queries:
@@ -183,7 +161,7 @@ def _of_a_known_query(results: Callable[[Any], str]) -> Callable[[Any], str]:
     return answered
 
 
-def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Refuse an action on tags if the ARN is invalid or moto has no such resource."""
 
     def answered(self: Any) -> Any:
@@ -199,7 +177,7 @@ def _of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any]
     return answered
 
 
-def _of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def described(self: Any) -> Any:
         name = self._get_param("ExperimentName")
         if name not in self.sagemaker_backend.experiments:
@@ -209,7 +187,7 @@ def _of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], An
     return described
 
 
-def _of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
+def of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
     def answered(self: Any, bucket_name: str, multipart_id: str, *rest: Any, **more: Any) -> Any:
         if multipart_id not in self.get_bucket(bucket_name).multiparts:
             raise NoSuchUpload(upload_id=multipart_id)
@@ -218,7 +196,7 @@ def _of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
     return answered
 
 
-def _with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
+def with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
     """Complete a multipart upload with the right checksum and an ACL.
 
     moto computes CRC32 for algorithms that it has no package for, and sets no ACL, so GetObjectAcl
@@ -242,7 +220,7 @@ def _with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
     return completed
 
 
-def _of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
+def of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
     """Handle HeadObject with versionId=null, which rclone sends after a multipart upload."""
 
     def headed(self: Any, bucket_name: str, query: dict[str, Any], *rest: Any, **more: Any) -> Any:
@@ -256,7 +234,7 @@ def _of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
     return headed
 
 
-def _with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Handle PutObjectTagging with an empty TagSet, which removes an object's tags."""
 
     def tagged(self: Any) -> Any:
@@ -269,14 +247,14 @@ def _with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], A
     return tagged
 
 
-def _tag_resources(self: Any) -> ActionResult:
+def tag_resources(self: Any) -> ActionResult:
     def change(arn: str) -> Any:
         return self.backend.tag_resources([arn], self._get_param("Tags"))
 
     return _failures(self, change)
 
 
-def _untag_resources(self: Any) -> ActionResult:
+def untag_resources(self: Any) -> ActionResult:
     def change(arn: str) -> Any:
         return self.backend.untag_resources([arn], self._get_param("TagKeys"))
 
@@ -296,65 +274,3 @@ def _failures(self: Any, change: Callable[[str], dict[str, Any]]) -> ActionResul
                 "ErrorMessage": f"{error.code}: {error.message}",
             }
     return ActionResult({"FailedResourcesMap": failed})
-
-
-ADDITIONS = (
-    Addition("iam", "SimulatePrincipalPolicy", IamResponse, _simulate_principal_policy),
-    Addition(
-        "logs",
-        "FilterLogEvents",
-        LogsResponse,
-        _of_a_named_group("FilterLogEvents", _filtering_by_prefix(LogsResponse.filter_log_events)),
-    ),
-    Addition(
-        "logs",
-        "GetLogEvents",
-        LogsResponse,
-        _of_a_named_group("GetLogEvents", _of_a_known_stream(LogsResponse.get_log_events)),
-    ),
-    Addition(
-        "logs",
-        "GetQueryResults",
-        LogsResponse,
-        _of_a_known_query(LogsResponse.get_query_results),
-    ),
-    Addition(
-        "resourcegroupstaggingapi",
-        "TagResources",
-        ResourceGroupsTaggingAPIResponse,
-        _tag_resources,
-    ),
-    Addition(
-        "resourcegroupstaggingapi",
-        "UntagResources",
-        ResourceGroupsTaggingAPIResponse,
-        _untag_resources,
-    ),
-    *(
-        Addition("s3", name, S3Backend, _of_a_known_upload(answer))
-        for name, answer in (
-            ("UploadPart", S3Backend.upload_part),
-            ("UploadPartCopy", S3Backend.upload_part_copy),
-            (
-                "CompleteMultipartUpload",
-                _with_checksum_and_acl(S3Backend.complete_multipart_upload),
-            ),
-        )
-    ),
-    Addition("s3", "PutObjectTagging", S3Response, _with_no_tags(S3Response.put_object_tagging)),
-    Addition("s3", "HeadObject", S3Response, _of_the_null_version(S3Response.head_object)),
-    *(
-        Addition("sagemaker", name, SageMakerResponse, _of_a_known_resource(answer))
-        for name, answer in (
-            ("AddTags", SageMakerResponse.add_tags),
-            ("DeleteTags", SageMakerResponse.delete_tags),
-            ("ListTags", SageMakerResponse.list_tags),
-        )
-    ),
-    Addition(
-        "sagemaker",
-        "DescribeExperiment",
-        SageMakerResponse,
-        _of_a_known_experiment(SageMakerResponse.describe_experiment),
-    ),
-)

@@ -1,6 +1,6 @@
 """moto's server application as the platform configures it.
 
-moto_additions adds to its services, and moto_listing replaces its bucket listings.
+moto_patches lists what is changed in it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from email.utils import formatdate
 from typing import Any, Protocol, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
-from moto import backends
 from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.model_instances import reset_model_data
 from moto.core.resource_tagging import TaggableResourcesMixin, TaggedResource
@@ -27,8 +26,7 @@ from moto.moto_server.werkzeug_app import (
 from moto.s3.models import s3_backends
 from moto.sts.models import sts_backends
 
-from nodesweep.infra.local.api.moto_additions import add_to_moto
-from nodesweep.infra.local.api.moto_listing import list_by_page
+from nodesweep.infra.local.api.moto_patches import apply_patches
 from nodesweep.infra.local.interfaces import AccessKey
 
 TRAINING_ROLE = "nodesweep-training"
@@ -42,21 +40,7 @@ _MOTO_OWN_PATHS = ("/moto-api", "/favicon.ico", "/latest/meta-data/", "/latest/a
 _MOTO_OWN_SERVICES = ("moto_api", "instance_metadata")
 _ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
-add_to_moto()
-list_by_page()
-
-
-@functools.cache
-def _moto_modules() -> frozenset[str]:
-    """Return moto's list of modules, cached.
-
-    moto scans its 180 folders for every request, which took an eighth of a sweep's time.
-    """
-    return frozenset(_list_of_moto_modules())
-
-
-_list_of_moto_modules = backends.list_of_moto_modules
-backends.list_of_moto_modules = _moto_modules
+apply_patches()
 
 
 def moto_application(account_id: str) -> WSGIApplication:

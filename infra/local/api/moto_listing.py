@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from moto.s3 import models
 from moto.s3.exceptions import InvalidArgumentError
-from moto.s3.models import FakeKey, S3Backend
+from moto.s3.models import FakeKey
 from moto.s3.utils import _VersionedKeyStore
 
 _LAST = "\U0010ffff"
@@ -91,7 +90,7 @@ def _entries(
             yield key
 
 
-def _listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def listing_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def list_objects_v2(
         self: Any,
         bucket: Any,
@@ -141,7 +140,7 @@ def _versions(
         yield from versions
 
 
-def _versions_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
+def versions_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def list_object_versions(
         self: Any,
         bucket_name: str,
@@ -175,12 +174,3 @@ def _versions_by_page(theirs: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return list_object_versions
-
-
-def list_by_page() -> None:
-    """Install the listings in moto; call it once per process, before its first bucket exists."""
-    setattr(models, "_VersionedKeyStore", SortedKeyStore)  # noqa: B010 (mypy: the type differs)
-    setattr(S3Backend, "list_objects_v2", _listing_by_page(S3Backend.list_objects_v2))  # noqa: B010
-    setattr(  # noqa: B010
-        S3Backend, "list_object_versions", _versions_by_page(S3Backend.list_object_versions)
-    )
