@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import shlex
 import tempfile
 import threading
 import time
@@ -27,11 +29,13 @@ from nodesweep.infra.local.log_streams import LogStreams
 from nodesweep.infra.local.state.ecr_snapshot import ensure_repository, put_image
 
 _REPOSITORY_VARIABLES = ("IMAGE_REPO_URI", "IMAGE_REPO_NAME")
+_NO_REPOSITORY = (
+    f"Set the environment variable {' or '.join(_REPOSITORY_VARIABLES)}; neither has a value."
+)
 _TAG_VARIABLE = "IMAGE_TAG"
 _ARGUMENT_PREFIX = "BUILD_ARG_"
-"""BUILD_ARG_<NAME>=value sets the Dockerfile's ARG <NAME>, as in infra/image/buildspec.yml."""
+"""Without a buildspec, BUILD_ARG_<NAME>=value sets the Dockerfile's ARG <NAME>."""
 _LOG_HOST = "build"
-_STACK_BUILDSPEC = Path(__file__).resolve().parents[2] / "image" / "buildspec.yml"
 
 logger = logging.getLogger(__name__.removeprefix("nodesweep."))
 
@@ -185,12 +189,12 @@ class BuildExecution:
     def _read_buildspec(self, context: Path) -> Buildspec:
         """Return the buildspec that the request or the project contains or names as a source file.
 
-        The default file is buildspec.yml. Without any of these, the project is assumed to be that
-        of infra/aws, whose buildspec is infra/image/buildspec.yml.
+        The default file is buildspec.yml. Without any of these, the source's Dockerfile is built
+        and pushed, as a build without containers does.
         """
         given = self._build.buildspec or "buildspec.yml"
         if self._build.buildspec is None and not (context / given).is_file():
-            given = _STACK_BUILDSPEC.read_text(encoding="utf-8")
+            return self._buildspec_of_dockerfile()
         if "\n" not in given:
             path = context / given
             if not path.resolve().is_relative_to(context.resolve()) or not path.is_file():
@@ -201,16 +205,33 @@ class BuildExecution:
         except BuildspecError as error:
             raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
+    def _buildspec_of_dockerfile(self) -> Buildspec:
+        repository = self._build.variable(*_REPOSITORY_VARIABLES)
+        if repository is None:
+            raise PhaseFailure("COMMAND_EXECUTION_ERROR", _NO_REPOSITORY)
+        image = shlex.quote(f"{repository}:{self._build.variable(_TAG_VARIABLE) or 'latest'}")
+        # The values stay in the shell's variables, so that the log does not show them.
+        names = [name for name in self._build_arguments() if re.fullmatch(r"[A-Za-z_]\w*", name)]
+        options = "".join(f'--build-arg {name}="${_ARGUMENT_PREFIX}{name}" ' for name in names)
+        build, push = f"docker build {options}--tag {image} .", f"docker push {image}"
+        # an attestation would make an index of the image, which SageMaker rejects
+        variables = {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+        phases = dict.fromkeys(PHASES, Phase()) | {"build": Phase((build, push), aborts=True)}
+        return Buildspec(phases, variables)
+
+    def _build_arguments(self) -> dict[str, str]:
+        return {
+            item["name"].removeprefix(_ARGUMENT_PREFIX): item["value"]
+            for item in self._build.variables
+            if item["name"].startswith(_ARGUMENT_PREFIX)
+        }
+
     def _prepare_repository(self) -> tuple[str, str]:
         """Check or create the repository to push to, and return (repository, tag)."""
         self._enter("PRE_BUILD")
         repository = self._build.variable(*_REPOSITORY_VARIABLES)
         if repository is None:
-            wanted = " or ".join(_REPOSITORY_VARIABLES)
-            raise PhaseFailure(
-                "COMMAND_EXECUTION_ERROR",
-                f"Set the environment variable {wanted}; neither has a value.",
-            )
+            raise PhaseFailure("COMMAND_EXECUTION_ERROR", _NO_REPOSITORY)
         registry, slash, name = repository.partition("/")
         if slash and "." in registry:  # full URI: <account>.dkr.ecr.<region>.amazonaws.com/<name>
             if not registry.startswith(self._build.account_id):
@@ -230,17 +251,12 @@ class BuildExecution:
 
     def _build_image(self, context: Path, repository: str, tag: str, deadline: float) -> BuiltImage:
         self._enter("BUILD")
-        arguments = {
-            item["name"].removeprefix(_ARGUMENT_PREFIX): item["value"]
-            for item in self._build.variables
-            if item["name"].startswith(_ARGUMENT_PREFIX)
-        }
         try:
             image = self._images.build(
                 context,
                 repository,
                 tag,
-                arguments,
+                self._build_arguments(),
                 on_line=self._log,
                 stop=self._stop,
                 deadline_seconds=max(0.0, deadline - self._clock()),
