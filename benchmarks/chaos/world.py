@@ -23,11 +23,8 @@ from botocore.config import Config
 
 from benchmarks.chaos.plan import ChaosPlan
 from benchmarks.ports import free_port
-<<<<<<< HEAD
 from nodesweep.aws.local_keys import local_session
-=======
 from nodesweep.cli.processes import Progress
->>>>>>> 08c30d7a (make up no longer imports the local platform: it waits, writes and reads secrets as the rest of nodesweep does)
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.server.contract import ServerConfig
 from nodesweep.infra.local.server.serving import running

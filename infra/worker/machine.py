@@ -28,7 +28,7 @@ from nodesweep.infra.worker.deployments import (
 )
 from nodesweep.infra.worker.ports import is_taken, listens
 from nodesweep.infra.worker.server import CLIENT_AUTH, SERVER_AUTH, SecretError, check_password
-from nodesweep.tasks.local_status import read_status, served_endpoint, why_unsafe
+from nodesweep.aws.local_status import read_status, served_endpoint, why_unsafe
 
 HOST = "127.0.0.1"
 ALLOWED = tuple(f"NODESWEEP_ALLOWED_{name}" for name in ("PATHS", "ENDPOINTS", "ENVIRONMENT"))

@@ -22,14 +22,9 @@ from pathlib import Path
 
 from nodesweep.cli import ephemeral_prefect
 from nodesweep.cli.ephemeral_prefect import home_problem
-<<<<<<< HEAD
+from nodesweep.cli.processes import LONGEST_SECONDS, Progress, cpu_ticks
 from nodesweep.errors import RunFailed
 from nodesweep.imports import import_modules
-=======
-from nodesweep.cli.processes import LONGEST_SECONDS, Progress, cpu_ticks
-from nodesweep.tasks.errors import RunFailed
-from nodesweep.tasks.imports import import_modules
->>>>>>> 08c30d7a (make up no longer imports the local platform: it waits, writes and reads secrets as the rest of nodesweep does)
 
 logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"

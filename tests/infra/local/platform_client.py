@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
 
-from nodesweep.aws.local_keys import local_session
-from nodesweep.aws.local_status import read_status
+from nodesweep.infra.local.api.access import access_keys
 from nodesweep.infra.local.server.backends import with_real_nodes
-from nodesweep.infra.local.server.contract import ServerConfig
+from nodesweep.infra.local.server.contract import STATUS_PATH, ServerConfig
 from nodesweep.infra.local.server.serving import running
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
@@ -36,8 +40,33 @@ def _client(session: boto3.Session, endpoint: str, service: str) -> Any:
 
 
 def session(endpoint: str, region: str = "us-east-1") -> boto3.Session:
-    """Return a session with the key in the state folder that the platform reports."""
-    return local_session(endpoint, region, read_status(endpoint, 10)["state_dir"])
+    """Return a session with the key in the state folder that the platform reports.
+
+    It has none of the user's profiles. All sessions share one reader of botocore's models, which
+    are megabytes of JSON.
+    """
+    key = access_keys(Path(status_of(endpoint)["state_dir"])).user
+    own = botocore.session.Session(
+        {"profile": (None, None, None, None), "config_file": (None, None, os.devnull, None)}
+    )
+    own.register_component("data_loader", _models())
+    return boto3.Session(key.id, key.secret, region_name=region, botocore_session=own)
+
+
+@functools.cache
+def _models() -> Any:
+    return botocore.session.Session().get_component("data_loader")
+
+
+def status_of(endpoint: str) -> dict[str, Any]:
+    """Return the platform's status, even while it is stopping (503)."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        answer = opener.open(endpoint + STATUS_PATH, timeout=10)
+    except urllib.error.HTTPError as error:
+        answer = error
+    with answer:
+        return dict(json.load(answer))
 
 
 class ServedPlatform(SimpleNamespace):

@@ -4,27 +4,11 @@ import os
 
 import pytest
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.infra.local.engine.host.capacity import (
-    LINK_BY_INSTANCE_TYPE,
-    VCPUS_BY_INSTANCE_TYPE,
     capacity_problem,
     machine_cores,
     omp_threads,
 )
-
-
-def test_the_types_are_those_of_the_catalogue():
-    assert {
-        row.instance_type: (
-            row.vcpus,
-            (row.network_gbit_per_second, row.network_latency_milliseconds),
-        )
-        for row in load_catalogue().local
-    } == {
-        name: (vcpus, tuple(LINK_BY_INSTANCE_TYPE[name]))
-        for name, vcpus in VCPUS_BY_INSTANCE_TYPE.items()
-    }
 
 
 @pytest.mark.parametrize(

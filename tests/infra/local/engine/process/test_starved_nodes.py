@@ -13,9 +13,10 @@ import pytest
 
 from nodesweep.infra.local.engine.host.cgroups import CpuQuotas
 from nodesweep.infra.local.engine.process.engine import ProcessEngine
-from nodesweep.scaling.outcome.attainment import LEAST_ATTAINED
 from tests.infra.local.engine.engine_bench import TIMES, Bench, OneImage, write_image
 
+LEAST_ATTAINED = 1 / 1.05
+"""A share below which a scaling efficiency may be off by more than 5%."""
 NEIGHBOURS_OF_A_CPU = 6
 """The nodes are one group to the scheduler, with the weight of one process; half of it is on each
 of two CPUs.
