@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from nodesweep.configs.presets import preset_names
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -194,8 +194,8 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
     prefect = "nodesweep/cli/ephemeral_prefect.py"
     for child in (
         "nodesweep run local",
-        "-m nodesweep.infra.local start",
-        "nodesweep.infra.local serve",
+        "-m sagemaker_emulator start",
+        "sagemaker_emulator serve",
         prefect,
     ):
         assert any(child in command for command in commands), (child, commands)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nodesweep.aws.local_status import read_status, served_endpoint, why_unsafe
 from nodesweep.cli.processes import LONGEST_SECONDS, Progress, start_ticks
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.infra.worker.deployments import (
@@ -28,7 +29,6 @@ from nodesweep.infra.worker.deployments import (
 )
 from nodesweep.infra.worker.ports import is_taken, listens
 from nodesweep.infra.worker.server import CLIENT_AUTH, SERVER_AUTH, SecretError, check_password
-from nodesweep.aws.local_status import read_status, served_endpoint, why_unsafe
 
 HOST = "127.0.0.1"
 ALLOWED = tuple(f"NODESWEEP_ALLOWED_{name}" for name in ("PATHS", "ENDPOINTS", "ENVIRONMENT"))
@@ -250,7 +250,7 @@ def _deploy(machine: Machine) -> None:
 
 
 def _platform(machine: Machine, verb: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "nodesweep.infra.local", verb]
+    command = [sys.executable, "-m", "sagemaker_emulator", verb]
     command += ["--state-dir", str(machine.platform_folder)]
     if verb == "start":
         command += ["--port", str(machine.platform_port), *machine.platform_options]

@@ -150,11 +150,11 @@ def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
 
 
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]
+    command = [sys.executable, "-P", "-m", "sagemaker_emulator", *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise LocalPlatformError(
-            f"`{shlex.join(['python', '-m', 'nodesweep.infra.local', *arguments])}` did not respond"
+            f"`{shlex.join(['python', '-m', 'sagemaker_emulator', *arguments])}` did not respond"
             f" within {seconds:g} s"
         ) from None

@@ -504,7 +504,7 @@ def doctor(config: Path | None) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def local(arguments: tuple[str, ...]) -> None:
     """Manage the local platform on this machine: start, stop or status."""
-    sys.exit(subprocess.call([sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]))
+    sys.exit(subprocess.call([sys.executable, "-P", "-m", "sagemaker_emulator", *arguments]))
 
 
 main.add_command(init_own_script)

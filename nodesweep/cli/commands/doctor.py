@@ -161,7 +161,7 @@ def check_packages(config: BenchmarkConfig) -> Finding:
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
     """Check that control groups can limit the CPU of emulated nodes."""
-    command = [sys.executable, "-P", "-m", "nodesweep.infra.local.engine.host.scope"]
+    command = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.scope"]
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )

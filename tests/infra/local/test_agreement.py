@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.aws import local_status
 from nodesweep.cli import processes
 from nodesweep.configs.catalogue import load_catalogue
-from nodesweep.infra.local import process_identity, progress
-from nodesweep.infra.local.api.access import access_keys
-from nodesweep.infra.local.builds.buildspec import parse_buildspec
-from nodesweep.infra.local.engine.host.capacity import LINK_BY_INSTANCE_TYPE, VCPUS_BY_INSTANCE_TYPE
-from nodesweep.infra.local.engine.process.dockerfile import Install, parse
-from nodesweep.infra.local.server import contract
-from nodesweep.aws import local_status
 from nodesweep.tasks.image.packages import _dockerfile
+from sagemaker_emulator import process_identity, progress
+from sagemaker_emulator.api.access import access_keys
+from sagemaker_emulator.builds.buildspec import parse_buildspec
+from sagemaker_emulator.engine.host.capacity import LINK_BY_INSTANCE_TYPE, VCPUS_BY_INSTANCE_TYPE
+from sagemaker_emulator.engine.process.dockerfile import Install, parse
+from sagemaker_emulator.server import contract
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 

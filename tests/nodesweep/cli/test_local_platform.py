@@ -23,8 +23,8 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.cli import local_platform
 from nodesweep.cli.local_platform import own_platform, running_platform
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.infra.local.api.access import access_keys
-from nodesweep.infra.local.server.contract import SERVICE, proof_of
+from sagemaker_emulator.api.access import access_keys
+from sagemaker_emulator.server.contract import SERVICE, proof_of
 from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_main import LOCAL, nodesweep
 from tests.plain import plain
@@ -169,7 +169,7 @@ def test_a_platform_that_does_not_start_in_time_is_one_message(
     where = ("platform.endpoint_url=http://127.0.0.1:9", f"platform.state_directory={tmp_path}")
     result = nodesweep("run", LOCAL, *(word for change in where for word in ("--set", change)))
     assert result.exit_code == 1
-    assert "nodesweep.infra.local start --port 9" in result.output and "1980 s" in result.output
+    assert "sagemaker_emulator start --port 9" in result.output and "1980 s" in result.output
     assert isinstance(result.exception, SystemExit)
 
 

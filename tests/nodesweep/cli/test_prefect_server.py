@@ -20,10 +20,10 @@ from prefect.settings import (
     temporary_settings,
 )
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.cli import prefect_server
 from nodesweep.cli.prefect_server import connect_prefect
 from nodesweep.errors import RunFailed
-from tests.infra.local.platform_client import wait_until
 from tests.processes.listening import listening_addresses
 
 REPOSITORY = Path(__file__).resolve().parents[3]
