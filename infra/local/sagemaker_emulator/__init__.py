@@ -1,1 +1,1 @@
-"""The local platform: AWS services emulated on this machine."""
+"""AWS services emulated on this machine: SageMaker's jobs, CodeBuild, S3 and what they need."""

@@ -1,4 +1,4 @@
-"""The local platform's command line.
+"""The emulator's command line, also installed as `sagemaker-emulator`.
 
   python -m sagemaker_emulator start  [--port 4570 [--or-free-port]] [--state-dir DIR]
                                       [--owner-pid PID] [--quota TYPE=N]... [--quotas FILE]
@@ -32,7 +32,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sagemaker_emulator.api.protocol import DEFAULT_REGION
-from sagemaker_emulator.extra import check_extra
 from sagemaker_emulator.server import daemon
 from sagemaker_emulator.server.contract import CREDENTIALS_FILE, ServerConfig, ServerStartError
 from sagemaker_emulator.settings import SettingsError, read_quotas
@@ -92,7 +91,6 @@ def _run_command(options: argparse.Namespace) -> int:
             else "not joined: nothing is running, it has no owners, or this process already is one"
         )
         return 0 if joined else 1
-    check_extra()
     if options.command == "start":
         _start(_server_config(options, state_dir))
     else:

@@ -162,6 +162,17 @@ def calls_that_hang(monkeypatch: pytest.MonkeyPatch, state: Path, *, at: str) ->
     return platform_in(state)
 
 
+@pytest.mark.parametrize("command", [("local", "status"), ("run", LOCAL)], ids=lambda one: one[0])
+def test_an_emulator_that_is_not_installed_is_named_with_what_installs_it(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local_platform, "find_spec", lambda name: None)
+    where = ("--set", f"platform.state_directory={tmp_path}") if command[0] == "run" else ()
+    result = nodesweep(*command, *where)
+    assert result.exit_code == 1
+    assert "sagemaker-emulator" in result.output and "'.[local]'" in result.output
+
+
 def test_a_platform_that_does_not_start_in_time_is_one_message(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
