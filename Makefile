@@ -58,7 +58,7 @@ LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_
 	tests/infra/local/engine/process/test_real_toolkit.py tests/flows/validation/test_struck_validation.py \
 	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py tests/infra/local/processing/test_spark.py \
 	tests/configs/test_fuzzed_configs.py tests/test_end_to_end_secrets.py tests/infra/aws/test_deployment.py \
-	tests/clients/test_local_platform_doc.py
+	tests/clients/test_local_platform_doc.py tests/nodesweep/launch/slurm/test_hostile.py
 SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
 	$(sort $(shell grep -lr mark.slow tests --include='test_*.py')))
 slow: measured several production
@@ -103,7 +103,7 @@ coverage: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -q tests/nodesweep/scaling -m "not slow" -n 2 \
 		--cov=nodesweep.scaling --cov-branch --cov-report=
 	$(BIN)/coverage report --show-missing --skip-covered --fail-under=100 \
-		--omit='nodesweep/scaling/names.py,nodesweep/scaling/planning/request.py,nodesweep/scaling/report/schema.py,*/__main__.py'
+		--omit='nodesweep/scaling/names.py,nodesweep/scaling/report/schema.py,*/__main__.py'
 
 types: setup
 	$(BIN)/mypy

@@ -182,12 +182,12 @@ def deepspeed():
     deepspeed = modules[0]
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed()
-    engine, _, batches, _ = deepspeed.initialize(
-        model=net, optimizer=optimizer, training_data=data, collate_fn=collate,
+    engine, _, _, _ = deepspeed.initialize(
+        model=net, optimizer=optimizer,
         config={"train_micro_batch_size_per_gpu": batch // world, "zero_optimization": {"stage": 1},
                 "zero_allow_untested_optimizer": True},
     )
-    loop(engine, batches, engine.backward, engine.step)
+    loop(engine, loader(DistributedSampler(data)), engine.backward, engine.step)
 def lightning():
     pl = modules[0]
     class Module(pl.LightningModule):
@@ -456,7 +456,9 @@ def _injected_seconds(
     """Return what a cause takes of the train time on one and two nodes."""
     if cause == "communication":
         rate = LINK_BY_INSTANCE_TYPE[case.instance_type].gbit_per_second
-        return 0.0, STEPS * expected_seconds("all-reduce", int(case.megabytes * 1e6), 2, rate)
+        seconds = expected_seconds("all-reduce", int(case.megabytes * 1e6), 2, rate)
+        # ZeRO 1 all-reduces the gradients and then gathers the other half of the parameters
+        return 0.0, STEPS * seconds * (1.5 if case.framework == "deepspeed" else 1)
     of_ranks = [max(each["injected"].get(cause, 0.0) for each in said) for said in (one, two)]
     return of_ranks[0], of_ranks[1]
 

@@ -36,6 +36,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.infra.local.engine.container.cli import ContainerCli
 from nodesweep.infra.local.server.contract import ServerConfig
@@ -43,7 +44,6 @@ from nodesweep.infra.local.server.serving import running
 from nodesweep.scaling.names import pretty_json
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
 from nodesweep.tasks.image.find import BuildContext, find_image, read_context, zip_context
-from nodesweep.tasks.platform import aws_client
 
 IMAGE = Path(__file__).resolve().parents[1] / "infra" / "image"
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"

@@ -19,18 +19,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.follow import LogFollower
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.names import pretty_json
-from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
-from nodesweep.tasks.polling import CallBudget, Clock
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SWEEP = "watched-20261120120000-0123abcd"
@@ -182,7 +184,7 @@ def run_case(case: Case, seed: int) -> dict[str, Any]:
     draw, sweep_time = random.Random(seed), SimulatedTime()
     platform = SimulatedPlatform(sweep_time)
     budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, sweep_time.clock)
-    follower = LogFollower(platform)
+    follower = LogFollower(partial(CloudWatchLog, platform))
     waiting = [_job_name(case, place) for place in range(case.jobs)]
     active: list[str] = []
     delays: list[float] = []

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 PRIVATE, SHARED = 0o600, 0o644
 """File modes.
@@ -24,6 +25,22 @@ def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
     """
     with written_atomically(path, mode) as stream:
         stream.write(body)
+
+
+def create_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> bool:
+    """Create the file with its whole content; return False, and change nothing, if it exists.
+
+    Of several processes, on any machine that shares the file system, exactly one gets True.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid4().hex}")
+    write_atomic(temporary, body, mode)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
 
 
 @contextmanager

@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from prefect import flow
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
 from nodesweep.flows.scaling_benchmark import start_sweep
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
+from nodesweep.polling import utc_now
 from nodesweep.scaling.instances.arms import lacks_memory
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.secrets import remember_secrets, secrets_of
-from nodesweep.tasks.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
-from nodesweep.tasks.polling import utc_now
 from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped
 from nodesweep.tasks.sweeps.owner import SweepOwner

@@ -16,6 +16,7 @@ from prefect import flow
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.form import (
     EMPTY,
@@ -31,22 +32,20 @@ from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.arms import Arm, Key, arm_of_job, main_arm
 from nodesweep.scaling.instances.report import analyse_sweep
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest
 from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
-from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
 from nodesweep.scaling.trend.history import HistoryError, parse_history
 from nodesweep.scaling.trend.nights import night_sigmas
-from nodesweep.tasks.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.tasks.jobs.source import mark_code_proven
 from nodesweep.tasks.jobs.training_jobs import job_status, list_training_jobs
 from nodesweep.tasks.report.assets import materialize_assets
 from nodesweep.tasks.report.history import append_history, read_history_of
 from nodesweep.tasks.report.pricing import TRAINING, look_up_prices
-from nodesweep.tasks.report.publish import publish_report, write_report
-from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.report.publish import publish_report, put_objects, write_report
 from nodesweep.tasks.sweeps.records import read_sweep_record
 
 logger = logging.getLogger("nodesweep.report")

@@ -14,8 +14,18 @@ from uuid import uuid4
 from prefect import flow
 from prefect.runtime import flow_run
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.load import check_directories, parse_config
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import (
+    InputsChanged,
+    PointsMissing,
+    PreflightRefused,
+    SweepNotFound,
+    SweepStopped,
+    best_effort,
+)
+from nodesweep.events import Stage, emit
 from nodesweep.flows.report import make_report, recorded_inputs
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.deadline import deadline
@@ -47,25 +57,15 @@ from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
 from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import Key, SweepPlan
-from nodesweep.scaling.planning.request import ResolvedInputs
 from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
 from nodesweep.tasks.cancelling import is_cancel
-from nodesweep.tasks.errors import (
-    InputsChanged,
-    PointsMissing,
-    PreflightRefused,
-    SweepNotFound,
-    SweepStopped,
-    best_effort,
-)
-from nodesweep.tasks.events import Stage, emit
 from nodesweep.tasks.jobs.quota import check_limit
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.board import name_flow_run
 from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark

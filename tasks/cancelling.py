@@ -17,7 +17,7 @@ from contextvars import copy_context
 from typing import Any, TypeVar
 from uuid import UUID
 
-from nodesweep.tasks.polling import STOP, Cancelled, Clock, intervals
+from nodesweep.polling import STOP, Cancelled, Clock, intervals
 
 logger = logging.getLogger("nodesweep.cancelling")
 _T = TypeVar("_T")

@@ -17,12 +17,12 @@ import pytest
 from moto import mock_aws
 
 import nodesweep.scaling.secrets
+from nodesweep.aws.api_models import with_shared_models
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.launch.api_models import with_shared_models
+from nodesweep.polling import STOP
 from nodesweep.tasks.image.find import read_context
-from nodesweep.tasks.polling import STOP
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Imports create no garbage, and looking for it takes a third of their time.

@@ -14,11 +14,15 @@ from nodesweep.scaling.design.registry import DESIGNS
 REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own layer and from those listed; infra/ is reached through URLs and
 # process calls alone.
+BASE = {"errors", "events", "imports", "polling"}
+BELOW_TASKS = {"launch", "aws", *BASE, "scaling", "configs"}
 ALLOWED = {
-    "nodesweep/cli": {"cli", "flows", "tasks", "launch", "scaling", "configs"},
-    "flows": {"flows", "tasks", "launch", "scaling", "configs"},
-    "tasks": {"tasks", "launch", "scaling", "configs"},
-    "nodesweep/launch": {"launch", "scaling", "configs"},
+    "nodesweep/cli": {"cli", "flows", "tasks", *BELOW_TASKS},
+    "flows": {"flows", "tasks", *BELOW_TASKS},
+    "tasks": {"tasks", *BELOW_TASKS},
+    "nodesweep/launch": BELOW_TASKS,
+    "nodesweep/aws": BELOW_TASKS - {"launch"},
+    **{f"nodesweep/{name}.py": {*BASE, "scaling", "configs"} for name in BASE},
     "nodesweep/scaling": {"scaling", "configs"},
     "configs": {"configs"},
     "infra/local": {"infra"},
@@ -29,22 +33,22 @@ ALLOWED = {
         "cli",
         "flows",
         "tasks",
-        "launch",
-        "scaling",
-        "configs",
+        *BELOW_TASKS,
         "infra",
     },
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
-LAYERS = {*PACKAGE, "benchmarks"}
+LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks"}
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
+OF_PREFECT = {"nodesweep/cli", "flows", "tasks", "benchmarks", None}
 FILES = sorted(
     path
     for layer in (*ALLOWED, "tests")
-    for path in (REPOSITORY / layer).rglob("*.py")
-    if not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
+    for path in [REPOSITORY / layer, *(REPOSITORY / layer).rglob("*.py")]
+    if path.is_file()
+    and not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
 )
 
 
@@ -79,7 +83,7 @@ def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() ->
 
 def layer_of(path: Path) -> str | None:
     relative = path.relative_to(REPOSITORY).as_posix()
-    return next((layer for layer in ALLOWED if relative.startswith(layer + "/")), None)
+    return next((layer for layer in ALLOWED if f"{relative}/".startswith(layer + "/")), None)
 
 
 def problems_of(path: Path) -> list[str]:
@@ -92,7 +96,7 @@ def problems_of(path: Path) -> list[str]:
         problems.append(f"{layer} may not import {sorted(upwards)}")
     if layer in PURE and (impure := imported & IMPURE_PACKAGES):
         problems.append(f"{layer} is pure and may not import {sorted(impure)}")
-    if layer == "nodesweep/launch" and "prefect" in imported:
+    if layer not in OF_PREFECT and "prefect" in imported:
         problems.append(f"{layer} may not import prefect")
     return problems
 
@@ -182,7 +186,6 @@ KNOTS = {
     "nodesweep.scaling": [
         {"analysis", "outcome"}, {"design", "instances", "planning", "report", "rules"},
     ],
-    "nodesweep.tasks": [{"image", "jobs", "preflight", "processing", "sweeps"}],
 }  # fmt: skip
 
 
@@ -295,11 +298,11 @@ def mirror_problems(files: Iterable[str]) -> list[str]:
 
 def test_a_test_of_a_source_file_lies_where_the_source_file_lies() -> None:
     moved = [
-        "tasks/jobs/watch.py",
-        "tests/tasks/test_watch.py",
-        "tests/nodesweep/cli/test_watch.py",
+        "tasks/sweeps/board.py",
+        "tests/tasks/test_board.py",
+        "tests/nodesweep/cli/test_board.py",
     ]
-    assert mirror_problems(moved) == ["tests/tasks/test_watch.py belongs in tests/tasks/jobs"]
+    assert mirror_problems(moved) == ["tests/tasks/test_board.py belongs in tests/tasks/sweeps"]
     assert mirror_problems(path.relative_to(REPOSITORY).as_posix() for path in FILES) == []
 
 

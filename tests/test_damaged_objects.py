@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.history import parse_readable
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.stages import regression
 from nodesweep.scaling import names
 from nodesweep.scaling.trend.history import history_frame, read_history, write_history
 from nodesweep.scaling.trend.report_file import parse_report
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import read_history_files
 from nodesweep.tasks.sweeps.claims import claim_job, read_claims
 from nodesweep.tasks.sweeps.folder import (

@@ -23,9 +23,9 @@ import pytest
 import yaml
 
 from benchmarks.ports import free_port
+from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.tasks.local_keys import local_session
 from tests.kingfisher import findings
 
 pytestmark = pytest.mark.slow
@@ -309,7 +309,7 @@ from pathlib import Path
 from nodesweep.configs.load import load_config
 from nodesweep.tasks.dataset import files as dataset
 from nodesweep.tasks.dataset import sending
-from nodesweep.tasks.platform import aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.tasks.sweeps.bucket import check_or_create_bucket
 
 config = load_config(Path(sys.argv[1]))

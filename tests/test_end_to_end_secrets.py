@@ -20,9 +20,9 @@ import pytest
 import yaml
 
 from benchmarks.ports import free_port
+from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.section import HIDDEN
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.tasks.local_keys import local_session
 from tests.planted import PASSWORD, PLANTED, SECRETS, found_in, unpacked
 
 pytestmark = pytest.mark.slow

@@ -32,7 +32,7 @@ ALLOWED = {
         "tests/nodesweep/scaling/test_secrets.py", "betterleaks.private-key"
     ): "the edges of a key around one made-up word",
     Finding(
-        "tests/tasks/jobs/test_follow.py", "betterleaks.private-key"
+        "tests/nodesweep/launch/test_follow.py", "betterleaks.private-key"
     ): "lines of a made-up key, in pieces",
     Finding(
         "tests/infra/local/test_environment.py", "betterleaks.generic-credential-uri"

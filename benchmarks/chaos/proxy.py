@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
 from benchmarks.chaos.plan import CallFault, Lag, Moment
-from nodesweep.tasks.local_status import STATUS_PATH, proof_of, read_key
+from nodesweep.aws.local_status import STATUS_PATH, proof_of, read_key
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 _UPSTREAM_SECONDS = 60.0

@@ -23,6 +23,7 @@ from botocore.config import Config
 
 from benchmarks.chaos.plan import ChaosPlan
 from benchmarks.ports import free_port
+from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.load import load_config
 from nodesweep.infra.local.progress import Progress
 from nodesweep.infra.local.server.contract import ServerConfig
@@ -30,7 +31,6 @@ from nodesweep.infra.local.server.serving import running
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.spark.contract import request_document
-from nodesweep.tasks.local_keys import local_session
 from nodesweep.tasks.report.pricing import PROCESSING, cache_price
 
 REPOSITORY = Path(__file__).resolve().parents[2]

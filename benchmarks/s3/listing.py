@@ -112,7 +112,7 @@ def measure(call: Callable[[], int]) -> dict[str, Any]:
 
 def compare(objects: int, delay_seconds: float, repeats: int) -> dict[str, Any]:
     """Measure all ways and return the results."""
-    from nodesweep.tasks.platform import aws_client
+    from nodesweep.aws.platform import aws_client
 
     with tempfile.TemporaryDirectory(prefix="nodesweep-listing-") as scratch:
         state_dir = Path(scratch)

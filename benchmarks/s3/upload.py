@@ -38,10 +38,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from nodesweep.aws.local_status import own_status, read_key
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.names import pretty_json
-from nodesweep.tasks.local_status import own_status, read_key
 
 GOAL_RATIO = 1.2
 PLATFORM = "local platform"
@@ -97,8 +97,8 @@ def write_data(folder: Path, files: int, size: int) -> None:
 
 def upload_ours(bench: Bench, folder: Path, bucket: str) -> dict[str, Any]:
     """Upload as a run does, in this process; `opened` counts openings of the dataset's files."""
+    from nodesweep.aws.platform import aws_client
     from nodesweep.tasks.dataset.files import scan_directory, upload
-    from nodesweep.tasks.platform import aws_client
 
     opened: list[str] = []
 
@@ -183,7 +183,7 @@ def fresh_bucket(bench: Bench, bucket: str) -> Iterator[str]:
     if not bench.keeps:
         yield bucket
         return
-    from nodesweep.tasks.platform import aws_client
+    from nodesweep.aws.platform import aws_client
 
     s3 = aws_client("s3", bench.platform_config("unused"))
     s3.create_bucket(Bucket=bucket)

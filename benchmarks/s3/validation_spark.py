@@ -37,6 +37,7 @@ from typing import Any
 
 from benchmarks.s3.upload import served
 from benchmarks.validation import checks, write_data
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
@@ -45,7 +46,6 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remot
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.platform import aws_client
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUCKET = "rows"

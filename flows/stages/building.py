@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from prefect.futures import PrefectFuture
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
-from nodesweep.tasks.events import event_extra
+from nodesweep.events import event_extra
+from nodesweep.polling import STOP
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
 from nodesweep.tasks.image.find import BuildContext, Image
-from nodesweep.tasks.polling import STOP
 
 logger = logging.getLogger("nodesweep.prepare")
 _STOP_BUILD_SECONDS = 30

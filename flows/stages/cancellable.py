@@ -17,6 +17,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled as CancelledState
 
 from nodesweep.flows.stages.signals import Ending, first_sigterm_only
+from nodesweep.polling import STOP, Clock
 from nodesweep.tasks.cancelling import (
     has_deployment,
     is_cancel,
@@ -24,7 +25,6 @@ from nodesweep.tasks.cancelling import (
     state_at_server,
     wait_for_server,
 )
-from nodesweep.tasks.polling import STOP, Clock
 
 logger = logging.getLogger("nodesweep.flow")
 _SERVER_SECONDS = 900.0

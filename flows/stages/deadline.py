@@ -10,8 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nodesweep.tasks.errors import RunTimedOut
-from nodesweep.tasks.polling import STOP, Cancelled
+from nodesweep.errors import RunTimedOut
+from nodesweep.polling import STOP, Cancelled
 
 
 @contextmanager

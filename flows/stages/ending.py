@@ -10,13 +10,13 @@ from botocore.exceptions import BotoCoreError
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import best_effort, is_bucket_gone
 from nodesweep.flows.stages.form import config_from_parameters
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
-from nodesweep.tasks.errors import best_effort, is_bucket_gone
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.ids import claimed_sweep_id
 from nodesweep.tasks.sweeps.owner import SweepOwner
 from nodesweep.tasks.sweeps.stop import still_running

@@ -9,8 +9,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.transactions import CommitMode, transaction
 
+from nodesweep.events import Stage, stage
 from nodesweep.tasks.cancelling import reraising_cancel, returning_cancelled_state
-from nodesweep.tasks.events import Stage, stage
 
 _T = TypeVar("_T")
 

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PreflightRefused
+from nodesweep.launch.registry import backend_of, renderer_of
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.job import ResolvedInputs
+from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.rules.offline import check
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
-from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.preflight.facts import read_facts
 
 
@@ -62,12 +64,15 @@ def check_requests(
         sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",)
     )
     found: dict[str, None] = {}
+    kind, render = backend_of(config.platform).request, renderer_of(config.platform)
     for point in facts.plan.points:
         try:
-            found |= dict.fromkeys(problems_of(build_request(config, point, inputs)))
+            request = render(build_spec(config, point, inputs, render))
+            found |= dict.fromkeys(problems_of(request))
         except ValueError as error:  # a limit that applies to the request as a whole
             found[str(error)] = None
-    return recheck(replace(facts, request_problems=tuple(found)), checked.findings.notices)
+    problems = tuple(f"{kind} request: {problem}" for problem in found)
+    return recheck(replace(facts, request_problems=problems), checked.findings.notices)
 
 
 def recheck(facts: Facts, notices: tuple[str, ...], problems: tuple[str, ...] = ()) -> CheckedSweep:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.launch.sagemaker.status import kind_of_platform
+from nodesweep.events import event_extra
+from nodesweep.launch.registry import backend_of
+from nodesweep.launch.saved_logs import log_tail
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import attained_share, format_attained, is_contended
@@ -21,11 +23,7 @@ from nodesweep.scaling.outcome.logged import (
 from nodesweep.scaling.outcome.outcome import JobOutcome, kept_node_facts, read_outcome
 from nodesweep.scaling.planning.plan import PlannedPoint
 from nodesweep.scaling.report.failures import LINES_SHOWN
-from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.logs import log_tail, read_job_log
-from nodesweep.tasks.jobs.results import read_job_metrics
 from nodesweep.tasks.jobs.training_jobs import job_status
-from nodesweep.tasks.jobs.utilisation import read_job_utilisation
 
 logger = logging.getLogger("nodesweep.sweep")
 
@@ -43,9 +41,9 @@ def collect_outcome(
     if the platform has no value for a metric definition. The log is kept next to the report; the
     outcome of a failed job includes its last lines.
     """
-    name, completed = job.name, job.completed
-    metrics = read_job_metrics(config.platform, sweep_id, name) if completed else None
-    log = read_job_log(
+    name, completed, backend = job.name, job.completed, backend_of(config.platform)
+    metrics = backend.read_metrics(config.platform, sweep_id, name) if completed else None
+    log = backend.read_log(
         config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed
     )
     tail = [] if completed else log_tail(log)
@@ -55,7 +53,7 @@ def collect_outcome(
         or uses_definitions(job, metrics)
     )
     logged = read_logged(job, log if is_asked else ())
-    utilisation = read_job_utilisation(config.platform, job)
+    utilisation = backend.read_utilisation(config.platform, job)
     point_facts = point_fields(config, point, attempt)
     outcome = read_outcome(job, metrics, tail, logged, utilisation=utilisation, **point_facts)
     return with_queue_deadline_reason(outcome, config.sweep.queue_deadline_seconds)
@@ -108,7 +106,7 @@ def refused_outcome(
     return JobOutcome(
         job_name=job_name,
         status="Failed",
-        platform_kind=kind_of_platform(config.platform),
+        platform_kind=backend_of(config.platform).kind(config.platform),
         instance_type=config.of_arm(point.arm.name).training.instance_type,
         reason=reason,
         **point_fields(config, point, attempt),

@@ -1,7 +1,8 @@
 """The preflight: rules that need no account, then rules that query it; neither costs anything.
 
 `nodesweep plan`, `plan --online` and every run use the same two tables: OFFLINE_RULES
-(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES (tasks/preflight/online.py).
+(nodesweep/scaling/rules/offline.py) and ACCOUNT_RULES
+(nodesweep/launch/sagemaker/preflight/online.py).
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ from nodesweep.flows.stages.offline import (
     raise_if_refused,
     recheck,
 )
-from nodesweep.launch.sagemaker.shape import shape_problems
+from nodesweep.imports import begin_imports
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.imports import begin_imports
-from nodesweep.tasks.jobs.request import MODULE, request_problems
+from nodesweep.tasks.preflight.account import check_platform
 from nodesweep.tasks.preflight.facts import with_arms
-from nodesweep.tasks.preflight.online import check_online, check_platform
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
     TRAINING,
@@ -60,22 +60,31 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
     checked = check_offline(config, os.environ, is_resume)
     _announce_and_raise(checked)
     validates = config.dataset is not None and config.dataset.is_table
+    backend = backend_of(config.platform)
     begin_imports(
-        *(_FOR_A_REPORT if is_resume else (MODULE, *(_FOR_A_DATASET if validates else ())))
+        *(
+            _FOR_A_REPORT
+            if is_resume
+            else (*backend.slow_modules, *(_FOR_A_DATASET if validates else ()))
+        )
     )
     checked = check_account(checked, look_up_prices, check_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
-    _announce_and_raise(check_requests(checked, shape_problems if is_resume else request_problems))
+    problems_of = backend.shape_problems if is_resume else backend.request_problems
+    _announce_and_raise(check_requests(checked, problems_of))
     return checked.facts.plan
 
 
 def check_account(
     checked: CheckedSweep,
     prices: Callable[[PlatformConfig, Sequence[PriceQuery]], list[PricedType]] = current_prices,
-    run_rules: Callable[[Facts], Findings] = check_online,
+    run_rules: Callable[[Facts], Findings] | None = None,
 ) -> CheckedSweep:
-    """Return the sweep at current prices, with the findings of the account rules."""
+    """Return the sweep at current prices, with the findings of the account rules.
+
+    `run_rules` runs them; None: without Prefect.
+    """
     facts = checked.facts
     platform = facts.config.platform
     queries = [(arm.instance, TRAINING) for arm in facts.each]
@@ -87,7 +96,7 @@ def check_account(
     if facts.validation_instance is not None:
         validation_price = price_of(priced.pop()[0], platform.region)
     instances = [instance for instance, _ in priced]
-    found = run_rules(facts)
+    found = (run_rules or backend_of(platform).check_account)(facts)
     plan = plan_arms(facts.config, instances, validation_price)
     [main, *_] = [
         each for each in instances if each.instance_type == facts.config.training.instance_type

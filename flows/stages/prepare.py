@@ -17,12 +17,14 @@ from prefect.futures import PrefectFuture
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig
+from nodesweep.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
+from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import log_engine, validate_tables_in_s3
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.report.sources import at_start_text
 from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.dataset.files import (
@@ -35,8 +37,6 @@ from nodesweep.tasks.dataset.naming import notices_of
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
 from nodesweep.tasks.dataset.validation import check_age, keep_data_docs, validate_files
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
-from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.image.bases import pin_base_images, pin_container, with_container
 from nodesweep.tasks.image.find import (
     BuildContext,

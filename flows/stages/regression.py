@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import RegressionEstablished
 from nodesweep.scaling import names
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.trend.history import (
@@ -15,10 +16,8 @@ from nodesweep.scaling.trend.history import (
     read_history,
 )
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
-from nodesweep.tasks.errors import RegressionEstablished
 from nodesweep.tasks.report.history import read_history_of
-from nodesweep.tasks.report.publish import announce_regression, publish_trend
-from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.report.publish import announce_regression, publish_trend, put_objects
 
 logger = logging.getLogger("nodesweep.regression")
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
+from nodesweep.events import event_extra
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import (
     RemoteDataset,
@@ -19,8 +21,6 @@ from nodesweep.tasks.dataset.remote.objects import (
     format_changes,
     modified_since,
 )
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
-from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.sweeps.records import add_to_provenance
 
 logger = logging.getLogger("nodesweep.dataset")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-from nodesweep.tasks.polling import STOP, Cancelled
+from nodesweep.polling import STOP, Cancelled
 
 _ENDING = b"nodesweep: ending; Ctrl-C again exits at once and leaves the jobs running\n"
 _ENDED_AT_ONCE = (

@@ -15,6 +15,8 @@ from uuid import uuid4
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import JobRefused, QuotaReached, best_effort
+from nodesweep.events import event_extra
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import (
     collect_outcome,
@@ -23,19 +25,19 @@ from nodesweep.flows.stages.outcomes import (
     refused_outcome,
     with_warm_pool,
 )
+from nodesweep.launch.registry import renderer_of
+from nodesweep.launch.sagemaker.launcher import is_not_created
+from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
-from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
-from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
-from nodesweep.tasks.errors import JobRefused, best_effort
-from nodesweep.tasks.events import event_extra
-from nodesweep.tasks.jobs.launcher import QuotaReached, is_not_created
+from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import (
@@ -45,7 +47,6 @@ from nodesweep.tasks.jobs.training_jobs import (
     submit_training_job,
     watch_training_jobs,
 )
-from nodesweep.tasks.polling import Clock, intervals, utc_now
 from nodesweep.tasks.report.publish import announce_budget
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.claims import claim_job, withdraw_claim
@@ -163,7 +164,7 @@ class _Sweep:
         earlier_mark: str | None,
     ) -> None:
         self.config, self.plan, self.inputs = config, plan, inputs
-        self.queue = SweepQueue(config, plan, inputs)
+        self.queue = SweepQueue(config, plan, inputs, renderer_of(config.platform))
         self.slots = NodeSlots(config.sweep.concurrency_limit)
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
         self._board = SweepBoard(inputs.sweep_id, plan, config.sweep)
@@ -452,7 +453,7 @@ def submit_point(
     Raises:
         JobRefused: SageMaker did not accept the job.
     """
-    spec = build_spec(config, point, inputs, 1, steps)
+    spec = build_spec(config, point, inputs, renderer_of(config.platform), 1, steps)
     name, claimant = spec.name, uuid4().hex[:12]
     claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:

@@ -16,8 +16,12 @@ from typing import Any
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import JobRefused, ValidationJobFailed
+from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
+from nodesweep.launch.registry import backend_of
+from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
 from nodesweep.scaling.job import JobStatus
@@ -26,7 +30,6 @@ from nodesweep.scaling.outcome.outcome import is_retryable
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 from nodesweep.scaling.planning.validation import (
     attempt_budget_problem,
-    build_validation_request,
     choose_engine,
     size_hint,
     spark_image,
@@ -36,11 +39,8 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.validation import validate_remote
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
-from nodesweep.tasks.events import event_extra
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import build_arguments, find_image, read_context
-from nodesweep.tasks.jobs.logs import read_job_log
 from nodesweep.tasks.processing.jobs import (
     failure_text,
     read_verdict,
@@ -186,7 +186,8 @@ def _store_log(config: BenchmarkConfig, sweep: str, ended: JobStatus) -> Iterabl
     if ended.started_at is None:
         return ()
     folder = Path(config.report.directory) / sweep / names.LOGS
-    return read_job_log(config.platform, ended.name, folder, ended.completed)
+    platform = config.platform
+    return backend_of(platform).read_log(platform, ended.name, folder, ended.completed)
 
 
 def _was_stopped(ended: JobStatus) -> bool:

@@ -130,10 +130,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
     from nodesweep.cli.local_platform import LocalPlatformError
     from nodesweep.configs.load import ConfigError
-    from nodesweep.scaling.analysis.speedup import MixedOutcomesError
-    from nodesweep.scaling.measured.table import MeasuredTableError
-    from nodesweep.tasks.dataset.validation_report import InvalidExpectations
-    from nodesweep.tasks.errors import (
+    from nodesweep.errors import (
         EXPIRED_CODES,
         DatasetMissing,
         InputsChanged,
@@ -143,6 +140,9 @@ def explain(error: Exception) -> tuple[str, int]:
         error_code,
         is_bucket_gone,
     )
+    from nodesweep.scaling.analysis.speedup import MixedOutcomesError
+    from nodesweep.scaling.measured.table import MeasuredTableError
+    from nodesweep.tasks.dataset.validation_report import InvalidExpectations
 
     bad_input = (
         ConfigError,

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import urlparse
 
-from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.local_status import (
+from nodesweep.aws.local_status import (
     KeyUnreadable,
     NotLocalPlatform,
     loopback_endpoint,
@@ -20,6 +19,7 @@ from nodesweep.tasks.local_status import (
     read_key,
     served_endpoint,
 )
+from nodesweep.configs.models import PlatformConfig
 
 logger = logging.getLogger("nodesweep.platform")
 # `start` gives up 60 s after its last progress. The limit allows for another start in this folder,

@@ -154,8 +154,8 @@ def run(
     modules = ("nodesweep.flows.scaling_benchmark",)
     with flow_session(benchmark.platform, modules=modules, view_options=view_options) as platform:
         benchmark = benchmark.on_platform(platform)
+        from nodesweep.errors import PointsMissing
         from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
-        from nodesweep.tasks.errors import PointsMissing
 
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
@@ -274,12 +274,12 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     raise_if_refused(checked)
 
 
-@main.command(short_help="Print the CreateTrainingJob request of every point as JSON.")
+@main.command(short_help="Print the backend's request for every point as JSON.")
 @config_argument
 @set_option
 @guarded
 def requests(config: Path, overrides: tuple[str, ...]) -> None:
-    """Print the CreateTrainingJob request of every point as a JSON array; sends nothing.
+    """Print the backend's request for every point as a JSON array; sends nothing.
 
     The image digest, the sweep id and the dataset upload are created by a run; here they are filled
     in as far as known without one. Values that look like secrets are masked and named on stderr.

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from nodesweep.cli import ephemeral_prefect
 from nodesweep.cli.ephemeral_prefect import home_problem
-from nodesweep.tasks.errors import RunFailed
-from nodesweep.tasks.imports import import_modules
+from nodesweep.errors import RunFailed
+from nodesweep.imports import import_modules
 
 logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"

@@ -17,9 +17,9 @@ from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.prefect_server import connect_prefect
 from nodesweep.cli.views.stream import EventStream, ViewOptions
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import RunFailed
 from nodesweep.flows.stages.signals import EndSignals, interrupts_deferred
-from nodesweep.tasks.errors import RunFailed
-from nodesweep.tasks.polling import STOP, Cancelled
+from nodesweep.polling import STOP, Cancelled
 
 if TYPE_CHECKING:
     from prefect.flows import Flow

@@ -6,17 +6,43 @@ a launcher in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
 
 from nodesweep.scaling.job import JobSpec, JobStatus
+
+STOPPING_SECONDS = 300.0
+"""Seconds in which a job ends after it was asked to stop; then, it is given up on.
+
+SageMaker kills a stopped job after 120 s and then uploads its output (API reference,
+StopTrainingJob, StopProcessingJob).
+"""
+
+
+class JobLog(Protocol):
+    """Reads the lines of all nodes of a job, each once; it remembers where it stopped."""
+
+    @property
+    def location(self) -> str:
+        """The place of the whole log, in words."""
+
+    @property
+    def has_more(self) -> bool:
+        """True if further lines that exist already are ready to be read."""
+
+    def new_lines(self) -> Iterable[tuple[int, str]]:
+        """Make one call, and yield (Unix ms, "node: text") of new lines, with secrets masked."""
 
 
 class Launcher(Protocol):
     """Starts jobs, reports on them and stops them. A job is known by its name alone.
 
-    Calls raise the backend's own errors when it can't be reached.
+    Calls raise one of nodesweep.errors.CALL_ERRORS when the backend can't be reached.
     """
+
+    def render(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Return the job's request, without calling anything; see nodesweep.scaling.job.Render."""
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start the job, or adopt the existing one of that name, whoever started it.
@@ -28,6 +54,17 @@ class Launcher(Protocol):
 
     def status(self, job_name: str) -> JobStatus | None:
         """Return the job's status; None if the backend does not know it."""
+
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> Mapping[str, JobStatus]:
+        """Return the status of each of these jobs that the backend knows.
+
+        `take` is called before each call of the backend, to wait for its turn.
+        """
+
+    def logs(self, job_name: str, since: datetime) -> JobLog:
+        """Return a reader of the lines that the job's nodes write from `since` on."""
 
     def stop(self, job_name: str) -> bool:
         """Ask the job to stop, and return True if it was still running; it ends some time later."""

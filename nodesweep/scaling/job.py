@@ -6,10 +6,14 @@ outcomes read nothing else of a backend's requests and responses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from nodesweep.configs.dataset import DatasetConfig
+    from nodesweep.configs.training import Scalar, TrainingConfig
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
 """The kind of platform; `measured`: a user's table of times, from unknown machines."""
@@ -25,20 +29,59 @@ TRAINING_PHASE = "Training"
 
 
 @dataclass(frozen=True)
+class ResolvedInputs:
+    """The results of earlier stages that a job needs besides config and point.
+
+    `dataset_uri` is None if the config has no dataset. `dataset_folders` are the folders below it
+    that become channels if dataset.channel is null.
+    """
+
+    sweep_id: str
+    image_uri: str
+    dataset_uri: str | None
+    source_uri: str | None = None
+    dataset_folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobSpec:
     """One job to run: its name is computed from the rest, so the same spec is the same job.
 
     Attributes:
-        name: the job's name.
+        name: the job's name; empty while it is being computed.
+        digest: digest of the request that the backend gets for a job without a name.
         nodes: number of nodes.
-        instance_type: type of the nodes.
-        request: the request that the backend gets for it; only the backend reads it.
+        repeat: the repeat of the point, from 1.
+        attempt: the attempt at the repeat, from 1.
+        inputs: the sweep, and its image, code and data.
+        training: the config's section, for the type of the nodes.
+        dataset: the config's section; None without a dataset.
+        hyperparameters: the program's arguments.
+        variables: nodesweep's environment variables, in addition to training.environment.
     """
 
     name: str
+    digest: str
     nodes: int
-    instance_type: str
-    request: Mapping[str, Any] = field(repr=False)
+    repeat: int
+    attempt: int
+    inputs: ResolvedInputs
+    training: TrainingConfig = field(repr=False)
+    dataset: DatasetConfig | None = field(repr=False)
+    hyperparameters: Mapping[str, Scalar] = field(repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def instance_type(self) -> str:
+        """Type of the nodes."""
+        return self.training.instance_type
+
+
+Render = Callable[[JobSpec], Mapping[str, Any]]
+"""Renders a spec as the request that its backend gets.
+
+Without a name, the request lacks what identifies the job, so attempts at a point have the same.
+"""
 
 
 class PhaseVisit(NamedTuple):

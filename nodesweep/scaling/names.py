@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -201,23 +201,6 @@ def validation_claims_prefix(prefix: str, sweep: str) -> str:
     The rest of a folder's name is the rest of its job's name.
     """
     return f"{sweep_output_prefix(prefix, sweep)}/{validation_job_prefix(sweep)}"
-
-
-def request_digest(request: Mapping[str, Any]) -> str:
-    """Return the digest of a CreateTrainingJob request without the parts that identify its job.
-
-    The job name, the tags and the job's own folder are left out.
-    """
-    described = {
-        key: value for key, value in request.items() if key not in ("TrainingJobName", "Tags")
-    }
-    if "CheckpointConfig" in described:
-        described["CheckpointConfig"] = {
-            k: v for k, v in described["CheckpointConfig"].items() if k != "S3Uri"
-        }
-    hyperparameters = dict(described.get("HyperParameters", {}))
-    hyperparameters.pop("sagemaker_job_name", None)
-    return canonical_digest({**described, "HyperParameters": hyperparameters})
 
 
 def dataset_prefix(prefix: str, name: str, content_digest: str) -> str:

@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.storage import get_bytes, list_objects
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import DatasetMissing, DatasetRefused, UploadFailed
+from nodesweep.events import Meter
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
 from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
@@ -29,11 +33,7 @@ from nodesweep.tasks.dataset.sending import (
     DataFile,
     send_file,
 )
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, UploadFailed
-from nodesweep.tasks.events import Meter
 from nodesweep.tasks.folder import walk
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.storage import get_bytes, list_objects
 from nodesweep.tasks.task import task
 
 MAX_KEY_BYTES = 1024

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.events import Meter
 from nodesweep.scaling.names import canonical_digest
-from nodesweep.tasks.events import Meter
 
 logger = logging.getLogger("nodesweep.dataset")
 SETTLED_SECONDS = 2.0

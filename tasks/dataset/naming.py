@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nodesweep.configs.dataset import DatasetConfig
-from nodesweep.tasks.errors import DatasetRefused
+from nodesweep.errors import DatasetRefused
 from nodesweep.tasks.folder import shown_names
 
 _LIKE = {

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO
 
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.storage import is_missing
+from nodesweep.errors import UploadFailed, error_code
 from nodesweep.tasks.dataset.hashing import Mark
-from nodesweep.tasks.errors import UploadFailed, error_code
-from nodesweep.tasks.storage import is_missing
 
 logger = logging.getLogger("nodesweep.dataset")
 PART_BYTES = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ IN_MEMORY_BYTES = 1024 * 1024
 """Size of the largest file that is held in memory while it is sent.
 
 For a stream boto3 sends Expect: 100-continue first, which takes as long as sending a small file
-(tasks/clients.py).
+(nodesweep/aws/clients.py).
 """
 CONNECTIONS = 8
 """Parallel calls that stream: several files, or the parts of one large file."""

@@ -19,9 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.storage import browser_url, put_bytes
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import DatasetRefused
+from nodesweep.events import Meter
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.data_docs import render_data_docs
@@ -48,10 +52,6 @@ from nodesweep.tasks.dataset.validation_report import (
     NoFiles,
     ValidationReport,
 )
-from nodesweep.tasks.errors import DatasetRefused
-from nodesweep.tasks.events import Meter
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.storage import browser_url, put_bytes
 from nodesweep.tasks.task import task
 
 # great_expectations takes 4 s to import and pandas 0.5 s; `nodesweep --help` must not pay for them.

@@ -1,6 +1,6 @@
 """A validation's report, and the errors that end a run because of its data.
 
-DatasetRefused (tasks/errors.py)
+DatasetRefused (nodesweep/errors.py)
 ├── InvalidExpectations  the suite is unusable: unknown type, wrong arguments, or empty
 ├── NoFiles              there is nothing to check
 └── ValidationFailed     the data violates an expectation; the message lists every problem
@@ -14,9 +14,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.errors import DatasetRefused
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.validation_messages import MAX_EXAMPLES
-from nodesweep.tasks.errors import DatasetRefused
 
 PROBLEMS_SHOWN = 100
 """Maximum lines in ValidationFailed's message: one wrong column may affect a thousand files."""

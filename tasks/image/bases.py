@@ -9,13 +9,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
+from nodesweep.errors import PreflightRefused, is_transient
+from nodesweep.launch.sagemaker.preflight.storage import EcrImage, parse_ecr_image
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.images import NEW_FAMILY
-from nodesweep.tasks.errors import PreflightRefused, is_transient
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.preflight.storage import EcrImage, parse_ecr_image
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
-from nodesweep.tasks.events import emit
+from nodesweep.events import emit
+from nodesweep.polling import Clock
 from nodesweep.tasks.image.codebuild import CodeBuildBuilder
 from nodesweep.tasks.image.docker import DockerBuilder
 from nodesweep.tasks.image.find import BuildContext, Image, find_repository
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.polling import Clock
 from nodesweep.tasks.task import task
 
 

@@ -12,10 +12,13 @@ from typing import Any
 import yaml
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.configs.strict_yaml import parse_yaml
+from nodesweep.errors import ImageBuildFailed, best_effort, error_code
+from nodesweep.polling import Clock, Progress, intervals
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import ImageBuildFailed, best_effort, error_code
 from nodesweep.tasks.image.find import (
     BuildContext,
     Image,
@@ -24,9 +27,6 @@ from nodesweep.tasks.image.find import (
     zip_context,
 )
 from nodesweep.tasks.image.output import BuildOutput
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import Clock, Progress, intervals
-from nodesweep.tasks.storage import put_once
 
 logger = logging.getLogger("nodesweep.image")
 _MAX_PAGES = 20  # log pages per poll, each up to 10,000 lines

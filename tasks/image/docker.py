@@ -17,9 +17,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.errors import PreflightRefused
+from nodesweep.launch.sagemaker.preflight.storage import parse_ecr_image
+from nodesweep.polling import Clock
 from nodesweep.scaling.secrets import secrets_in
-from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.image.find import (
     BuildContext,
     Image,
@@ -28,9 +31,6 @@ from nodesweep.tasks.image.find import (
     pushed_image,
 )
 from nodesweep.tasks.image.process import BuildProcess
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import Clock
-from nodesweep.tasks.preflight.storage import parse_ecr_image
 
 logger = logging.getLogger("nodesweep.image")
 _ENGINES = ("docker", "podman")

@@ -17,13 +17,13 @@ from typing import Any
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.errors import ImageBuildFailed, PreflightRefused, error_code
+from nodesweep.launch.sagemaker.preflight.storage import no_repository
 from nodesweep.scaling import names
 from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bases
-from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused, error_code
 from nodesweep.tasks.folder import Entry, holds_secret, walk
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.preflight.storage import no_repository
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")

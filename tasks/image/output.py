@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
+from nodesweep.events import emit, event_extra
 from nodesweep.scaling.secrets import LogHider
-from nodesweep.tasks.events import emit, event_extra
 
 LAST_LINES = 20
 MAX_LINES_AT_ONCE = 10

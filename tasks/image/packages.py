@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from nodesweep.launch.sagemaker.preflight.storage import push_problem
 from nodesweep.scaling.rules.rule import Requirements
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.preflight.storage import push_problem
 from nodesweep.tasks.task import task
 
 REQUIREMENTS_FILE = "requirements.txt"

@@ -12,9 +12,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from nodesweep.tasks.errors import ImageBuildFailed
+from nodesweep.errors import ImageBuildFailed
+from nodesweep.polling import Clock
 from nodesweep.tasks.image.output import BuildOutput
-from nodesweep.tasks.polling import Clock
 
 logger = logging.getLogger("nodesweep.image")
 _POLL_SECONDS = 0.2

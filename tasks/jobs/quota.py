@@ -16,8 +16,7 @@ from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
-from nodesweep.tasks.errors import PreflightRefused
-from nodesweep.tasks.jobs.launcher import QuotaReached
+from nodesweep.errors import PreflightRefused, QuotaReached
 
 logger = logging.getLogger("nodesweep.quota")
 _LOCKED = 423

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.storage import get_bytes, put_bytes, put_once
 from nodesweep.configs import INIT_CONFIG
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import PreflightRefused, best_effort
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import PreflightRefused, best_effort
 from nodesweep.tasks.folder import Entry, holds_secret, walk
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.storage import get_bytes, put_bytes, put_once
 from nodesweep.tasks.task import task
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024

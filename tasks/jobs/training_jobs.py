@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.follow import LogFollower
+from nodesweep.launch.registry import launcher_of
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.planning.fail_fast import is_step
-from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.polling import CallBudget, Clock
 from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
 from nodesweep.tasks.task import task
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("nodesweep.jobs")
 @patient
 def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
     """Return the status of one job; None if unknown."""
-    return SageMakerJobs(aws_client("sagemaker", platform)).status(job_name)
+    return launcher_of(platform).status(job_name)
 
 
 @task(name="describe-training-jobs", **TASK_OPTIONS)
@@ -36,12 +36,8 @@ def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -
 
     Calls share the watches' budget; unknown jobs are left out.
     """
-    jobs = SageMakerJobs(aws_client("sagemaker", platform))
-    budget, found = _call_budget(platform), []
-    for name in job_names:
-        budget.take()
-        found.append(jobs.status(name))
-    return [status for status in found if status is not None]
+    found = launcher_of(platform).describe(job_names, _call_budget(platform).take)
+    return list(found.values())
 
 
 @task(name="submit-training-job", task_run_name="{label}", **PATIENT_TASK_OPTIONS)
@@ -50,7 +46,7 @@ def submit_training_job(platform: PlatformConfig, spec: JobSpec, label: str) -> 
 
     `label` is its readable name, such as train-4n-r2.
     """
-    return SageMakerJobs(aws_client("sagemaker", platform)).submit(spec)
+    return launcher_of(platform).submit(spec)
 
 
 @patient
@@ -96,7 +92,7 @@ def watch_training_jobs(
     else:
         follower.begin(job_names, log_since, lambda line: is_step(line, first_step))
     return watch(
-        SageMakerJobs(aws_client("sagemaker", platform)),
+        launcher_of(platform),
         job_names,
         poll_seconds,
         limits,
@@ -129,7 +125,7 @@ def _waits(platform: PlatformConfig) -> dict[str, JobWait]:
 
 @lru_cache(maxsize=64)
 def _log_follower(platform: PlatformConfig) -> LogFollower:
-    return LogFollower(aws_client("logs", platform))
+    return LogFollower(launcher_of(platform).logs)
 
 
 @task(name="list-training-jobs", **TASK_OPTIONS)
@@ -139,7 +135,7 @@ def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     SageMaker's jobs come first, oldest first, then claimed jobs that it does not list and may never
     have accepted.
     """
-    listed = [job.name for job in SageMakerJobs(aws_client("sagemaker", platform)).jobs_of(sweep)]
+    listed = [job.name for job in launcher_of(platform).jobs_of(sweep)]
     return [
         *listed,
         *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed)),

@@ -11,12 +11,12 @@ from nodesweep.configs.atomic import folder_problem
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import variables_of
+from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused
 from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.rule import Facts, Files
 from nodesweep.tasks.dataset.files import list_directory
 from nodesweep.tasks.dataset.naming import notices_of
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, PreflightRefused
 from nodesweep.tasks.folder import shown_names
 from nodesweep.tasks.image.bases import with_container
 from nodesweep.tasks.image.find import build_arguments, list_context

@@ -6,89 +6,24 @@ Its request is written to the bucket first, so that a stop of the sweep knows th
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.storage import get_bytes, put_once
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.sagemaker.status import read_processing_job
+from nodesweep.errors import SweepStopped, ValidationJobFailed
+from nodesweep.launch.sagemaker.processing import read_status, submit, watch_job
+from nodesweep.launch.sagemaker.validation_request import LOG_GROUP
+from nodesweep.launch.watch import BURST_CALLS, JobLimits
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
-from nodesweep.scaling.planning.validation import LOG_GROUP
-from nodesweep.tasks.errors import JobRefused, SweepStopped, ValidationJobFailed
-from nodesweep.tasks.jobs.kind import JobKind
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits
-from nodesweep.tasks.jobs.watch import watch as watch_jobs
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.polling import CallBudget, Clock
-from nodesweep.tasks.processing.calls import describe, read_status, stop
-from nodesweep.tasks.storage import get_bytes, put_once
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.task import task
 
-logger = logging.getLogger("nodesweep.dataset")
 _STOP_GRACE_SECONDS = 600
 """Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
-
-
-PROCESSING = JobKind(
-    member="ProcessingJob",
-    describe=describe,
-    read=read_processing_job,
-    stop=stop,
-    not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
-    not_ended="has not ended {:.0f} s after it got its instances",
-    logger="nodesweep.dataset",
-    stage="dataset",
-)
-
-
-def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
-    """Start the job, or adopt the existing one of that name; return its status.
-
-    Raises:
-        JobRefused: see create_or_adopt(), or the account's quota has no instances left.
-    """
-
-    def send() -> None:
-        try:
-            sagemaker.create_processing_job(**request)
-        except sagemaker.exceptions.ResourceLimitExceeded as error:
-            raise JobRefused(
-                f"{request['ProcessingJobName']}: {error}; request an increase in Service Quotas,"
-                " or lower dataset.validation.instance_count"
-            ) from error
-
-    found = PROCESSING.create_or_adopt(sagemaker, request, send, clock or Clock())
-    if found.created_at is not None:
-        logger.info("%s already exists and is adopted", request["ProcessingJobName"])
-    return found
-
-
-def watch(
-    sagemaker: Any,
-    job_name: str,
-    poll_seconds: float,
-    limits: JobLimits,
-    clock: Clock,
-    budget: CallBudget,
-    is_stopped: Callable[[], bool] = lambda: False,
-) -> JobStatus:
-    """Wait until the job has ended, and return its status.
-
-    It is stopped, and waited for, past a limit or once `is_stopped` returns True.
-
-    Raises:
-        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
-    """
-    [ended] = watch_jobs(
-        SageMakerJobs(sagemaker, PROCESSING), [job_name], poll_seconds, limits, clock, budget,
-        is_stopped=is_stopped, kind=PROCESSING,
-    )  # fmt: skip
-    if not ended.has_ended:
-        raise ValidationJobFailed(f"{job_name}: {ended.reason}")
-    return ended
 
 
 def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
@@ -149,7 +84,7 @@ def watch_validation_job(
 ) -> JobStatus:
     """Wait until the validation job has ended; stop it if the sweep is stopped."""
     s3, clock = aws_client("s3", platform), Clock()
-    return watch(
+    return watch_job(
         aws_client("sagemaker", platform),
         job_name,
         poll_seconds,

@@ -9,10 +9,10 @@ from typing import Any
 from prefect.assets import Asset, AssetProperties, materialize
 from prefect.cache_policies import NO_CACHE
 
+from nodesweep.aws.platform import TASK_OPTIONS
+from nodesweep.aws.storage import browser_url
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import TASK_OPTIONS
-from nodesweep.tasks.storage import browser_url
 
 logger = logging.getLogger("nodesweep.assets")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.storage import get_bytes, list_folders, list_objects, put_bytes
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
 from nodesweep.scaling import names
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_frame, write_history
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 from nodesweep.tasks.task import task
 
 

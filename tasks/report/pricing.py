@@ -21,11 +21,11 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.errors import error_code
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.pricing")

@@ -1,4 +1,4 @@
-"""Publish a report to this machine's folder and to Prefect."""
+"""Publish a report to this machine's folder, to the bucket and to Prefect."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.storage import browser_url, put_bytes
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import TASK_OPTIONS, patient
-from nodesweep.tasks.storage import browser_url
 from nodesweep.tasks.sweeps.folder import write_files
 from nodesweep.tasks.task import task
 
@@ -25,6 +25,13 @@ def emit_event(event: str, **members: Any) -> None:
 def write_report(directory: Path, sweep: str, files: Mapping[str, bytes]) -> Path:
     """Write the report's files on this machine."""
     return write_files(directory, sweep, files)
+
+
+@task(name="put-objects", **PATIENT_TASK_OPTIONS)
+def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
+    """Write small objects to S3, by key."""
+    for key, body in objects.items():
+        put_bytes(aws_client("s3", platform), platform.bucket, key, body)
 
 
 @patient

@@ -14,6 +14,8 @@ from prefect import get_client
 from prefect.runtime import flow_run
 
 from nodesweep.configs.models import SweepConfig
+from nodesweep.launch.watch import JobProgress
+from nodesweep.polling import utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.arms import Arm
 from nodesweep.scaling.formats import format_usd
@@ -21,8 +23,6 @@ from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.time_left import CompletedJob, PendingJob, TimeLeft, time_left
-from nodesweep.tasks.jobs.watch import JobProgress
-from nodesweep.tasks.polling import utc_now
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import PreflightRefused, error_code
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
+from nodesweep.errors import PreflightRefused, error_code
 from nodesweep.tasks.task import task
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from nodesweep.aws.platform import aws_client, patient, persistent
+from nodesweep.aws.storage import get_bytes, list_folders, list_objects, put_bytes
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import aws_client, patient, persistent
-from nodesweep.tasks.storage import get_bytes, list_folders, list_objects, put_bytes
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.atomic import write_atomic
+from nodesweep.errors import RecordDamaged
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import RecordDamaged
 
 SCHEMA_VERSION = 1
 """Schema version of a sweep's record."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from nodesweep.aws.platform import aws_client, patient
+from nodesweep.aws.storage import get_bytes, put_bytes
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import RunFailed, error_code
+from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import RunFailed, error_code
-from nodesweep.tasks.platform import aws_client, patient
-from nodesweep.tasks.polling import Clock, intervals
-from nodesweep.tasks.storage import get_bytes, put_bytes
 
 _MOST_SECONDS = 1000
 """Maximum number of runs of one config that may start in the same second."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
+from nodesweep.launch.sagemaker.listing import jobs_by_sweep, tagged_sweep
+from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.processing.calls import claimed_jobs
 from nodesweep.tasks.sweeps.claims import read_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.records import has_record
@@ -30,8 +30,8 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
     creation. Sweeps left running on purpose are spared while one of their jobs runs.
     """
     found: list[str] = []
-    running = _by_sweep(sagemaker, StatusEquals="InProgress")
-    pools = _by_sweep(sagemaker, WarmPoolStatusEquals="Available")
+    running = jobs_by_sweep(sagemaker, StatusEquals="InProgress")
+    pools = jobs_by_sweep(sagemaker, WarmPoolStatusEquals="Available")
     for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
         with best_effort(
             f"can't tell whether {sweep} is still running; its jobs are left alone for now"
@@ -81,24 +81,10 @@ def validation_orphans(
                 age_seconds = own_age_seconds if heartbeat is None else heartbeat.age_seconds
                 # The claim in the bucket already proves that the job is this bucket's, so its tag
                 # may be missing.
-                if age_seconds > grace_seconds and _tagged_sweep(
+                if age_seconds > grace_seconds and tagged_sweep(
                     sagemaker, job["ProcessingJobArn"]
                 ) in (sweep, None):
                     found.append(name)
-    return found
-
-
-def _by_sweep(sagemaker: Any, **only: str) -> dict[str, dict[str, tuple[str, float]]]:
-    """Return {sweep ID: {job name: (ARN, age in seconds)}} of the listed jobs."""
-    found: dict[str, dict[str, tuple[str, float]]] = defaultdict(dict)
-    query = {**only, "SortBy": "CreationTime", "SortOrder": "Ascending"}
-    for page in sagemaker.get_paginator("list_training_jobs").paginate(**query):
-        now: datetime = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
-        for job in page["TrainingJobSummaries"]:
-            sweep = names.sweep_of_job(job["TrainingJobName"])
-            if sweep is not None:
-                age_seconds = (now - job["CreationTime"]).total_seconds()
-                found[sweep][job["TrainingJobName"]] = (job["TrainingJobArn"], age_seconds)
     return found
 
 
@@ -110,16 +96,11 @@ def _jobs_of_sweep(
     jobs: Mapping[str, tuple[str, float]],
 ) -> list[str]:
     """Return the jobs that carry the sweep's tag, or carry none and are claimed in the bucket."""
-    tagged = {name: _tagged_sweep(sagemaker, arn) for name, (arn, _) in jobs.items()}
+    tagged = {name: tagged_sweep(sagemaker, arn) for name, (arn, _) in jobs.items()}
     claimed = read_claims(s3, platform, sweep) if None in tagged.values() else frozenset[str]()
     return [
         name for name, tag in tagged.items() if tag == sweep or (tag is None and name in claimed)
     ]
-
-
-def _tagged_sweep(sagemaker: Any, arn: str) -> str | None:
-    tags = {tag["Key"]: tag["Value"] for tag in sagemaker.list_tags(ResourceArn=arn)["Tags"]}
-    return tags.get(names.TAG_SWEEP_ID)
 
 
 @task(name="find-validation-orphans", **TASK_OPTIONS)

@@ -15,10 +15,10 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.storage import is_missing, put_bytes
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.storage import is_missing, put_bytes
 
 logger = logging.getLogger("nodesweep.owner")
 HEARTBEAT_SECONDS = 60.0

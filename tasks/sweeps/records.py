@@ -6,12 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.storage import get_bytes, list_folders, put_bytes
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import RecordDamaged, SweepNotFound, SweepNotNamed
+from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import RecordDamaged, SweepNotFound, SweepNotNamed
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client, patient
-from nodesweep.tasks.processing.calls import claimed_jobs
-from nodesweep.tasks.storage import get_bytes, list_folders, put_bytes
 from nodesweep.tasks.sweeps.claims import read_stop_mark
 from nodesweep.tasks.sweeps.folder import parse_record
 from nodesweep.tasks.task import task

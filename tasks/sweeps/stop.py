@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import best_effort
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.processing.calls import claimed_jobs, is_running
+from nodesweep.errors import best_effort
+from nodesweep.launch.sagemaker.processing import claimed_jobs, is_running
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from nodesweep.tasks.sweeps.records import has_record
 from nodesweep.tasks.sweeps.stopping import job_lister, stop_sweep_jobs_now

@@ -16,15 +16,16 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused, best_effort, error_code, is_transient
+from nodesweep.launch.protocol import STOPPING_SECONDS
+from nodesweep.launch.sagemaker import processing
+from nodesweep.launch.sagemaker.calls import release_kept_nodes, request_stop
+from nodesweep.launch.sagemaker.kind import TRAINING
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.polling import Clock, intervals
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.tasks.jobs.calls import STOPPING_SECONDS, release_kept_nodes, request_stop
-from nodesweep.tasks.jobs.kind import TRAINING
-from nodesweep.tasks.jobs.launcher import SageMakerJobs
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
-from nodesweep.tasks.polling import Clock, intervals
-from nodesweep.tasks.processing import calls as processing
 from nodesweep.tasks.sweeps.claims import read_claims
 from nodesweep.tasks.task import task
 

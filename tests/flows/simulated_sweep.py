@@ -14,10 +14,10 @@ from prefect.client.orchestration import get_client
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.errors import PointsMissing
 from nodesweep.flows.scaling_benchmark import SweepResult, run_benchmark, scaling_benchmark
 from nodesweep.flows.stages.cancellable import cancellable
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import PointsMissing
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 SMALL = {

@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from nodesweep.cli.commands.logs import LogFilter, show_logs
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PointsMissing, RunFailed
 from nodesweep.flows.scaling_benchmark import SweepResult, check_points
 from nodesweep.infra.local.interfaces import JobSpec, Node
-from nodesweep.tasks.errors import PointsMissing, RunFailed
-from nodesweep.tasks.polling import Clock
+from nodesweep.polling import Clock
 from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until
 

@@ -15,11 +15,11 @@ from botocore.exceptions import ClientError
 import nodesweep.flows.stages.sweep
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import SweepNotFound
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
 from nodesweep.scaling.trend.report_file import parse_report
-from nodesweep.tasks.errors import SweepNotFound
 from tests.flows.simulated_sweep import begin_as, measure
 
 pytestmark = pytest.mark.usefixtures("prefect")

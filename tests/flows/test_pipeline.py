@@ -20,14 +20,20 @@ import nodesweep.tasks.jobs.training_jobs
 from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.cli.inputs import config_of_sweep
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import (
+    DatasetRefused,
+    ImageBuildFailed,
+    PreflightRefused,
+    QuotaReached,
+    SweepNotFound,
+)
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report.plots import draw_plots
-from nodesweep.tasks.errors import DatasetRefused, ImageBuildFailed, PreflightRefused, SweepNotFound
-from nodesweep.tasks.jobs.launcher import QuotaReached, SageMakerJobs
 from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import kept_records, measure
 

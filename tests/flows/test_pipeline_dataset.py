@@ -15,13 +15,13 @@ import pytest
 
 from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import DatasetRefused, PreflightRefused
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
 from nodesweep.scaling import names
 from nodesweep.scaling.report import ScalingReport
-from nodesweep.tasks.errors import DatasetRefused, PreflightRefused
 from tests.flows.simulated_sweep import ledger, measure, nodesweep_run
 from tests.flows.test_pipeline import jobs_of
 from tests.infra.local.platform_client import wait_for_end

@@ -10,7 +10,7 @@ import pytest
 
 import nodesweep
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.tasks.errors import PointsMissing, PreflightRefused
+from nodesweep.errors import PointsMissing, PreflightRefused
 from tests.flows.simulated_sweep import ledger, write_config
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import ImageBuildFailed
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
 from nodesweep.infra.local.server.contract import ServerConfig
 from nodesweep.infra.local.server.serving import running
-from nodesweep.tasks.errors import ImageBuildFailed
 from tests.infra.local.platform_client import client
 
 pytestmark = [pytest.mark.usefixtures("prefect", "quiet"), pytest.mark.slow]

@@ -16,8 +16,8 @@ import pytest
 from nodesweep.cli.commands.plan import describe_plan, plan_of, requests_of
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import ImageBuildFailed, InputsChanged
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
-from nodesweep.tasks.errors import ImageBuildFailed, InputsChanged
 from tests.infra.local.platform_client import client
 from tests.infra.local.platform_fakes import IMAGE_URI
 

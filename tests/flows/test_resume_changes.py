@@ -13,10 +13,10 @@ import pytest
 
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import InputsChanged
 from nodesweep.flows.report import recorded_inputs
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.scaling.planning.request import ResolvedInputs
-from nodesweep.tasks.errors import InputsChanged
+from nodesweep.scaling.job import ResolvedInputs
 from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")

@@ -16,14 +16,15 @@ from prefect.exceptions import CancelledRun
 
 import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import SweepStopped
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import SweepStopped
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as
 from tests.flows.test_pipeline import jobs_of
+from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -42,7 +43,7 @@ def test_interrupted_sweep_stops_its_jobs(
         begin_as(config, sweep)
     [job] = jobs_of(served, sweep)
     waiter = served.sagemaker.get_waiter("training_job_completed_or_stopped")
-    waiter.wait(TrainingJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": 30})
+    waiter.wait(TrainingJobName=job, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
     assert (
         served.sagemaker.describe_training_job(TrainingJobName=job)["TrainingJobStatus"]
         == "Stopped"
@@ -63,13 +64,10 @@ def test_stop_flow_stops_what_runs(served: SimpleNamespace, pipeline_config: Con
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        for _ in range(300):
-            if jobs_of(served, sweep):
-                break
-            thread.join(0.1)
+        wait_until(lambda: jobs_of(served, sweep) or not thread.is_alive())
         assert stop_sweep(sweep, config) == jobs_of(served, sweep)
     finally:
-        thread.join(60)
+        thread.join()
     report, _ = report_sweep(sweep, config)
     [point] = report.model_dump(mode="json")["points"]
     assert (point["status"], point["reason"]) == ("Stopped", "stopped on request")

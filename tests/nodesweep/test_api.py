@@ -15,9 +15,9 @@ import yaml
 
 import nodesweep
 from nodesweep.configs.load import ConfigError
+from nodesweep.errors import PreflightRefused
 from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.report.points_csv import render_csv
-from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.report.history import put_history
 from tests.nodesweep.cli.test_compare_history import AFTER, BEFORE, body_of, bucket, report_of
 

@@ -82,14 +82,14 @@ def test_flows_are_loaded_in_a_project_with_such_packages_and_once(project: Path
     names = ("nodesweep.flows.report.report_sweep", "nodesweep.flows.collect.collect_sweep")
     modules, files = loaded(project, *names)
     assert modules == ["nodesweep.flows.report", "nodesweep.flows.collect"]
-    assert REPOSITORY / "tasks" / "platform.py" in files
+    assert REPOSITORY / "tasks" / "task.py" in files
     assert len(files) == len(set(files)), "a module that is there twice has two of each class"
 
 
 def test_deployment_of_an_earlier_version_names_a_file_that_is_still_loaded(project: Path) -> None:
     modules, files = loaded(project, "flows/report.py:report_sweep")
     assert modules == ["report"]
-    assert REPOSITORY / "tasks" / "platform.py" in files
+    assert REPOSITORY / "tasks" / "task.py" in files
     assert len(files) == len(set(files))
 
 

@@ -88,7 +88,7 @@ def test_jobs_are_adopted_after_everything_was_killed(world: World, held_jobs: R
     lost = [world.process("worker"), world.process("server"), world.flow_process(run)]
     for process in lost:
         send(process, signal.SIGKILL)
-    wait_for("the end of them all", lambda: not any(map(is_alive, lost)), 10)
+    wait_for("the end of them all", lambda: not any(map(is_alive, lost)))
     assert world.ledger("blackout").points == BOTH_RUN
     world.up()
     assert world.state(run) == "Running"

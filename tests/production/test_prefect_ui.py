@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
+from nodesweep.events import STAGES
 from nodesweep.scaling import names
-from nodesweep.tasks.events import STAGES
 from tests.production.form_picture import DIGEST_FILE, DOCS, digest_of_form
 from tests.production.world import World, wait_for
 

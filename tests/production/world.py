@@ -17,11 +17,11 @@ from typing import Any
 import httpx
 from botocore.config import Config
 
+from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.presets import config_from_preset
 from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.infra.worker.machine import HOST, Machine, up
 from nodesweep.scaling import names
-from nodesweep.tasks.local_keys import local_session
 
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
 ROLE = "arn:aws:iam::000000000001:role/training"

@@ -11,13 +11,13 @@ from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.states import Cancelling, Running
 
 import nodesweep.tasks.cancelling
+from nodesweep.polling import STOP, Cancelled, Clock
 from nodesweep.tasks.cancelling import (
     polling_for_cancel,
     reraising_cancel,
     returning_cancelled_state,
     wait_for_server,
 )
-from nodesweep.tasks.polling import STOP, Cancelled, Clock
 from nodesweep.tasks.task import task
 from tests.infra.local.engine.engine_bench import HANG_SECONDS
 

@@ -10,7 +10,7 @@ import pytest
 from prefect.cache_policies import NO_CACHE
 from prefect.tasks import Task
 
-from nodesweep.tasks.platform import TASK_OPTIONS
+from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.tasks.task import task
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -68,9 +68,9 @@ def read_report(path: Path) -> ScalingReport:
 
 
 def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
+    from nodesweep.aws.platform import aws_client
+    from nodesweep.aws.storage import get_bytes
     from nodesweep.cli.local_platform import running_platform
-    from nodesweep.tasks.platform import aws_client
-    from nodesweep.tasks.storage import get_bytes
 
     key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
     with running_platform(platform) as running:

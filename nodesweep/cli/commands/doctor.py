@@ -18,11 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from nodesweep.cli.guard import PREFLIGHT_REFUSED
-from nodesweep.cli.inputs import read_config
-from nodesweep.cli.output import print_rendered, print_text
-from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.tasks.local_status import (
+from nodesweep.aws.local_status import (
     KeyUnreadable,
     NotLocalPlatform,
     own_status,
@@ -30,6 +26,10 @@ from nodesweep.tasks.local_status import (
     read_status,
     served_endpoint,
 )
+from nodesweep.cli.guard import PREFLIGHT_REFUSED
+from nodesweep.cli.inputs import read_config
+from nodesweep.cli.output import print_rendered, print_text
+from nodesweep.configs.models import BenchmarkConfig
 
 CHECK_SECONDS = 30.0
 _CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
@@ -259,7 +259,7 @@ def check_credentials(config: BenchmarkConfig) -> Finding:
     """Check the AWS credentials; only the last digits of the account id are shown."""
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from nodesweep.tasks.platform import aws_client
+    from nodesweep.aws.platform import aws_client
 
     region = config.platform.region
     try:
@@ -275,12 +275,12 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     """Check quotas with the same Service Quotas calls and rule as a run's preflight."""
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
+    from nodesweep.aws.platform import aws_client
+    from nodesweep.launch.sagemaker.preflight.quota import judge_quotas, query_quotas
+    from nodesweep.launch.sagemaker.preflight.rule import RuleContext
     from nodesweep.scaling.formats import join_words
     from nodesweep.scaling.rules.rule import combine
-    from nodesweep.tasks.platform import aws_client
     from nodesweep.tasks.preflight.facts import read_facts
-    from nodesweep.tasks.preflight.quota import judge_quotas, query_quotas
-    from nodesweep.tasks.preflight.rule import RuleContext
 
     facts = read_facts(config)
 

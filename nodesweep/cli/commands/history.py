@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.output import print_notice, print_rendered, print_text
 from nodesweep.cli.sweep_ids import match_sweep
@@ -15,7 +16,6 @@ from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.trend.history import HistoryError, Trend, parse_history, read_history
 from nodesweep.scaling.trend.history_render import history_plot, render_history_terminal
 from nodesweep.scaling.trend.trend_verdict import judge_trend
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import list_benchmarks, read_history_files
 
 if TYPE_CHECKING:

@@ -12,10 +12,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.storage import list_objects
 from nodesweep.cli.local_platform import own_platform
 from nodesweep.cli.output import print_text
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import RunFailed, SweepNotFound
+from nodesweep.launch.protocol import JobLog
+from nodesweep.launch.registry import launcher_of
+from nodesweep.launch.sagemaker.calls import describe as describe_training
+from nodesweep.launch.sagemaker.logs import save_log
+from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
+from nodesweep.launch.saved_logs import read_saved_log
+from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.arms import arms_of
 from nodesweep.scaling.job import JobStatus
@@ -24,14 +34,6 @@ from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
 from nodesweep.scaling.planning.plan import processes_per_node
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.errors import RunFailed, SweepNotFound
-from nodesweep.tasks.jobs.calls import describe as describe_training
-from nodesweep.tasks.jobs.follow import LogFollower
-from nodesweep.tasks.jobs.logs import read_saved_log, save_log
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import Clock, intervals
-from nodesweep.tasks.processing.calls import claimed_jobs, read_status
-from nodesweep.tasks.storage import list_objects
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.stopping import job_lister
 
@@ -151,8 +153,7 @@ class _LogPrinter:
     def __init__(self, config: BenchmarkConfig, sweep: str, wanted: LogFilter) -> None:
         self._config, self._sweep, self._filter = config, sweep, wanted
         self._folder = Path(config.report.directory) / sweep / names.LOGS
-        self._follower: LogFollower | None = None
-        self._followed: set[str] = set()
+        self._followed: dict[str, JobLog] = {}
         self._done: set[str] = set()
         self._files = 0
 
@@ -206,15 +207,14 @@ class _LogPrinter:
 
     def _print_new(self, name: str, created: datetime) -> None:
         """Print all pages of a job's log; for a followed job, start where the last call stopped."""
-        self._follower = self._follower or LogFollower(self._logs())
-        self._follower.begin([name], created)
-        self._followed.add(name)
-        key = _key_of(name)
+        if name not in self._followed:
+            self._followed[name] = launcher_of(self._config.platform).logs(name, created)
+        log, key = self._followed[name], _key_of(name)
         while True:
-            for at, line in sorted(self._follower.new_lines(name)):
+            for at, line in sorted(log.new_lines()):
                 host, _, text = line.partition(": ")
                 self._print(key, LogLine(at, host, hide_in_text(text)))
-            if not self._follower.has_more(name):
+            if not log.has_more:
                 return
 
     def _print(self, key: names.JobKey, line: LogLine) -> None:

@@ -11,14 +11,15 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
-from nodesweep.launch.sagemaker.shape import shape_problems
+from nodesweep.launch.registry import backend_of, renderer_of
 from nodesweep.scaling import names
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
 from nodesweep.scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.validation import describe_engine
 from nodesweep.scaling.rules.rule import Facts
 from nodesweep.scaling.secrets import hide_in_request
@@ -36,7 +37,7 @@ _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 def plan_of(config: BenchmarkConfig) -> CheckedSweep:
     """Return the plan, and all problems that can be found without the account."""
-    return check_requests(check_offline(config), shape_problems)
+    return check_requests(check_offline(config), backend_of(config.platform).shape_problems)
 
 
 def describe_plan(checked: CheckedSweep) -> str:
@@ -230,9 +231,9 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
             code_uri(config, not facts.files.has_layer) if config.training.source_dir else None
         ),
     )
-    variables = variables_of(config.training.environment)
+    variables, render = variables_of(config.training.environment), renderer_of(platform)
     shown = [
-        hide_in_request(build_request(config, point, inputs), variables)
+        hide_in_request(render(build_spec(config, point, inputs, render)), variables)
         for point in facts.plan.points
     ]
     masked = dict.fromkeys(member for _, members in shown for member in members)

@@ -8,12 +8,12 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.local_keys import local_session
+from nodesweep.aws.responses import client_of
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.written.from_stack import LocalEndpoint
-from nodesweep.tasks.errors import error_code
-from nodesweep.tasks.local_keys import local_session
-from nodesweep.tasks.responses import client_of
+from nodesweep.errors import error_code
 
 STACK_TEMPLATE = PRESETS_DIRECTORY.parent / "infra" / "aws" / "nodesweep.yaml"
 """CloudFormation template of the resources that an account needs."""

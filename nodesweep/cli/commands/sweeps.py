@@ -140,10 +140,10 @@ def read_facts(
 
     from nodesweep.cli.commands.compare import read_report
     from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.errors import RecordDamaged
     from nodesweep.scaling.design.progress import points_done
     from nodesweep.scaling.instances.progress import asked_keys
     from nodesweep.scaling.trend.report_file import ReportUnreadable
-    from nodesweep.tasks.errors import RecordDamaged
     from nodesweep.tasks.sweeps.folder import load_sweep_record
 
     try:

@@ -1,7 +1,7 @@
 """One JSON object per event, for programs: `nodesweep run --log-format json`.
 
 Every object has time (ISO 8601, UTC), stage, event, level, source, job, nodes and text, null if
-absent, plus the event's own facts (tasks/events.py). The events are the same as in plain lines.
+absent, plus the event's own facts (nodesweep/events.py). The events are the same as in plain lines.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from nodesweep.cli.views.plain import EventFilter, write_unbuffered
-from nodesweep.tasks.events import Event
+from nodesweep.events import Event
 
 
 class JsonLines:

@@ -22,6 +22,7 @@ from rich.text import Text
 from nodesweep.cli.output import escape_control_characters
 from nodesweep.cli.views.plain import EventFilter, event_lines, write_unbuffered
 from nodesweep.cli.views.state import PointState, RunState
+from nodesweep.events import Event
 from nodesweep.scaling.formats import format_seconds, format_speedup, format_usd
 from nodesweep.scaling.planning.time_left import (
     ArmCount,
@@ -31,7 +32,6 @@ from nodesweep.scaling.planning.time_left import (
     left_by_steps,
     time_left,
 )
-from nodesweep.tasks.events import Event
 
 REDRAWS_PER_SECOND = 4
 _MARKS = {

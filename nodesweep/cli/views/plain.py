@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import IO, TextIO
 
 from nodesweep.cli.output import escape_control_characters
-from nodesweep.tasks.events import Event
-from nodesweep.tasks.polling import CallBudget, Clock
+from nodesweep.events import Event
+from nodesweep.polling import CallBudget, Clock
 
 LINES_PER_MINUTE, BURST_LINES = 60.0, 20
 PROGRESS_SECONDS = 10.0

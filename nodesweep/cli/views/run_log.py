@@ -16,8 +16,8 @@ from typing import TextIO
 
 from nodesweep.cli.output import escape_control_characters
 from nodesweep.configs.atomic import PRIVATE, make_folder
+from nodesweep.events import Event
 from nodesweep.scaling import names
-from nodesweep.tasks.events import Event
 
 MAX_EARLY_EVENTS = 10_000
 

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from nodesweep.cli.views.plain import short_name
 from nodesweep.configs.designs import RULES, DesignRules
+from nodesweep.events import STAGES, Event, Stage
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import JobKind, may_end_early, validates
-from nodesweep.tasks.events import STAGES, Event, Stage
 
 RECENT_LINES = 100
 LEAVES_JOBS = "Ctrl-C again exits at once and leaves the jobs running"

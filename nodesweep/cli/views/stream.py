@@ -18,7 +18,7 @@ from nodesweep.cli.views.json_lines import JsonLines
 from nodesweep.cli.views.plain import PlainLines
 from nodesweep.cli.views.run_log import RunLog
 from nodesweep.cli.views.state import LEAVES_JOBS, RunState
-from nodesweep.tasks.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
+from nodesweep.events import NODE_LOG, PROGRESS, ROOT, Event, read_event
 
 LogFormat = Literal["auto", "plain", "json"]
 _NO = ("", "0", "false", "no")

@@ -86,7 +86,7 @@ def _shapes() -> Mapping[str, Any] | None:
 def _service_shape() -> Any:
     import botocore.session
 
-    from nodesweep.launch.api_models import with_shared_models
+    from nodesweep.aws.api_models import with_shared_models
 
     model = with_shared_models(botocore.session.Session()).get_service_model("sagemaker")
     return model.operation_model("CreateTrainingJob").input_shape

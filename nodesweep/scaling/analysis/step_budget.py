@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from operator import add
 from statistics import fmean, mode, variance
 from typing import Any, Literal, NamedTuple
 
@@ -171,6 +172,10 @@ class RunBudget(NamedTuple):
     seconds: float
     shares: Mapping[Name, float]
     slowest_node: str | None
+    lead: float = 0.0
+    """Share of T that ends if the slowest node is as fast as the others; 0 without one."""
+    cpu_used: float | None = None
+    """Share of its CPU quota that a node used; None: no quota, or unknown."""
 
 
 class _Rank(NamedTuple):
@@ -188,16 +193,9 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
         rows: The summary.
         runs: All attempts.
     """
-    known: dict[int, list[RunBudget]] = {}
-    for run in runs:
-        if run.used:
-            budget = read_run_budget(run.outcome.metrics, run.train_seconds)
-            if budget is not None:
-                known.setdefault(run.outcome.nodes, []).append(budget)
+    known = run_budgets(runs)
     if not known:
         return None
-    if not all("waiting" in each.shares for group in known.values() for each in group):
-        known = {nodes: [_with_waiting_inside(each) for each in known[nodes]] for nodes in known}
     by_nodes = {row.nodes: row for row in rows if row.nodes in known}
     counts = tuple(
         _count(nodes, row.train.seconds or 0.0, known[nodes])
@@ -209,6 +207,21 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
         if (fewer := _fewer(nodes, by_nodes)) is not None
     ]
     return StepBudget(counts=counts, losses=tuple(loss for loss in losses if loss is not None))
+
+
+def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
+    """Return the known parts of the used runs by node count; all have `waiting`, or none."""
+    known: dict[int, list[RunBudget]] = {}
+    for run in runs:
+        if run.used:
+            budget = read_run_budget(run.outcome.metrics, run.train_seconds)
+            if budget is not None:
+                percent = run.outcome.utilisation.get("quota_used_percent")
+                used = None if percent is None else percent / 100
+                known.setdefault(run.outcome.nodes, []).append(budget._replace(cpu_used=used))
+    if not all("waiting" in each.shares for group in known.values() for each in group):
+        known = {nodes: [_with_waiting_inside(each) for each in known[nodes]] for nodes in known}
+    return known
 
 
 def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[MissingParts, ...]:
@@ -265,6 +278,7 @@ def read_run_budget(
     shares: dict[Name, float] = {
         name: fmean(_share(read[place], name) for place in counted) for name in WRITTEN
     }
+    lead = 0.0
     if compared is not None:
         moved = fmean(
             _share(read[place], "communication") * compared.transferred[place] for place in counted
@@ -280,7 +294,11 @@ def read_run_budget(
             own = min(own, shares["waiting"])
             shares["waiting"] -= own
             shares[name] += own
-    return RunBudget(train_seconds, shares, slowest)
+        lead = fmean(
+            _share(read[place], "communication") * compared.lead[place] for place in counted
+        )
+        lead = min(lead, shares["waiting"])
+    return RunBudget(train_seconds, shares, slowest, lead)
 
 
 def _read_rank(written: Any) -> tuple[int, _Rank | None]:
@@ -311,6 +329,8 @@ class _Compared(NamedTuple):
     own_seconds: Sequence[Mapping[Name, float]]
     """How long each of the other ranks waited for what only this one does."""
     slowest_node: str | None
+    lead: Sequence[float]
+    """Share of each rank's communication that ends if the slowest node is as fast as the others."""
 
 
 def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
@@ -321,7 +341,7 @@ def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     the ranks can't be compared.
     """
     if len(ranks) == 1:
-        return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None)
+        return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None, [0.0])
     if len({rank.sampling for rank in ranks}) > 1:
         return None
     steps = list(zip(*(rank.communication for rank in ranks), strict=False))
@@ -341,8 +361,30 @@ def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     most = max(left)
     node = ranks[left.index(most)].node
     is_one = len(steps) >= _ENOUGH_VALUES and most >= _MOSTLY * sum(left) > 0
-    is_alone = {rank.node for rank in ranks} == {node}
-    return _Compared(transferred, own, None if is_alone or not is_one else node)
+    others = [place for place, rank in enumerate(ranks) if rank.node != node]
+    if node is None or not is_one or not others:
+        return _Compared(transferred, own, None, [0.0] * len(ranks))
+    sooner = _lead_seconds(steps, sums, others)
+    lead = [min(1.0, sooner / total) if total > 0 else 0.0 for total in sums]
+    return _Compared(transferred, own, node, lead)
+
+
+def _lead_seconds(
+    steps: Sequence[Sequence[float]], sums: Sequence[float], others: Sequence[int]
+) -> float:
+    """Return how much sooner the steps would end if a node were as fast as the others.
+
+    It is so on average, and varies as before.
+
+    Args:
+        steps: The communication of each rank, step by step.
+        sums: The sum of each rank.
+        others: The ranks on other nodes.
+    """
+    own = [place for place in range(len(sums)) if place not in others]
+    shift = fmean(sums[place] for place in others) - fmean(sums[place] for place in own)
+    earlier = [max(0.0, shift) / len(steps) if place in own else 0.0 for place in range(len(sums))]
+    return sum(min(map(add, step, earlier)) - min(step) for step in steps)
 
 
 def _own_seconds(rank: _Rank, ranks: Sequence[_Rank], waited: float) -> dict[Name, float]:
@@ -392,11 +434,11 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
             )
             for name, share in shares.items()
         ),
-        slowest_node=_slowest(runs),
+        slowest_node=most_runs_slowest(runs),
     )
 
 
-def _slowest(runs: Sequence[RunBudget]) -> str | None:
+def most_runs_slowest(runs: Sequence[RunBudget]) -> str | None:
     """Return the node that is the slowest in most runs, or None."""
     node = mode(run.slowest_node for run in runs)
     is_mostly = sum(run.slowest_node == node for run in runs) >= _MOSTLY * len(runs)
@@ -422,7 +464,7 @@ def _loss(
         to_nodes=row.nodes,
         efficiency=before - after,
         causes=tuple(sorted(causes, key=lambda each: -each.efficiency)),
-        slowest_node=_slowest(known[row.nodes]),
+        slowest_node=most_runs_slowest(known[row.nodes]),
     )
 
 
@@ -436,7 +478,7 @@ def _cause(
     """Return a cause's part of the loss, with Welch's interval of the difference of means."""
     names = CAUSES[cause]
     cost = before * _mean_share(runs, names) - after * _mean_share(half, names)
-    reach = _reach(_weighted(runs, names, before), _weighted(half, names, after))
+    reach = welch_reach(_weighted(runs, names, before), _weighted(half, names, after))
     interval = None if reach is None else Interval(low=cost - reach, high=cost + reach)
     named = cost >= LEAST_POINTS_OF_SINGLE_RUNS
     if interval is not None:
@@ -453,7 +495,7 @@ def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -
     ]
 
 
-def _reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+def welch_reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """Return half of the 95% interval of a difference of means; None for too few runs.
 
     The degrees of freedom are rounded down.

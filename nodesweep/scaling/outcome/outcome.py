@@ -77,8 +77,11 @@ _REPORTED: dict[str, tuple[str, ...]] = {
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-# Only these are transient; AlgorithmError and ClientError recur.
-_TRANSIENT_FAILURES = ("CapacityError", "InternalServerError")
+# Only these are transient, of SageMaker and of Slurm; AlgorithmError and ClientError recur.
+_TRANSIENT_FAILURES = (
+    *("CapacityError", "InternalServerError"),
+    *("BOOT_FAIL", "NODE_FAIL", "PREEMPTED"),
+)
 
 
 class Clocks(Part):

@@ -16,12 +16,12 @@ from typing import NamedTuple
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import compile_metric
 from nodesweep.scaling import names
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.failure import memory_that_ran_out
 from nodesweep.scaling.outcome.logged import searchable
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.outcome.plain_lines import plain_lines
 from nodesweep.scaling.outcome.program_error import failure_cause
-from nodesweep.scaling.planning.request import ResolvedInputs
 
 # FailureReason prefixes for a fault of the program or its inputs
 _PROGRAMS_FAULT = ("AlgorithmError", "ClientError")

@@ -23,7 +23,7 @@ from nodesweep.scaling.instances.progress import (
     lacks_sound_runs,
     sweep_progress,
 )
-from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.job import JobSpec, JobStatus, Render, ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS, is_contention_steady
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.budget import Allowance
@@ -35,7 +35,7 @@ from nodesweep.scaling.planning.fail_fast import (
     reason_to_give_up,
 )
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
-from nodesweep.scaling.planning.request import ResolvedInputs, build_spec
+from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
 
 
@@ -101,8 +101,10 @@ class SweepQueue:
     otherwise `settle` once it has ended (`settle_earlier` if it ended in an earlier run).
     """
 
-    def __init__(self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs) -> None:
-        self._config, self._inputs = config, inputs
+    def __init__(
+        self, config: BenchmarkConfig, plan: SweepPlan, inputs: ResolvedInputs, render: Render
+    ) -> None:
+        self._config, self._inputs, self._render = config, inputs, render
         self.code_digest = code_digest(config, inputs)
         self.active: dict[str, Attempt] = {}
         self.outcomes: list[JobOutcome] = []
@@ -447,7 +449,9 @@ class SweepQueue:
 
     def _spec(self, attempt: Attempt) -> JobSpec:
         steps = sized_steps(self._config, self.outcomes)
-        return build_spec(self._config, attempt.point, self._inputs, attempt.number, steps)
+        return build_spec(
+            self._config, attempt.point, self._inputs, self._render, attempt.number, steps
+        )
 
     def _needs_sized_steps(self, attempt: Attempt) -> bool:
         return attempt.point.key != sizing_key(self._config)

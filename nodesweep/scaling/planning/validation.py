@@ -1,8 +1,4 @@
-"""Choose the engine that validates a dataset, and build Spark's CreateProcessingJob request.
-
-The Processing job reads the data in place with the execution role. Its one input is the validation
-request (tasks/dataset/spark/contract.py), its one output the findings.
-"""
+"""Choose the engine that validates a dataset, and bound the cost of a job that does."""
 
 from __future__ import annotations
 
@@ -13,16 +9,9 @@ from typing import Any, Literal
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig
 from nodesweep.configs.validation import SPARK_CONTEXT, SPARK_FROM_BYTES, ValidationConfig
-from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd
 from nodesweep.scaling.planning.budget import STOPPING_SECONDS
-from nodesweep.scaling.planning.members import given, network_members
 
-ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
-"""The command of the AWS Spark image, and the program that infra/image_spark adds to it."""
-REQUEST_PATH = "/opt/ml/processing/input/request"
-VERDICT_PATH = "/opt/ml/processing/output/verdict"
-LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
 _GIGABYTE = 1e9
 _ROUNDING = 1e-9
 
@@ -100,75 +89,6 @@ def validation_section(config: BenchmarkConfig) -> ValidationConfig:
     """Return the dataset.validation section of a config that has one."""
     assert config.dataset is not None and config.dataset.validation is not None
     return config.dataset.validation
-
-
-def build_validation_request(
-    config: BenchmarkConfig, sweep: str, image_uri: str, document_digest: str, attempt: int = 1
-) -> dict[str, Any]:
-    """Return the complete CreateProcessingJob request of one attempt.
-
-    `document_digest` is the digest of the job's input document, which names the dataset's objects
-    and its expectations, so that jobs of the same name have the same input.
-    """
-    asked, training, platform = validation_section(config), config.training, config.platform
-    request: dict[str, Any] = {
-        "ProcessingResources": {
-            "ClusterConfig": {
-                "InstanceType": asked.instance_type,
-                "InstanceCount": asked.instance_count,
-                "VolumeSizeInGB": asked.volume_size_gb,
-                **given(VolumeKmsKeyId=training.volume_kms_key_id),
-            }
-        },
-        "StoppingCondition": {"MaxRuntimeInSeconds": asked.max_runtime_seconds},
-        "AppSpecification": {"ImageUri": image_uri, "ContainerEntrypoint": list(ENTRYPOINT)},
-        "RoleArn": platform.role_arn,
-        **given(NetworkConfig=network_members(training) or None),
-    }
-    digest = names.canonical_digest(
-        {"request": request, "document": document_digest, "key": training.output_kms_key_id}
-    )
-    job = names.validation_job_name(sweep, attempt, digest)
-    tags = {
-        names.TAG_SWEEP_ID: sweep,
-        names.TAG_REQUEST_DIGEST: digest,
-        "nodesweep:attempt": str(attempt),
-        **training.tags,
-    }
-    return {
-        "ProcessingJobName": job,
-        **request,
-        "ProcessingInputs": [_input(_folder_uri(config, sweep, job, "request"))],
-        "ProcessingOutputConfig": {
-            "Outputs": [_output(_folder_uri(config, sweep, job, "verdict"))],
-            **given(KmsKeyId=training.output_kms_key_id),
-        },
-        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
-    }
-
-
-def _folder_uri(config: BenchmarkConfig, sweep: str, job: str, kind: str) -> str:
-    spell = {"request": names.validation_request_key, "verdict": names.validation_verdict_key}
-    key = spell[kind](config.platform.prefix, sweep, job)
-    return f"s3://{config.platform.bucket}/{key.rpartition('/')[0]}"
-
-
-def _input(uri: str) -> dict[str, Any]:
-    return {
-        "InputName": "request",
-        "S3Input": {
-            "S3Uri": uri,
-            "LocalPath": REQUEST_PATH,
-            "S3DataType": "S3Prefix",
-            "S3InputMode": "File",
-            "S3DataDistributionType": "FullyReplicated",
-        },
-    }
-
-
-def _output(uri: str) -> dict[str, Any]:
-    location = {"S3Uri": uri, "LocalPath": VERDICT_PATH, "S3UploadMode": "EndOfJob"}
-    return {"OutputName": "verdict", "S3Output": location}
 
 
 def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:

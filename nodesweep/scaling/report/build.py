@@ -15,6 +15,7 @@ from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
 from nodesweep.scaling.analysis.recommend import pareto_front
+from nodesweep.scaling.analysis.remedies import Remedies, find_remedies
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
 from nodesweep.scaling.analysis.speedup import (
     Run,
@@ -43,6 +44,7 @@ from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.planning.workload import workload_notes
 from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.caveats import find_caveats
+from nodesweep.scaling.report.guidance import setting_of
 from nodesweep.scaling.report.headline import write_headline
 from nodesweep.scaling.report.model import (
     Conditions,
@@ -216,7 +218,20 @@ def analyse(
         *_installed_at_start(provenance),
         *_changed_dataset(provenance),
     )
-    return report.model_copy(update={"caveats": caveats})
+    return report.model_copy(update={"caveats": caveats, "remedies": _remedies(report, runs)})
+
+
+def _remedies(report: ScalingReport, runs: Sequence[Run]) -> Remedies | None:
+    if report.step_budget is None:
+        return None
+    chosen = report.recommendation.chosen if report.recommendation is not None else None
+    return find_remedies(
+        report.summary,
+        runs,
+        report.step_budget,
+        setting_of(report),
+        chosen.nodes if chosen is not None else None,
+    )
 
 
 def _times(points: Sequence[Point], clock: TrainClock | None) -> list[tuple[Point, float]]:

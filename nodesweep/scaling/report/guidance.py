@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from nodesweep.configs.models import RecommendationConfig
+from nodesweep.scaling.analysis.remedies import BLOG, GUIDE, LOADER_DOC, Setting
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.outcome.failure import MemoryShortage, memory_that_ran_out
 from nodesweep.scaling.report.caveats import DATA_WAIT_LIMIT
 from nodesweep.scaling.report.model import Point, ScalingReport
+from nodesweep.scaling.report.tables.budget import CAUSE_TEXTS
 from nodesweep.scaling.rules.distribution.options import SMDDP_TYPES
 from nodesweep.scaling.rules.learning import single_instance_alternative
 
-GUIDE = "Amazon SageMaker developer guide, Distributed training"
-BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"
-LOADER_DOC = "PyTorch documentation, torch.utils.data"
 # Kinds of data parallelism whose collectives SMDDP would replace.
 _OTHER_DATA_PARALLEL = frozenset({"torch_distributed", "pytorchddp", "mpi", "horovod"})
 _SHARDING = frozenset({"fsdp", "smp", "deepspeed"})
+_WITHOUT_DDP = frozenset({"horovod", "parameter_server", "trainium", "smp_v1", "smp_v2"})
 
 
 class Advice(NamedTuple):
@@ -90,8 +90,44 @@ def out_of_memory_line(report: ScalingReport) -> str | None:
 
 
 def find_guidance(report: ScalingReport) -> tuple[Advice, ...]:
-    """Return the documents' advice that applies to the sweep as a whole."""
-    return (*_larger_instance(report), *_smddp(report))
+    """Return the documents' advice that applies to the sweep as a whole.
+
+    Where the parts of the time are known, it is against those that cost efficiency.
+    """
+    if report.remedies is None:
+        return (*_larger_instance(report), *_smddp(report))
+    return tuple(
+        Advice(
+            remedy.change,
+            f"{remedy.change}, against {CAUSE_TEXTS[remedy.cause]}; not predicted, since "
+            f"{remedy.unmeasured} was not measured",
+            remedy.source,
+        )
+        for remedy in report.remedies.ranked
+        if remedy.unmeasured is not None
+    )
+
+
+def setting_of(report: ScalingReport) -> Setting:
+    """Return the facts about a sweep that decide which changes are possible."""
+    training, dataset = (_section(report.config, name) for name in ("training", "dataset"))
+    kind = _section(training, "distribution").get("kind")
+    strategy = _section(training, "hyperparameters").get("strategy")
+    name = report.conditions.instance_type
+    instance = _instance(name)
+    counts = [row.nodes for row in report.summary if row.n]
+    is_aws = report.platform.kind == "aws"
+    return Setting(
+        uses_ddp=kind not in _WITHOUT_DDP and strategy not in _SHARDING,
+        uses_fsdp=strategy == "fsdp",
+        copies_data=dataset.get("distribution") == "FullyReplicated"
+        and dataset.get("input_mode") != "File",
+        has_gpus=instance is not None and bool(instance.accelerators),
+        has_larger_instance=instance is not None
+        and single_instance_alternative(instance, counts) is not None,
+        could_use_smddp=is_aws and kind in _OTHER_DATA_PARALLEL and name in SMDDP_TYPES,
+        lacks_efa=is_aws and instance is not None and instance.efa is False,
+    )
 
 
 def _finding(shortage: MemoryShortage) -> str:
@@ -182,10 +218,7 @@ def _larger_instance(report: ScalingReport) -> Iterator[Advice]:
 
 
 def _smddp(report: ScalingReport) -> Iterator[Advice]:
-    kind = _section(_section(report.config, "training"), "distribution").get("kind")
-    if report.platform.kind != "aws" or kind not in _OTHER_DATA_PARALLEL:
-        return
-    if report.conditions.instance_type not in SMDDP_TYPES:
+    if not setting_of(report).could_use_smddp:
         return
     last = max(report.summary, key=lambda row: row.nodes if row.train.efficiency is not None else 0)
     least = _section(_section(report.config, "report"), "recommendation").get(

@@ -15,6 +15,7 @@ from nodesweep.scaling.analysis.cost import RunCosts
 from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.remedies import Remedies
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.step_budget import MissingParts, StepBudget
 from nodesweep.scaling.design.base import Check, JobKind, validates
@@ -365,6 +366,11 @@ class ScalingReport(Part):
             "Where the train time goes, and the causes of lost efficiency; absent unless nodesweep "
             "observed the program on CPUs, in steps of 20 ms or more."
         ),
+    )
+    remedies: Remedies | None = Field(
+        default=None,
+        exclude_if=lambda remedies: remedies is None,
+        description="Changes that would help, predicted from `step_budget`; absent without it.",
     )
     missing_parts: tuple[MissingParts, ...] = Field(
         default=(),

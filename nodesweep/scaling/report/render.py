@@ -51,6 +51,7 @@ from nodesweep.scaling.report.tables.fits import (
     law_verdict,
 )
 from nodesweep.scaling.report.tables.instances import arms_table, of_all_types
+from nodesweep.scaling.report.tables.remedies import remedies_table
 from nodesweep.scaling.report.tables.summary import (
     clocks_table,
     compact_table,
@@ -169,7 +170,7 @@ def _page(
         else None
     )
     main = main_table(report)
-    budget = budget_table(report)
+    budget, remedies = budget_table(report), remedies_table(report)
     clocks, costs, fits = clocks_table(report), costs_table(report), fits_table(report)
     attempts = attempts_table(report, logs)
     return (
@@ -194,6 +195,7 @@ def _page(
                 "status",
             ),
             budget_html=budget and page_table(budget),
+            remedies_html=remedies and page_table(remedies),
             clocks=clocks and page_table(clocks),
             costs=costs and page_table(costs),
             fits=fits and page_table(fits),
@@ -235,6 +237,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "costs_text": costs_text(report),
         "budget": budget_table(report),
         "loss_lines": loss_lines(report),
+        "remedies": remedies_table(report),
         "hour_values": hour_value_text(report.hour_values),
         "law_lines": [law_line(law, time_unit(report)) for law in report.fits.laws],
         "extrapolation": extrapolation_text(report),

@@ -21,7 +21,7 @@ Format = Callable[[Any], str]
 TEXT_HEADINGS = frozenset(
     {
         *("status", "limits", "verdict", "T from", "job", "instance type", "variant", "sweep"),
-        *("law", "parameter", "95% interval", "meaning", "clock"),
+        *("law", "parameter", "95% interval", "meaning", "clock", "change"),
     }
 )
 """Headings of text columns; all other columns contain numbers."""

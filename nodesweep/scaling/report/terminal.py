@@ -20,6 +20,7 @@ from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, evenly_spaced, 
 from nodesweep.scaling.report.tables.budget import loss_lines
 from nodesweep.scaling.report.tables.fits import extrapolation_text
 from nodesweep.scaling.report.tables.instances import brief_arms_table
+from nodesweep.scaling.report.tables.remedies import remedy_lines
 from nodesweep.scaling.report.tables.summary import brief_table
 
 MAX_BARS = 16
@@ -88,6 +89,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     parts.append(Text(typed(report.headline), style="bold"))
     notes = [
         *loss_lines(report),
+        *remedy_lines(report),
         *report.caveats,
         *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),
     ]

@@ -1,8 +1,8 @@
 """Every rule that needs no account, in the order in which findings are reported.
 
-tasks/preflight/facts.py collects the facts, and `python -m nodesweep.tasks.preflight.document`
-writes docs/preflight.md from this table. To add a rule, write a function of Facts, decorate it with
-refuses or advises, and add its row.
+tasks/preflight/facts.py collects the facts, and
+`python -m nodesweep.launch.sagemaker.preflight.document` writes docs/preflight.md from this table.
+To add a rule, write a function of Facts, decorate it with refuses or advises, and add its row.
 """
 
 from __future__ import annotations

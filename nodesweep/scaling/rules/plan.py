@@ -14,7 +14,7 @@ from nodesweep.scaling.rules.rule import Facts, refuses
 MAX_HYPERPARAMETERS = 100
 MAX_HYPERPARAMETER_CHARS = 2500
 MAX_HYPERPARAMETER_KEY_CHARS = 256
-# Sent by nodesweep/scaling/planning/request.py under every distribution kind; the last one only
+# Sent by nodesweep/launch/sagemaker/request.py under every distribution kind; the last one only
 # with training.source_dir.
 COMMON_HYPERPARAMETERS = (
     "sagemaker_program",
@@ -145,5 +145,5 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
 
 @refuses
 def requests_are_well_formed(facts: Facts) -> list[str]:
-    """Refuse requests that do not match the models of sagemaker-core and botocore."""
-    return [f"CreateTrainingJob request: {problem}" for problem in facts.request_problems]
+    """Refuse requests of another shape than the backend takes."""
+    return list(facts.request_problems)

@@ -16,8 +16,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import DatasetMissing, DatasetRefused, error_code
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.naming import Names, classify_names, notices_of
 from nodesweep.tasks.dataset.remote.listing import (
@@ -25,8 +27,6 @@ from nodesweep.tasks.dataset.remote.listing import (
     pages_of_objects,
     pages_of_versions,
 )
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused, error_code
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.task import task
 
 CHANGES_SHOWN = 20

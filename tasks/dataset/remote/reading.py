@@ -15,10 +15,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import patient
+from nodesweep.aws.storage import is_missing
+from nodesweep.errors import EXPIRED_CODES, DatasetRefused, error_code, is_transient
 from nodesweep.tasks.dataset.remote.objects import RemoteObject
-from nodesweep.tasks.errors import EXPIRED_CODES, DatasetRefused, error_code, is_transient
-from nodesweep.tasks.platform import patient
-from nodesweep.tasks.storage import is_missing
 
 WHOLE_BYTES = 4 * 1024 * 1024
 READ_AHEAD_BYTES = 8 * 1024 * 1024

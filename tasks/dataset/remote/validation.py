@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.tasks.dataset.judging.layout import partitions_of
@@ -13,7 +14,6 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.reading import opener
 from nodesweep.tasks.dataset.validation import validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.platform import TASK_OPTIONS, aws_client
 from nodesweep.tasks.task import task
 
 

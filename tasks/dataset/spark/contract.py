@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.errors import DatasetRefused
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.findings import Repeats, dataset_report, file_report, unreadable_report
 from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns
@@ -28,7 +29,6 @@ from nodesweep.tasks.dataset.validation_report import (
     InvalidExpectations,
     ValidationReport,
 )
-from nodesweep.tasks.errors import DatasetRefused
 
 FORMAT = 1
 READING_ERRORS = ("deleted", "replaced", "forbidden")

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.s3 import listing, upload
 from benchmarks.s3.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
+from nodesweep.aws.platform import aws_client
 from nodesweep.tasks.dataset.sending import IN_MEMORY_BYTES, PART_BYTES
-from nodesweep.tasks.platform import aws_client
 from tests.infra.local.platform_client import serve_platform
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import RunFailed
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.tasks.errors import RunFailed
 from tests.flows.simulated_sweep import COMPLETED, SMALL, ledger, measure
 from tests.infra.local.platform_client import wait_for_end
 

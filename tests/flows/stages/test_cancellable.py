@@ -23,6 +23,7 @@ import nodesweep.flows.stages.cancellable
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.cancelling
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import JobRefused
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.reaper import reaper
@@ -31,9 +32,8 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.signals import EndSignals, interrupts_deferred
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.polling import STOP, Cancelled, Clock
 from nodesweep.tasks.cancelling import is_cancel
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.polling import STOP, Cancelled, Clock
 from tests.flows.simulated_sweep import nodesweep_run
 
 Configs = Callable[..., BenchmarkConfig]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import nodesweep.flows.report
-import nodesweep.tasks.polling
+import nodesweep.polling
 from benchmarks.chaos.plan import UNDISTURBED, Moment
 from benchmarks.chaos.proxy import Proxy
 from nodesweep.configs.models import BenchmarkConfig
@@ -43,7 +43,7 @@ class MachineClock:
             def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
                 return datetime.now(tz) + timedelta(seconds=machine.set_forward_seconds)
 
-        for module in (nodesweep.tasks.polling, nodesweep.flows.report):
+        for module in (nodesweep.polling, nodesweep.flows.report):
             monkeypatch.setattr(module, "datetime", Datetime)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -10,10 +11,11 @@ import pytest
 import nodesweep.flows.stages.deadline
 import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import RunTimedOut
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.deadline import deadline
-from nodesweep.tasks.errors import RunTimedOut
-from nodesweep.tasks.polling import STOP, Cancelled, Clock
+from nodesweep.polling import STOP, Cancelled, Clock
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.infra.local.platform_client import wait_until
 
 A_MOMENT_HOURS = 0.05 / 3600
@@ -26,9 +28,12 @@ def test_a_run_that_takes_longer_is_told_to_end_and_fails() -> None:
 
 
 def test_a_run_that_ends_in_time_is_not_disturbed_later() -> None:
-    with deadline(A_MOMENT_HOURS):
-        pass
-    assert not STOP.wait(0.2)
+    before = set(threading.enumerate())
+    with deadline(1.0):
+        new = set(threading.enumerate()) - before
+        [timer] = [each for each in new if isinstance(each, threading.Timer)]
+    timer.join(HANG_SECONDS)
+    assert not timer.is_alive() and not STOP.wait(0)
 
 
 @pytest.mark.parametrize("hours", [None, 1.0, 1e9])
@@ -43,6 +48,7 @@ def test_an_error_is_not_the_deadlines() -> None:
         raise ValueError("own")
 
 
+@pytest.mark.usefixtures("prefect")
 def test_a_sweep_that_takes_longer_leaves_no_job_running(
     pipeline_config: Callable[..., BenchmarkConfig],
     served: SimpleNamespace,

@@ -4,7 +4,9 @@ platform's list.
 
 from __future__ import annotations
 
+import itertools
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,13 +17,16 @@ import pytest
 from benchmarks.chaos.forks import Forked, Forks
 from benchmarks.chaos.world import REPOSITORY
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.infra.local.training.manager import TrainingJobs
+from nodesweep.infra.local.training.record import TrainingJob
 from nodesweep.scaling import names
 from tests.flows.simulated_sweep import ledger, write_config
 from tests.infra.local.platform_client import wait_until
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-SECONDS = 120.0
+SECONDS = 600.0
+"""That only a hang reaches."""
 ENDLESS = {
     "t_compute_seconds": 3600,
     "startup_seconds": 0,
@@ -80,33 +85,47 @@ def test_signals_that_follow_do_not_cut_off_the_stopping_of_the_jobs(
     sweep_config: Configs,
     forks: Forks,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     options: tuple[str, ...],
     signals: tuple[signal.Signals, ...],
     pause_seconds: float,
 ) -> None:
-    """As CI systems send them. A detached sweep is struck between its jobs."""
+    """As CI systems send them. A detached sweep is struck as its third job is accepted, of which it
+    hears afterwards.
+    """
+    jobs, create, struck = 8, TrainingJobs.create, threading.Event()
+    enough = 3 if options else jobs
+    accepted = itertools.count(1)
+
+    def accept(manager: TrainingJobs, region: str, request: dict[str, Any]) -> TrainingJob:
+        job = create(manager, region, request)
+        if options and next(accepted) == enough:
+            struck.wait(SECONDS)
+        return job
+
+    monkeypatch.setattr(TrainingJobs, "create", accept)
     with simulated(model=ENDLESS, time_scale=1.0) as served:
-        jobs = 8
         config = sweep_config(
             served, sweep={"node_counts": [1], "repeats": jobs, "max_parallel_jobs": jobs}
         )
         path = write_config(config, tmp_path)
         command, log = nodesweep_command(forks, tmp_path, "run", path, *options)
-        enough = 3 if options else jobs
         try:
             wait_until(lambda: len(ledger(served)) >= enough or command.poll() is not None, SECONDS)
             for number in signals:
                 command.send_signal(number)
                 time.sleep(pause_seconds)
+            struck.set()
             command.wait(SECONDS)
         finally:
+            struck.set()
             command.send_signal(signal.SIGKILL)
         words = log.read_text()
         # The last signal may meet a process that has said all and exits.
         assert command.returncode in (1, -signal.SIGTERM), words
         assert "nodesweep: interrupted" in words and "unlocked lock" not in words, words
         assert len(ledger(served)) >= enough
-        wait_until(lambda: {status for *_, status in ledger(served)} == {"Stopped"}, 10)
+        wait_until(lambda: {status for *_, status in ledger(served)} == {"Stopped"})
 
 
 def nodesweep_command(forks: Forks, folder: Path, *arguments: str | Path) -> tuple[Forked, Path]:

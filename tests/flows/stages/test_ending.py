@@ -21,22 +21,22 @@ from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Running
 
+import nodesweep.aws.platform
 import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.cancelling
 import nodesweep.tasks.jobs.training_jobs
-import nodesweep.tasks.platform
 import nodesweep.tasks.sweeps.folder
 import nodesweep.tasks.sweeps.stop
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.ending import end_sweep
+from nodesweep.polling import Cancelled
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobState, JobStatus
 from nodesweep.tasks.cancelling import is_cancel
-from nodesweep.tasks.platform import PATIENT_TASK_OPTIONS
-from nodesweep.tasks.polling import Cancelled
 from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import nodesweep_run
 from tests.infra.local.platform_client import wait_until
@@ -203,8 +203,8 @@ def failing_watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int],
             return real(*arguments)
 
         monkeypatch.setattr(nodesweep.tasks.jobs.training_jobs, "watch", watch)
-        prompt = (0.0,) * len(nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS)
-        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", prompt)
+        prompt = (0.0,) * len(nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", prompt)
 
     return install
 

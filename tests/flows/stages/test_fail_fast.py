@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PointsMissing, RunFailed
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
 from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import PointsMissing, RunFailed
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
 from tests.infra.local.platform_client import wait_until
@@ -49,7 +49,7 @@ class Steps:
             time.sleep(1.5)
             self.sent_before_step = self._sent(job)
             say("step=1; loss=0.5;")
-            self.sent_after_step = wait_until(lambda: self._sent(job) == 3 and 3, 60)
+            self.sent_after_step = wait_until(lambda: self._sent(job) == 3 and 3)
         train(job, node, say, stop)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-import nodesweep.tasks.clients
-import nodesweep.tasks.platform
-import nodesweep.tasks.responses
+import nodesweep.aws.clients
+import nodesweep.aws.platform
+import nodesweep.aws.responses
 from benchmarks.chaos.plan import CallFault
 from benchmarks.chaos.proxy import Proxy
 from nodesweep.configs.models import BenchmarkConfig
@@ -24,7 +24,7 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
-from tests.tasks.hostile_server import PAGE, Words, hostile_server
+from tests.nodesweep.aws.hostile_server import PAGE, Words, hostile_server
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]
@@ -33,26 +33,26 @@ STRUCK_AT_DESCRIPTION = 3
 
 
 @pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """short_waits(times): every pause between tries is so many times shorter; calls wait for 1 s,
-    runs for 3 s.
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """short_waits(times): every pause between tries is so many times shorter; runs give up after
+    3 s, calls after `call_seconds`.
     """
 
-    def install(times: float) -> None:
-        once = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=1)
+    def install(times: float, call_seconds: float = 60) -> None:
+        once = Config(
+            retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=call_seconds
+        )
         for name in ("_CLIENT_CONFIG", "_QUICK_CONFIG"):
             monkeypatch.setattr(
-                nodesweep.tasks.clients, name, getattr(nodesweep.tasks.clients, name).merge(once)
+                nodesweep.aws.clients, name, getattr(nodesweep.aws.clients, name).merge(once)
             )
-        pauses = tuple(
-            seconds / times for seconds in nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS
-        )
-        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+        pauses = tuple(seconds / times for seconds in nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in (*PATIENT_TASKS, ensure_bucket):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
-        monkeypatch.setattr(nodesweep.tasks.responses, "WARN_SECONDS", 1.5)
-        monkeypatch.setattr(nodesweep.tasks.responses, "GIVE_UP_SECONDS", 3.0)
+        monkeypatch.setattr(nodesweep.aws.responses, "WARN_SECONDS", 1.5)
+        monkeypatch.setattr(nodesweep.aws.responses, "GIVE_UP_SECONDS", 3.0)
 
     return install
 
@@ -78,7 +78,7 @@ class Spoiler:
 
 @pytest.mark.slow  # half a minute of pauses
 def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
-    simulated: Platform, sweep_config: Configs, short_waits: Callable[[float], None]
+    simulated: Platform, sweep_config: Configs, short_waits: Callable[..., None]
 ) -> None:
     short_waits(50)
     with (
@@ -102,12 +102,12 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
     simulated: Platform,
     sweep_config: Configs,
-    short_waits: Callable[[float], None],
+    short_waits: Callable[..., None],
     tmp_path: Path,
     fault: CallFault,
     message: str,
 ) -> None:
-    short_waits(1000)
+    short_waits(1000, 60 if fault == "page" else 1)
     spoiler = Spoiler(fault, float("inf"))
     with (
         simulated(model=MODEL, time_scale=TIME_SCALE) as served,
@@ -137,7 +137,7 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
 )
 def test_run_against_something_else_ends_with_what_it_said(
     sweep_config: Configs,
-    short_waits: Callable[[float], None],
+    short_waits: Callable[..., None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: Words,

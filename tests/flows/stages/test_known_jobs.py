@@ -22,17 +22,18 @@ import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.jobs.training_jobs
 import nodesweep.tasks.sweeps.stopping
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PreflightRefused, SweepStopped
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
-from nodesweep.tasks.errors import PreflightRefused, SweepStopped
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from tests.flows.simulated_sweep import begin_as, measure
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.infra.local.platform_client import wait_for_end, wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -184,12 +185,12 @@ def running(
 
         threads.append(threading.Thread(target=run))
         threads[-1].start()
-        wait_until(lambda: len(statuses(served, name)) == 2, 60)
+        wait_until(lambda: len(statuses(served, name)) == 2)
         return config, sweep
 
     yield start
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_SECONDS)
         assert not thread.is_alive()
     assert [type(error) for error in ended] == [SweepStopped] * len(threads)
 

@@ -16,22 +16,22 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from prefect.utilities.math import lower_clamp_multiple
 
-import nodesweep.tasks.clients
-import nodesweep.tasks.platform
+import nodesweep.aws.clients
+import nodesweep.aws.platform
 from benchmarks.chaos.plan import UNDISTURBED, Moment
 from benchmarks.chaos.proxy import Proxy
+from nodesweep.aws.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import is_transient
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.tasks.errors import is_transient
-from nodesweep.tasks.jobs.logs import read_job_log
-from nodesweep.tasks.jobs.results import read_job_metrics
+from nodesweep.launch.sagemaker.logs import read_job_log
+from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.tasks.jobs.training_jobs import (
     job_status,
     submit_training_job,
     watch_training_jobs,
 )
-from nodesweep.tasks.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT_TASK_OPTIONS
-from nodesweep.tasks.storage import put_objects
+from nodesweep.tasks.report.publish import put_objects
 from nodesweep.tasks.sweeps.claims import claim_job, is_sweep_stopped
 from nodesweep.tasks.sweeps.records import write_sweep_record
 from tests.flows.simulated_sweep import COMPLETED, ledger
@@ -58,14 +58,12 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """compress(times): every pause of the patient tasks is so many times shorter."""
 
     def install(times: float) -> None:
-        once = nodesweep.tasks.clients._CLIENT_CONFIG.merge(
+        once = nodesweep.aws.clients._CLIENT_CONFIG.merge(
             Config(retries={"mode": "standard", "total_max_attempts": 1})
         )
-        monkeypatch.setattr(nodesweep.tasks.clients, "_CLIENT_CONFIG", once)
-        pauses = tuple(
-            seconds / times for seconds in nodesweep.tasks.platform.OUTAGE_PAUSES_SECONDS
-        )
-        monkeypatch.setattr(nodesweep.tasks.platform, "OUTAGE_PAUSES_SECONDS", pauses)
+        monkeypatch.setattr(nodesweep.aws.clients, "_CLIENT_CONFIG", once)
+        pauses = tuple(seconds / times for seconds in nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
+        monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in PATIENT_TASKS:
             monkeypatch.setattr(task._task, "retry_delay_seconds", list(pauses))
 

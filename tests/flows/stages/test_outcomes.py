@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages import outcomes
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
@@ -28,10 +30,14 @@ def collect(
 
     def collected(line: str, metrics: dict[str, Any]) -> JobOutcome:
         log = [LogLine(1000, "algo-1", line)]
-        monkeypatch.setattr(outcomes, "read_job_metrics", lambda *_: metrics)
-        monkeypatch.setattr(outcomes, "read_job_log", lambda *_: log)
-        monkeypatch.setattr(outcomes, "read_job_utilisation", lambda *_: {})
         config = make_config()
+        backend = replace(
+            backend_of(config.platform),
+            read_metrics=lambda *_: metrics,
+            read_log=lambda *_: log,
+            read_utilisation=lambda *_: {},
+        )
+        monkeypatch.setattr(outcomes, "backend_of", lambda platform: backend)
         plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
         answer = job(
             AlgorithmSpecification={

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,14 +12,13 @@ from click.testing import CliRunner, Result
 from nodesweep.cli.commands.plan import plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import PreflightRefused
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages import offline
 from nodesweep.flows.stages import preflight as stage
-from nodesweep.scaling.planning.plan import PlannedPoint
-from nodesweep.scaling.planning.request import ResolvedInputs
+from nodesweep.launch.sagemaker.preflight.identity import needs_of
+from nodesweep.scaling.job import Render
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.errors import PreflightRefused
-from nodesweep.tasks.preflight.identity import needs_of
 from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
 
 Configs = Callable[..., BenchmarkConfig]
@@ -61,15 +59,14 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if this release built requests that the installed sagemaker-core does not take."""
-    build = offline.build_request
+    right = offline.renderer_of
 
-    def wrong(
-        config: BenchmarkConfig, point: PlannedPoint, inputs: ResolvedInputs
-    ) -> dict[str, Any]:
-        request = build(config, point, inputs)
-        return {**request, "StoppingCondition": {"MaxRuntimeInSeconds": "an hour"}}
+    def wrong(platform: PlatformConfig) -> Render:
+        render = right(platform)
+        changed = {"StoppingCondition": {"MaxRuntimeInSeconds": "an hour"}}
+        return lambda spec: {**render(spec), **changed}
 
-    monkeypatch.setattr(offline, "build_request", wrong)
+    monkeypatch.setattr(offline, "renderer_of", wrong)
 
 
 def test_a_request_of_a_wrong_shape_is_refused_by_plan_once_for_all_points(

@@ -11,9 +11,8 @@ from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate
 
 import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PreflightRefused, QuotaReached
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.tasks.errors import PreflightRefused
-from nodesweep.tasks.jobs.launcher import QuotaReached
 from nodesweep.tasks.jobs.quota import NodeSlots, check_limit
 
 LIMIT = "test-instances"

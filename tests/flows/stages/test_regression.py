@@ -10,6 +10,7 @@ import pytest
 
 import nodesweep.flows.stages.regression
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import RegressionEstablished
 from nodesweep.flows.stages.regression import alarm_on_regression
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.model import InstanceComparison
@@ -18,7 +19,6 @@ from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.chart import LEARNING_SWEEPS
 from nodesweep.scaling.trend.history import HistoryError, history_frame, write_history
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict
-from nodesweep.tasks.errors import RegressionEstablished
 
 TIMES = (100.0, 100.5, 101.0, 101.5, 102.0)
 

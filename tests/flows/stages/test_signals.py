@@ -124,7 +124,7 @@ def test_prefect_hears_a_cancellation_while_a_flow_runs(own_process: WarmProcess
 SWALLOWED = """
 import os, signal, sys
 from nodesweep.flows.stages.signals import EndSignals, first_sigterm_only
-from nodesweep.tasks.polling import Cancelled, Clock
+from nodesweep.polling import Cancelled, Clock
 
 class Library:
     def __del__(self):  # what is raised in here is printed and forgotten

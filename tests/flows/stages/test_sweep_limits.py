@@ -20,11 +20,11 @@ import nodesweep.flows.stages.sweep
 import nodesweep.tasks.preflight.facts
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PointsMissing, PreflightRefused
 from nodesweep.flows.scaling_benchmark import SweepResult, check_points, scaling_benchmark
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.scaling import names
 from nodesweep.scaling.report import ScalingReport
-from nodesweep.tasks.errors import PointsMissing, PreflightRefused
 from nodesweep.tasks.report.pricing import with_price
 from nodesweep.tasks.sweeps.claims import claim_job
 from tests.flows.simulated_sweep import begin_as, measure

@@ -14,16 +14,16 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.scaling_benchmark import _warn_of_unfinished_sweep, scaling_benchmark
-from nodesweep.flows.stages import validation
-from nodesweep.flows.stop import stop_sweep
-from nodesweep.scaling import names
-from nodesweep.tasks.errors import (
+from nodesweep.errors import (
     PreflightRefused,
     SweepNotFound,
     SweepNotNamed,
     ValidationJobFailed,
 )
+from nodesweep.flows.scaling_benchmark import _warn_of_unfinished_sweep, scaling_benchmark
+from nodesweep.flows.stages import validation
+from nodesweep.flows.stop import stop_sweep
+from nodesweep.scaling import names
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.validation.test_validation_on_spark import (
     answer,
@@ -126,7 +126,7 @@ def test_its_log_is_shown_while_it_runs(
     config, sweep = cut_off(6)
     place = ["--config", str(write_config(config, tmp_path))]
     shown = ["v1 algo-1 waits", "v1 algo-2 waits"]
-    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown, 30)
+    wait_until(lambda: sorted(lines_of(sweep, "--validation", *place)[1]) == shown)
     assert not (Path(config.report.directory) / sweep / "logs").exists(), "it has not ended"
     assert stop_sweep(sweep, config)
 
@@ -147,7 +147,7 @@ def test_what_was_stopped_is_not_gone_on_with(
     config, sweep = cut_off(4, name="stopped-then")
     [job] = processing_jobs(served, sweep)
     assert stop_sweep(sweep, config) == [job]
-    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
+    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"})
     with pytest.raises(SweepNotFound):
         scaling_benchmark(config, sweep_id=sweep, resume=True)
     with pytest.raises(SweepNotNamed):

@@ -15,12 +15,12 @@ import pytest
 from botocore.exceptions import ClientError
 from prefect import flow
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.validation import validate_tables_in_s3
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.platform import aws_client
 from tests.flows.validation.test_validation_on_spark import (
     good,
     processing_jobs,

@@ -20,12 +20,12 @@ from prefect.exceptions import CancelledRun
 from nodesweep.cli.commands.plan import describe_plan, plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from nodesweep.flows.reaper import reaper
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.test_reaper import later
 from tests.infra.local.platform_client import wait_until
@@ -231,10 +231,10 @@ def test_stop_of_the_sweep_stops_the_job(served: SimpleNamespace, spark_config: 
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        [job] = wait_until(lambda: processing_jobs(served, sweep), 60)
+        [job] = wait_until(lambda: processing_jobs(served, sweep))
         assert stop_sweep(sweep, config) == [job]
     finally:
-        thread.join(60)
+        thread.join()
     assert processing_jobs(served, sweep) == {job: "Stopped"}
     assert "its dataset" in str(raised[0])
 
@@ -250,7 +250,7 @@ def test_interrupted_run_stops_the_job(
     monkeypatch.setattr("nodesweep.flows.stages.validation.watch_validation_job", interrupt)
     with pytest.raises(CancelledRun):
         begin_as(config, sweep)
-    wait_until(lambda: list(processing_jobs(served, sweep).values()) == ["Stopped"], 30)
+    wait_until(lambda: list(processing_jobs(served, sweep).values()) == ["Stopped"])
 
 
 def test_reaper_stops_the_job_of_a_run_that_was_killed(
@@ -274,7 +274,7 @@ def test_reaper_stops_the_job_of_a_run_that_was_killed(
     assert job in reaper(grace_minutes=20, dry_run=True)
     assert processing_jobs(served, sweep) == {job: "InProgress"}
     assert job in reaper(grace_minutes=20)
-    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"}, 30)
+    wait_until(lambda: processing_jobs(served, sweep) == {job: "Stopped"})
 
 
 def test_by_size_the_machine_of_the_flow_is_enough(

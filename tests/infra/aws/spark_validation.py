@@ -8,17 +8,17 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.launch.sagemaker.processing import claimed_jobs, end_jobs, submit
+from nodesweep.launch.sagemaker.validation_request import build_validation_request
+from nodesweep.polling import Clock
 from nodesweep.scaling import names
-from nodesweep.scaling.planning.validation import build_validation_request, spark_image
+from nodesweep.scaling.planning.validation import spark_image
 from nodesweep.tasks.image.bases import pin_bases
 from nodesweep.tasks.image.find import build_arguments
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import Clock
-from nodesweep.tasks.processing.calls import claimed_jobs, end_jobs
-from nodesweep.tasks.processing.jobs import submit
-from nodesweep.tasks.storage import put_once
 from nodesweep.tasks.sweeps.orphans import validation_orphans
 from tests.infra.aws.api_calls import Answers
 

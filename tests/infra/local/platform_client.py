@@ -13,11 +13,11 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from nodesweep.aws.local_keys import local_session
+from nodesweep.aws.local_status import read_status
 from nodesweep.infra.local.server.backends import with_real_nodes
 from nodesweep.infra.local.server.contract import ServerConfig
 from nodesweep.infra.local.server.serving import running
-from nodesweep.tasks.local_keys import local_session
-from nodesweep.tasks.local_status import read_status
 from tests.infra.local.platform_fakes import IMAGE_URI, FakeEngine, FakeImageStore
 
 TESTS_CLIENT = "tests"

@@ -18,12 +18,12 @@ import yaml
 from click.testing import CliRunner, Result
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.cli.main import main
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import put_history
 
 BEFORE, AFTER = "bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d"

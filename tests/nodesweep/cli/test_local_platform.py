@@ -18,16 +18,16 @@ import pytest
 import yaml
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.local_status import STATUS_PATH
+from nodesweep.aws.platform import aws_client
 from nodesweep.cli import local_platform
 from nodesweep.cli.local_platform import own_platform, running_platform
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.local.api.access import access_keys
 from nodesweep.infra.local.server.contract import SERVICE, proof_of
-from nodesweep.tasks.local_status import STATUS_PATH
-from nodesweep.tasks.platform import aws_client
+from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_main import LOCAL, nodesweep
 from tests.plain import plain
-from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 
 def platform_in(state: Path, endpoint: str = "http://127.0.0.1:9") -> PlatformConfig:
@@ -139,7 +139,7 @@ def test_logs_of_a_platform_that_does_not_answer_are_not_said_to_be_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drip: str
 ) -> None:
     monkeypatch.setattr(local_platform, "_ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("nodesweep.tasks.local_keys._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("nodesweep.aws.local_keys._ANSWER_SECONDS", 0.2)
     with dripping_server(DRIPS[drip]) as endpoint:
         config = config_in(tmp_path, endpoint)
         served_before(tmp_path / "state", endpoint)

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.cli.guard import explain
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
+from nodesweep.errors import PointsMissing
 from nodesweep.scaling.analysis.speedup import MixedOutcomesError
 from nodesweep.scaling.trend.report_file import parse_report
 from nodesweep.tasks.dataset.hashing import cache_file
-from nodesweep.tasks.errors import PointsMissing
 from tests.plain import plain
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -39,16 +38,18 @@ def nodesweep(*arguments: str) -> Result:
 
 
 def test_help_answers_in_under_a_second() -> None:
+    """Of CPU time, whatever else the machine does."""
     seconds: list[float] = []
     while len(seconds) < 3 and min(seconds, default=2.0) >= 1.0:  # the first may still compile
-        started = time.perf_counter()
+        started = os.times()
         done = subprocess.run(
             [sys.executable, "-m", "nodesweep", "--help"],
             capture_output=True,
             text=True,
             cwd=REPOSITORY,
         )
-        seconds.append(time.perf_counter() - started)
+        ended = os.times()
+        seconds.append(sum(ended[2:4]) - sum(started[2:4]))
         assert "requests" in done.stdout and done.returncode == 0
     assert min(seconds) < 1.0
 

@@ -22,7 +22,7 @@ from prefect.settings import (
 
 from nodesweep.cli import prefect_server
 from nodesweep.cli.prefect_server import connect_prefect
-from nodesweep.tasks.errors import RunFailed
+from nodesweep.errors import RunFailed
 from tests.infra.local.platform_client import wait_until
 from tests.processes.listening import listening_addresses
 
@@ -86,8 +86,8 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
                 "Ctrl-C on the terminal is not for the server"
             )
             command.send_signal(signal.SIGKILL) if kill else command.stdin.close()
-            assert command.wait(30) == (-signal.SIGKILL if kill else 0)
-            wait_until(lambda pid=pid: ended(int(pid)), 30)
+            assert command.wait(300) == (-signal.SIGKILL if kill else 0)
+            wait_until(lambda pid=pid: ended(int(pid)))
         finally:
             command.kill()
 

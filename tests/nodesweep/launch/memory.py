@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, PhaseVisit
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.launcher import QuotaReached
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@dataclass
+class MemoryLog:
+    """The lines of a job since a time, in Unix milliseconds."""
+
+    lines: list[tuple[int, str]]
+    since: int
+    read: int = 0
+    location: str = "memory"
+    has_more: bool = False
+
+    def new_lines(self) -> list[tuple[int, str]]:
+        """Return the lines that were not read yet."""
+        new, self.read = self.lines[self.read :], len(self.lines)
+        return [line for line in new if line[0] >= self.since]
 
 
 @dataclass
@@ -23,10 +39,17 @@ class MemoryLauncher:
     now: datetime = START
     _specs: dict[str, JobSpec] = field(default_factory=dict)
     _jobs: dict[str, JobStatus] = field(default_factory=dict)
+    _lines: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
 
     def _tick(self) -> datetime:
         self.now += timedelta(seconds=1)
         return self.now
+
+    def render(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Return what a job is made of."""
+        named = {"name": spec.name, "attempt": spec.attempt} if spec.name else {}
+        asked = spec.training.model_dump(mode="json")
+        return {**named, "nodes": spec.nodes, "training": asked, "variables": dict(spec.variables)}
 
     def submit(self, spec: JobSpec) -> JobStatus:
         """Start or adopt a job."""
@@ -53,6 +76,22 @@ class MemoryLauncher:
     def status(self, job_name: str) -> JobStatus | None:
         """Return a job's status."""
         return self._jobs.get(job_name)
+
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> dict[str, JobStatus]:
+        """Return the statuses of known jobs; all of them take one call."""
+        take()
+        return {name: self._jobs[name] for name in job_names if name in self._jobs}
+
+    def logs(self, job_name: str, since: datetime) -> MemoryLog:
+        """Return a reader of the lines that say() adds."""
+        return MemoryLog(self._lines.setdefault(job_name, []), int(since.timestamp() * 1000))
+
+    def say(self, job_name: str, text: str) -> None:
+        """Add a line of the job's first node."""
+        at = int(self._tick().timestamp() * 1000)
+        self._lines.setdefault(job_name, []).append((at, f"node-1: {text}"))
 
     def stop(self, job_name: str) -> bool:
         """Stop a job at once."""

@@ -1,5 +1,5 @@
 """The contract of every launcher: each test runs against SageMaker, on a served local platform,
-and against the launcher in memory.
+against a real Slurm cluster, and against the launcher in memory.
 """
 
 from __future__ import annotations
@@ -8,48 +8,66 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import pytest
 
+from nodesweep.configs.distribution import NoDistribution
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.slurm.launcher import SlurmJobs
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobState, JobStatus
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.launcher import QuotaReached, SageMakerJobs
-from nodesweep.tasks.jobs.watch import BURST_CALLS, JobLimits, watch
-from nodesweep.tasks.polling import CallBudget, Clock
-from tests.infra.local.platform_client import job_request, serve_platform, wait_until
+from nodesweep.scaling.job import JobSpec, JobState, JobStatus, ResolvedInputs
+from tests.infra.local.platform_client import ROLE_ARN, serve_platform, wait_until
+from tests.infra.local.platform_fakes import IMAGE_URI
 from tests.nodesweep.launch.memory import MemoryLauncher
+from tests.nodesweep.launch.slurm.cluster import FOUR, Cluster, running_cluster, until_told_spec
 
 NODES = 4
 """Nodes that all running jobs can have together."""
 INSTANCE_TYPE = "ml.local.small"
+PLATFORM = PlatformConfig(region="us-east-1", bucket="results", role_arn=ROLE_ARN)
 
 
 @dataclass
 class Backend:
-    """A launcher, and how a test ends the program of its jobs: end("completed" or "failed")."""
+    """A launcher, and how a test ends the program of its jobs: end("completed" or "failed").
+
+    say() has the program of a running job print a line.
+    """
 
     launcher: Launcher
     end: Callable[[str, JobState], None]
+    say: Callable[[str, str], None]
     sweep: str
+    queues: ClassVar[bool] = False
+    """True if jobs wait for nodes in the backend itself."""
 
     def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
-        name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
-        resources = {"InstanceType": INSTANCE_TYPE, "InstanceCount": nodes, "VolumeSizeInGB": 1}
-        tags = {
-            names.TAG_SWEEP_ID: self.sweep,
-            names.TAG_REQUEST_DIGEST: f"digest-{max_runtime_seconds}",
-        }
-        request = job_request(
-            name,
-            "until-told",
-            ResourceConfig=resources,
-            StoppingCondition={"MaxRuntimeInSeconds": max_runtime_seconds},
-            Tags=[{"Key": key, "Value": value} for key, value in tags.items()],
+        return JobSpec(
+            name=names.job_name(self.sweep, nodes, repeat, 1, "abcd"),
+            digest=f"digest-{max_runtime_seconds}",
+            nodes=nodes,
+            repeat=repeat,
+            attempt=1,
+            inputs=ResolvedInputs(self.sweep, IMAGE_URI, dataset_uri=None),
+            training=TrainingConfig(
+                entry_point="train.py",
+                distribution=NoDistribution(kind="none"),
+                instance_type=INSTANCE_TYPE,
+                max_runtime_seconds=max_runtime_seconds,
+                volume_size_gb=1,
+                environment={"PROGRAM": "until-told"},
+            ),
+            dataset=None,
+            hyperparameters={},
         )
-        return JobSpec(name, nodes, INSTANCE_TYPE, request)
 
     def ended(self, name: str) -> JobStatus:
         """The job's status once it has ended."""
@@ -67,42 +85,83 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     quotas = {INSTANCE_TYPE: NODES}
     for platform in serve_platform(tmp_path_factory.mktemp("platform"), **quotas):
         platform.s3.create_bucket(Bucket="results")
-        platform.ends = {}
-        platform.engine.programs["until-told"] = until_told(platform.ends)
+        platform.ends, platform.words = {}, {}
+        platform.engine.programs["until-told"] = until_told(platform.ends, platform.words)
         yield platform
 
 
-def until_told(ends: dict[str, JobState]) -> Callable[..., None]:
-    """A program that runs until `ends` names the end of its job."""
+def until_told(ends: dict[str, JobState], words: dict[str, str]) -> Callable[..., None]:
+    """A program that runs until `ends` names the end of its job, and prints its `words`."""
 
     def program(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:
         while not stop.wait(0.01) and job.job_name not in ends:
-            pass
+            if text := words.pop(job.job_name, None):
+                say(text)
         if ends.get(job.job_name) == "failed":
             raise ValueError("boom")
 
     return program
 
 
-@pytest.fixture(params=["memory", "sagemaker"])
+class SlurmBackend(Backend):
+    queues = True
+
+    def spec(self, nodes: int = 1, repeat: int = 1, max_runtime_seconds: int = 3600) -> JobSpec:
+        name = names.job_name(self.sweep, nodes, repeat, 1, "abcd")
+        return until_told_spec(name, nodes, INSTANCE_TYPE, max_runtime_seconds)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(params=["memory", "sagemaker", pytest.param("slurm", marks=pytest.mark.slow)])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     number = zlib.crc32(request.node.name.encode())
     sweep = f"bench-20260102030405-{number:08x}"
+    if request.param == "slurm":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        jobs = SlurmJobs(cluster.platform(partition=FOUR))
+        yield SlurmBackend(jobs, cluster.end, cluster.say, sweep)
+        cluster.end_all(jobs, sweep)
+        return
     if request.param == "memory":
         memory = MemoryLauncher(NODES)
 
         def end(name: str, state: JobState) -> None:
             memory.end(name, state, "AlgorithmError: boom" if state == "failed" else None)
 
-        yield Backend(memory, end, sweep)
+        yield Backend(memory, end, memory.say, sweep)
         return
     served = request.getfixturevalue("served")
-    launcher = SageMakerJobs(served.sagemaker)
-    backend = Backend(launcher, served.ends.__setitem__, sweep)
+    platform = PLATFORM.model_copy(
+        update={
+            "endpoint_url": served.endpoint,
+            "credentials": "platform",
+            "state_directory": str(served.state_dir),
+        }
+    )
+    launcher = SageMakerJobs(served.sagemaker, platform)
+    backend = Backend(launcher, served.ends.__setitem__, served.words.__setitem__, sweep)
     yield backend
     for job in launcher.jobs_of(sweep):
         launcher.stop(job.name)
         backend.ended(job.name)
+
+
+def test_a_rendered_job_is_the_same_for_every_attempt_but_for_what_names_it(
+    backend: Backend,
+) -> None:
+    spec = backend.spec()
+    again = replace(spec, attempt=2, name=names.job_name(backend.sweep, 1, 1, 2, "abcd"))
+    render = backend.launcher.render
+    assert render(replace(spec, name="")) == render(replace(again, name=""))
+    assert render(spec) != render(again)
+    for other in (backend.spec(nodes=2), backend.spec(max_runtime_seconds=3601)):
+        assert render(replace(other, name="")) != render(replace(spec, name=""))
+    assert list(backend.launcher.jobs_of(backend.sweep)) == [], "nothing is started"
 
 
 def test_a_job_is_started_once_and_known_by_its_name(backend: Backend) -> None:
@@ -146,12 +205,19 @@ def test_an_ended_job_is_adopted_too_and_not_run_again(backend: Backend) -> None
     assert backend.launcher.submit(spec).completed
 
 
-def test_without_free_nodes_a_job_has_to_wait_and_leaves_nothing_behind(backend: Backend) -> None:
+def test_without_free_nodes_a_job_waits_in_the_backend_or_leaves_nothing_behind(
+    backend: Backend,
+) -> None:
     backend.launcher.submit(backend.spec(nodes=NODES))
     late = backend.spec(nodes=1, repeat=2)
-    with pytest.raises(QuotaReached):
+    if backend.queues:
         backend.launcher.submit(late)
-    assert backend.launcher.status(late.name) is None
+        waiting = backend.launcher.status(late.name)
+        assert waiting is not None and (waiting.state, waiting.started_at) == ("running", None)
+    else:
+        with pytest.raises(QuotaReached):
+            backend.launcher.submit(late)
+        assert backend.launcher.status(late.name) is None
     first = backend.spec(nodes=NODES).name
     backend.end(first, "completed")
     backend.ended(first)
@@ -189,6 +255,39 @@ def test_a_job_that_does_not_exist_is_unknown_and_can_not_be_stopped(backend: Ba
     assert backend.launcher.status(backend.spec().name) is None
     assert not backend.launcher.stop(backend.spec().name)
     assert list(backend.launcher.jobs_of(backend.sweep)) == []
+
+
+def test_many_jobs_are_described_at_once_and_unknown_ones_left_out(backend: Backend) -> None:
+    specs = [backend.spec(repeat=repeat) for repeat in (1, 2, 3)]
+    for spec in specs[:2]:
+        backend.launcher.submit(spec)
+    backend.end(specs[0].name, "completed")
+    backend.ended(specs[0].name)
+    calls: list[str] = []
+    found = backend.launcher.describe([spec.name for spec in specs], lambda: calls.append("call"))
+    assert {name: job.state for name, job in found.items()} == {
+        specs[0].name: "completed",
+        specs[1].name: "running",
+    }
+    assert 1 <= len(calls) <= len(specs)
+    assert found[specs[0].name] == backend.launcher.status(specs[0].name)
+
+
+def test_lines_of_a_log_are_read_once_each(backend: Backend) -> None:
+    spec = backend.spec()
+    job = backend.launcher.submit(spec)
+    log = backend.launcher.logs(spec.name, job.created_at or datetime.now(UTC))
+    backend.say(spec.name, "step 1")
+    read: list[tuple[int, str]] = []
+
+    def has_read() -> bool:
+        read.extend(log.new_lines())
+        return any(text.endswith(": step 1") for _, text in read)
+
+    wait_until(has_read)
+    assert [text.partition(": ")[2] for _, text in read] == ["step 1"]
+    assert list(log.new_lines()) == [] and not log.has_more
+    assert spec.name in log.location or log.location == "memory"
 
 
 def test_jobs_are_listed_oldest_first_with_their_state(backend: Backend) -> None:

@@ -11,8 +11,10 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import DatasetRefused, UploadFailed
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset import files as dataset
 from nodesweep.tasks.dataset import hashing, sending
@@ -24,8 +26,6 @@ from nodesweep.tasks.dataset.files import (
     upload,
 )
 from nodesweep.tasks.dataset.sending import PART_BYTES, DataFile
-from nodesweep.tasks.errors import DatasetRefused, UploadFailed
-from nodesweep.tasks.platform import aws_client
 from tests.plain import plain
 
 

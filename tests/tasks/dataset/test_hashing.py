@@ -14,10 +14,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.events import PROGRESS, read_event
 from nodesweep.tasks.dataset import hashing
 from nodesweep.tasks.dataset.files import scan_directory
 from nodesweep.tasks.dataset.hashing import cache_file, delete_hash_cache, hash_files
-from nodesweep.tasks.events import PROGRESS, read_event
 from tests.plain import plain
 
 

@@ -14,13 +14,13 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.errors import DatasetMissing, DatasetRefused
 from nodesweep.tasks.dataset import naming
 from nodesweep.tasks.dataset.files import channel_folders, list_directory, scan_directory
 from nodesweep.tasks.dataset.naming import Names, classify_names, notices_of
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.validation import validate_dataset, validate_tables
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
 from tests.plain import plain
 from tests.tasks.dataset.test_files import dataset_at
 

@@ -10,10 +10,10 @@ import pytest
 from s3transfer.utils import ChunksizeAdjuster
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import DatasetRefused
 from nodesweep.tasks.dataset import files, sending
 from nodesweep.tasks.dataset.files import scan_directory, upload
 from nodesweep.tasks.dataset.sending import MAX_PART_BYTES, MAX_PARTS, PART_BYTES, part_bytes
-from nodesweep.tasks.errors import DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 GIB = 1024**3

@@ -19,6 +19,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.data.make_digits import DEFAULT_DIRECTORY
 from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.errors import DatasetRefused
 from nodesweep.tasks.dataset.data_docs import render_data_docs
 from nodesweep.tasks.dataset.validation import store_data_docs, validate_dataset
 from nodesweep.tasks.dataset.validation_report import (
@@ -27,7 +28,6 @@ from nodesweep.tasks.dataset.validation_report import (
     ValidationFailed,
     ValidationReport,
 )
-from nodesweep.tasks.errors import DatasetRefused
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 LABEL = {

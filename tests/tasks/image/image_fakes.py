@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import ImageConfig
-from nodesweep.tasks.polling import Clock
+from nodesweep.polling import Clock
 
 MANIFEST = (
     '{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}'

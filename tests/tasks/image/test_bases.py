@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import FrameworkConfig, ImageConfig, PlatformConfig
-from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.errors import PreflightRefused
 from nodesweep.tasks.image import bases as image_bases
 from nodesweep.tasks.image.bases import (
     device_of,

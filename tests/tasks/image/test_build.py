@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.tasks.events import read_event
+from nodesweep.events import read_event
 from nodesweep.tasks.image import build as image_build
 from nodesweep.tasks.image import codebuild as image_codebuild
 from nodesweep.tasks.image import find as image

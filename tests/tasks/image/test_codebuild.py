@@ -12,11 +12,11 @@ from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.tasks.errors import ImageBuildFailed
+from nodesweep.errors import ImageBuildFailed
+from nodesweep.polling import Cancelled, Clock
 from nodesweep.tasks.image import codebuild
 from nodesweep.tasks.image.codebuild import running_build, start, wait
 from nodesweep.tasks.image.find import read_context
-from nodesweep.tasks.polling import Cancelled, Clock
 from tests.tasks.image.image_fakes import counting_clock, make_context
 
 

@@ -19,11 +19,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import ImageConfig, PlatformConfig
+from nodesweep.errors import ImageBuildFailed, PreflightRefused
 from nodesweep.infra.local.process_identity import start_ticks
-from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused
+from nodesweep.polling import Cancelled, Clock
 from nodesweep.tasks.image.docker import DockerBuilder, find_engine
 from nodesweep.tasks.image.find import read_context
-from nodesweep.tasks.polling import Cancelled, Clock
 from tests.infra.local.platform_client import wait_until
 from tests.plain import plain
 from tests.tasks.image.image_fakes import make_context, make_repository, push

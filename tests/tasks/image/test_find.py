@@ -12,7 +12,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import ImageConfig
-from nodesweep.tasks.errors import ImageBuildFailed, PreflightRefused
+from nodesweep.errors import ImageBuildFailed, PreflightRefused
 from nodesweep.tasks.image.find import (
     Image,
     arguments_to_send,

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from nodesweep.tasks.events import read_event
+from nodesweep.events import read_event
 from nodesweep.tasks.image.output import MAX_LINES_AT_ONCE, BuildOutput
 
 

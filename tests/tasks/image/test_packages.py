@@ -8,11 +8,11 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.preflight.storage import push_problem
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.rule import Requirements
 from nodesweep.tasks.image.find import BuildContext, read_context
 from nodesweep.tasks.image.packages import build_failure_remedy, read_requirements, write_layer
-from nodesweep.tasks.preflight.storage import push_problem
 from tests.plain import plain
 
 Configs = Callable[..., BenchmarkConfig]

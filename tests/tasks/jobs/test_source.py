@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.storage import get_bytes
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import PreflightRefused
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import PreflightRefused
 from nodesweep.tasks.jobs import source
 from nodesweep.tasks.jobs.source import (
     entry_point_problem,
@@ -20,7 +21,6 @@ from nodesweep.tasks.jobs.source import (
     pack,
     pack_code,
 )
-from nodesweep.tasks.storage import get_bytes
 from tests.plain import plain
 
 

@@ -14,14 +14,15 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
+from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.sagemaker.calls import describe, matches_request, stop
+from nodesweep.launch.sagemaker.launcher import submit, with_variables
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.secrets import hide_in_text
-from nodesweep.tasks.errors import JobRefused
-from nodesweep.tasks.jobs.calls import describe, matches_request, stop
-from nodesweep.tasks.jobs.launcher import QuotaReached, submit, with_variables
 from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
-from tests.tasks.jobs.lagging_platform import LaggingPlatform
+from tests.nodesweep.launch.sagemaker.lagging_platform import LaggingPlatform
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 CREATED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -292,9 +293,12 @@ def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNam
         "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None
     )
     clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
-    monkeypatch.setattr(
-        "nodesweep.tasks.jobs.training_jobs.aws_client", lambda service, _: clients[service]
-    )
+    for module in (
+        "tasks.jobs.training_jobs",
+        "launch.sagemaker.backend",
+        "launch.sagemaker.launcher",
+    ):
+        monkeypatch.setattr(f"nodesweep.{module}.aws_client", lambda service, _: clients[service])
 
 
 def test_log_of_a_job_is_said_once_over_several_watches(

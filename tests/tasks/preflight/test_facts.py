@@ -10,8 +10,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import check_offline, check_requests
+from nodesweep.launch.sagemaker.create import request_problems
 from nodesweep.scaling.rules.requirements import files_are_there
-from nodesweep.tasks.jobs.request import request_problems
 from nodesweep.tasks.preflight.facts import read_facts, read_files
 from tests.plain import plain
 

@@ -14,15 +14,16 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused, ValidationJobFailed
+from nodesweep.launch.sagemaker import processing as calls
+from nodesweep.launch.sagemaker.processing import submit, watch_job
 from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
+from nodesweep.launch.watch import JobLimits
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import JobRefused, ValidationJobFailed
-from nodesweep.tasks.jobs.watch import JobLimits
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.polling import CallBudget, Clock
-from nodesweep.tasks.processing import calls
-from nodesweep.tasks.processing.jobs import failure_text, read_verdict, submit, watch
+from nodesweep.tasks.processing.jobs import failure_text, read_verdict
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 NAME = "bench-20261125000000-0123abcd-v1-0123abcd"
@@ -112,7 +113,7 @@ def wait_for(
     """At a look every 10 s; 600 s for instances, 3600 s from then on."""
     budget = CallBudget(None, 1, platform.clock)
     limits = JobLimits(queue_seconds=600.0, run_seconds=3600.0)
-    return watch(platform, NAME, 10.0, limits, platform.clock, budget, is_stopped)
+    return watch_job(platform, NAME, 10.0, limits, platform.clock, budget, is_stopped)
 
 
 def test_it_is_watched_from_the_wait_for_instances_to_its_end(
@@ -173,7 +174,7 @@ def test_a_stop_that_fails_is_asked_again_until_the_job_is_given_up() -> None:
 
 def test_one_that_nobody_knows_is_given_up() -> None:
     platform = FakePlatform({0.0: None})
-    with pytest.raises(ValidationJobFailed, match="unknown to SageMaker"):
+    with pytest.raises(ValidationJobFailed, match="has not known it"):
         wait_for(platform)
     assert 300 <= platform.seconds < 400
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.history import parse_history
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.report.history import (
     append_history,
     list_benchmarks,

@@ -14,11 +14,11 @@ from syrupy.assertion import SnapshotAssertion
 import nodesweep.tasks.sweeps.board
 import nodesweep.tasks.sweeps.drawing
 from nodesweep.configs.models import SweepConfig
+from nodesweep.launch.watch import JobProgress
 from nodesweep.scaling.arms import Arm
 from nodesweep.scaling.outcome.line_kinds import Step
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
-from nodesweep.tasks.jobs.watch import JobProgress
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
 from tests.infra.local.engine.engine_bench import HANG_SECONDS

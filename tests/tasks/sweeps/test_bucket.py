@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.errors import PreflightRefused
+from nodesweep.errors import PreflightRefused
 from nodesweep.tasks.sweeps.bucket import check_or_create_bucket
-from tests.tasks.test_storage import WhoMayNotList
+from tests.nodesweep.aws.test_storage import WhoMayNotList
 
 
 def test_missing_bucket_is_made_only_where_allowed(

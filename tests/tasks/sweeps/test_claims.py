@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import aws_client
-from nodesweep.tasks.processing.calls import claimed_jobs
 from nodesweep.tasks.sweeps.claims import (
     Claim,
     claim_job,

@@ -8,7 +8,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.atomic import SHARED, write_atomic
-from nodesweep.tasks.errors import RecordDamaged
+from nodesweep.errors import RecordDamaged
 from nodesweep.tasks.sweeps.folder import load_sweep_record, save_sweep_record, write_files
 from tests.plain import plain
 

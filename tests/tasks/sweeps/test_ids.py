@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import nodesweep.tasks.sweeps.ids
+from nodesweep.aws.storage import put_bytes
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import RunFailed
+from nodesweep.polling import Clock
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import RunFailed
-from nodesweep.tasks.polling import Clock
-from nodesweep.tasks.storage import put_bytes
 from nodesweep.tasks.sweeps.ids import claim_new_sweep_id, claimed_sweep_id
 from nodesweep.tasks.sweeps.records import latest_sweep
 from tests.infra.local.platform_client import serve_platform

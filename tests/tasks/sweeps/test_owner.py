@@ -13,9 +13,9 @@ import pytest
 from botocore.stub import Stubber
 
 import nodesweep.tasks.sweeps.owner
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
-from nodesweep.tasks.platform import aws_client
 from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
 from tests.infra.local.engine.engine_bench import HANG_SECONDS
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.aws.storage import put_bytes
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import SweepNotFound, SweepNotNamed
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import analyse
-from nodesweep.tasks.errors import SweepNotFound, SweepNotNamed
-from nodesweep.tasks.storage import put_bytes
 from nodesweep.tasks.sweeps.ids import claim_new_sweep_id
 from nodesweep.tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
 

@@ -11,8 +11,8 @@ from syrupy.assertion import SnapshotAssertion
 
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused
 from nodesweep.scaling import names
-from nodesweep.tasks.errors import JobRefused
 from nodesweep.tasks.sweeps.stopping import (
     SETTLE_SECONDS,
     STOPPING_SECONDS,
@@ -21,7 +21,7 @@ from nodesweep.tasks.sweeps.stopping import (
     release_pools,
     stop_sweep_jobs_now,
 )
-from tests.tasks.jobs.lagging_platform import LaggingPlatform, error
+from tests.nodesweep.launch.sagemaker.lagging_platform import LaggingPlatform, error
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 JOBS = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2, 4, 8)]

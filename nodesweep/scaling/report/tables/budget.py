@@ -40,7 +40,7 @@ _HEADINGS: dict[str, tuple[str, str]] = {
     "start": ("first step", "up to its end"),
     "other": ("other", "the rest of T"),
 }
-_CAUSES: dict[Cause, str] = {
+CAUSE_TEXTS: dict[Cause, str] = {
     "compute": "slower compute",
     "communication": "exposed communication",
     "waiting": "waiting for the slowest process",
@@ -150,7 +150,7 @@ def _loss_text(loss: EfficiencyLoss) -> str:
 def _cause_text(cause: LossCause, loss: EfficiencyLoss) -> str:
     if cause.cause == "waiting" and loss.slowest_node is not None:
         return f"waiting for node {loss.slowest_node}"
-    return _CAUSES[cause.cause]
+    return CAUSE_TEXTS[cause.cause]
 
 
 def _with_interval(cause: LossCause) -> str:
@@ -171,7 +171,7 @@ def _missing_lines(missing: Sequence[MissingParts]) -> list[str]:
         by_reason.setdefault(each.reason, []).append(each)
     return [
         f"Where the time goes is unknown in {pluralize(sum(each.n for each in group), 'run')} at "
-        f"{join_words(each.nodes for each in group[:-1]) + ' and ' if group[1:] else ''}"
-        f"{nodes_text(group[-1].nodes)}: {reason}."
+        f"{join_words([*(each.nodes for each in group[:-1]), nodes_text(group[-1].nodes)])}: "
+        f"{reason}."
         for reason, group in by_reason.items()
     ]

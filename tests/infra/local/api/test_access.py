@@ -27,9 +27,9 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 from moto.sts.models import sts_backends
 
+from nodesweep.aws.local_status import STATUS_PATH, KeyUnreadable, read_key
 from nodesweep.infra.local.api.access import access_keys
 from nodesweep.infra.local.state.files import UnsafeFile
-from nodesweep.tasks.local_status import STATUS_PATH, KeyUnreadable, read_key
 from tests.infra.local.platform_client import client, job_request
 
 

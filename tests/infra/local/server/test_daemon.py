@@ -30,8 +30,8 @@ from nodesweep.infra.local.server.platform import Platform
 from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.infra.local.platform_client import wait_until
 from tests.infra.local.platform_fakes import FakeEngine, FakeImageStore
+from tests.nodesweep.aws.hostile_server import DRIPS, dripping_server
 from tests.processes.warm_process import WarmProcess
-from tests.tasks.hostile_server import DRIPS, dripping_server
 
 ROOT = Path(__file__).resolve().parents[4]
 

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from nodesweep.infra.local.interfaces import NodeAttainment
 from nodesweep.infra.local.server import daemon
 from nodesweep.infra.local.state.s3_snapshot import S3Snapshot
-from nodesweep.tasks.jobs.utilisation import (
+from nodesweep.launch.sagemaker.utilisation import (
     EMULATED_METRICS,
     METRICS,
     read_utilisation,

@@ -20,7 +20,7 @@ from nodesweep.infra.local.jobs.utilisation import (
     machine_memory_bytes,
 )
 from nodesweep.infra.local.training.metrics import NAMESPACE
-from nodesweep.tasks.jobs.utilisation import EMULATED_METRICS, read_utilisation
+from nodesweep.launch.sagemaker.utilisation import EMULATED_METRICS, read_utilisation
 from tests.infra.local.platform_client import (
     job_request,
     resources,

@@ -284,7 +284,7 @@ class Account:
 @pytest.mark.parametrize(("quota", "state"), [(64.0, "ok"), (1.0, "missing")])
 def test_account(quota: float, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = doctor.read_config(Path("search_mlp_p3"))
-    monkeypatch.setattr("nodesweep.tasks.platform.aws_client", lambda *asked, **how: Account(quota))
+    monkeypatch.setattr("nodesweep.aws.platform.aws_client", lambda *asked, **how: Account(quota))
     who = doctor.check_credentials(config)
     assert who.state == "ok" and "123456789012" not in who.text
     assert all(fact in who.text for fact in ("Measurer/me", "…9012", "us-east-1"))
@@ -301,7 +301,7 @@ def test_without_credentials_nothing_can_start(
     def refuse(*asked: Any, **how: Any) -> Any:
         raise NoCredentialsError
 
-    monkeypatch.setattr("nodesweep.tasks.platform.aws_client", refuse)
+    monkeypatch.setattr("nodesweep.aws.platform.aws_client", refuse)
     config = doctor.read_config(Path("search_mlp_p3"))
     who, quotas = doctor.check_credentials(config), doctor.check_quotas(config)
     assert (who.state, str(NoCredentialsError()) in who.text) == ("missing", True)

@@ -103,9 +103,9 @@ def test_a_gigabyte_that_is_no_table_is_refused_quickly_and_in_little_memory(
         stream.write(start)
         os.truncate(stream.fileno(), 2**30)  # sparse: takes no disk
     tracemalloc.start()
-    started = time.perf_counter()
+    started = time.process_time()
     message = refusal(path)
-    seconds, (_, peak) = time.perf_counter() - started, tracemalloc.get_traced_memory()
+    seconds, (_, peak) = time.process_time() - started, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert seconds < 5
     assert peak < most_mib * 2**20
@@ -133,9 +133,9 @@ def test_a_table_of_5001_rows_is_refused_with_exit_code_2_and_what_to_do(
 
 def test_many_more_rows_than_are_read_are_counted_quickly(table: Path) -> None:
     table.write_bytes(b"nodes,train_seconds\n" + b"1,9\n" * 250_000)
-    started = time.perf_counter()
+    started = time.process_time()
     assert "250,000" in refusal(table)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_a_price_comes_from_the_catalogue_where_type_and_region_are_known(table: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from nodesweep.events import Event, Stage
 from nodesweep.scaling import names
-from nodesweep.tasks.events import Event, Stage
 
 SWEEP = "local-20261123052325-08094dab"
 BEGAN = datetime(2026, 11, 23, 5, 23, 25, tzinfo=UTC)

@@ -19,7 +19,7 @@ from nodesweep.cli.views.json_lines import JsonLines
 from nodesweep.cli.views.plain import BURST_LINES, PlainLines
 from nodesweep.cli.views.state import RunState
 from nodesweep.cli.views.stream import EventStream, ViewOptions, choose_view
-from nodesweep.tasks.events import Event, emit, event_extra, stage
+from nodesweep.events import Event, emit, event_extra, stage
 from tests.nodesweep.cli.views.recorded import (
     BEGAN,
     SWEEP,

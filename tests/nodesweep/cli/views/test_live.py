@@ -21,7 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.views.live import LiveView, Screen, left_of
 from nodesweep.cli.views.state import RunState
-from nodesweep.tasks.events import Event, read_event
+from nodesweep.events import Event, read_event
 from nodesweep.tasks.image.output import BuildOutput
 from tests.nodesweep.cli.views.recorded import (
     BEGAN,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.nodesweep.cli.views.recorded import SWEEP
 
 pytestmark = pytest.mark.slow
@@ -49,9 +50,9 @@ def resize(terminal: int, columns: int, rows: int) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-def read_until(terminal: int, words: str, seconds: float) -> str:
+def read_until(terminal: int, words: str) -> str:
     """Output of the terminal up to these words."""
-    got, deadline = b"", time.monotonic() + seconds
+    got, deadline = b"", time.monotonic() + HANG_SECONDS
     while words.encode() not in got and time.monotonic() < deadline:
         if select.select([terminal], [], [], 0.1)[0]:
             try:
@@ -86,9 +87,9 @@ def test_no_color_gives_no_colour_codes(
     pid, terminal = start(tmp_path, **more)
     try:
         resize(terminal, 100, 30)
-        drawn = read_until(terminal, "2/4 points", 60)
+        drawn = read_until(terminal, "2/4 points")
         os.write(terminal, b"\x03")
-        drawn += read_until(terminal, "AFTER", 20)
+        drawn += read_until(terminal, "AFTER")
         assert os.waitpid(pid, 0)[1] == 0
     finally:
         os.close(terminal)
@@ -101,16 +102,14 @@ def test_resize_and_ctrl_c_leave_a_clean_transcript(tmp_path: Path) -> None:
     pid, terminal = start(tmp_path)
     try:
         resize(terminal, 100, 30)
-        drawn = read_until(terminal, "14/28", 60) + read_until(terminal, "2/4 points", 10)
+        drawn = read_until(terminal, "14/28") + read_until(terminal, "2/4 points")
         assert "2/4 points" in drawn and "\x1b[?25l" in drawn
         resize(terminal, 80, 24)
-        narrow = read_until(terminal, "2/4 points", 10)
+        narrow = read_until(terminal, "2/4 points")
         assert "n4-r1-a1" in narrow
         os.write(terminal, b"\x03")
-        at_once = time.monotonic()
-        stopping = read_until(terminal, "(n4-r1-a1)", 10)
-        assert time.monotonic() - at_once < 5
-        rest = stopping + read_until(terminal, "AFTER", 20)
+        stopping = read_until(terminal, "(n4-r1-a1)")
+        rest = stopping + read_until(terminal, "AFTER")
         assert "2 of 4 points" in " ".join(rest.split())
         assert "--resume local-20261123052325-08094dab" in rest
         assert "\x1b[?25h" in rest, "the cursor is shown again"

@@ -13,8 +13,8 @@ import pytest
 
 from nodesweep.cli.views.live import left_of
 from nodesweep.cli.views.state import RunState
+from nodesweep.events import Event
 from nodesweep.scaling.planning.time_left import TimeLeft
-from nodesweep.tasks.events import Event
 from tests.nodesweep.cli.views.recorded import BEGAN, of_types, points_of_types, probes_of_types
 from tests.nodesweep.cli.views.test_live import screen, state_of
 

@@ -17,7 +17,6 @@ from nodesweep.scaling.instances.arms import arms_given_up
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.planning.plan import plan_arms
-from nodesweep.scaling.planning.request import build_request
 from nodesweep.scaling.report.plots.types import draw_types
 from nodesweep.scaling.report.render import render_csv, render_html, render_markdown
 from nodesweep.scaling.report.tables.instances import arms_table, brief_arms_table
@@ -25,6 +24,7 @@ from nodesweep.scaling.rules.plan import types_are_of_a_kind
 from nodesweep.scaling.rules.rule import Facts
 from nodesweep.scaling.trend.compare import measured_under
 from nodesweep.scaling.trend.report_file import parse_report
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, NOW, SWEEP, WAVE
 from tests.nodesweep.scaling.planning.test_queue import INPUTS

@@ -11,6 +11,7 @@ from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
+from tests.nodesweep.launch.sagemaker.rendered import render_of
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.planning.test_queue import INPUTS, described, queue_of
 
@@ -114,7 +115,10 @@ def test_a_contended_probe_is_repeated(make_config):
 def _queue(config):
     config = config.model_copy(update={"sweep": config.sweep.model_copy(update={"smoke": "never"})})
     return SweepQueue(
-        config, plan_sweep(config, load_catalogue().get(config.training.instance_type)), INPUTS
+        config,
+        plan_sweep(config, load_catalogue().get(config.training.instance_type)),
+        INPUTS,
+        render_of(config),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.planning.fail_fast import (
     Candidate,
@@ -15,7 +16,6 @@ from nodesweep.scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
-from nodesweep.scaling.planning.request import ResolvedInputs
 
 LABEL = ProgramError(said="ValueError: label 1 is outside 0..9", where="train.py, line 20")
 INPUTS = ResolvedInputs("sweep", "image@sha256:1", "s3://data", "s3://code/1")

@@ -31,7 +31,7 @@ def probing(make_config, **sweep):
 
 
 def is_probe(order):
-    return ASKED_BY in order.spec.request.get("Environment", {})
+    return ASKED_BY in order.spec.variables
 
 
 def finish(queue, order):
@@ -69,9 +69,9 @@ def test_one_probe_of_each_count_then_a_whole_job_at_the_answer(make_config):
 def test_probes_know_when_to_end_and_differ_from_whole_jobs_by_their_digest(make_config):
     sweep = {"probe": {"precision": 0.02, "max_steps": 500}}
     orders = to_the_end(probing(make_config, repeats=2, **sweep))
-    environment = orders[0].spec.request["Environment"]
+    environment = orders[0].spec.variables
     assert environment == {ASKED_BY: "0.02", MOST_STEPS: "500"}
-    assert "Environment" not in orders[-1].spec.request
+    assert orders[-1].spec.variables == {}
     digests = {
         order.attempt.key[1:]: order.job_name.rsplit("-", 1)[1]
         for order in orders

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodesweep.configs.catalogue import load_catalogue
-from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.job import JobStatus, ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue, Wait
-from nodesweep.scaling.planning.request import ResolvedInputs
+from tests.nodesweep.launch.sagemaker.rendered import render_of
 from tests.nodesweep.scaling.conftest import outcome
 
 SWEEP = "bench-20260102000000-01234567"
@@ -32,7 +32,7 @@ def queue_of(make_config, usd_per_hour=None, max_runtime_seconds=80, **sweep):
     }
     config = make_config(sweep=sweep, training={"max_runtime_seconds": max_runtime_seconds})
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
-    return SweepQueue(config, replace(plan, usd_per_hour=usd_per_hour), INPUTS)
+    return SweepQueue(config, replace(plan, usd_per_hour=usd_per_hour), INPUTS, render_of(config))
 
 
 def submit(queue, claimed=frozenset()):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
-from nodesweep.scaling import names
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.rules.offline import check
+from tests.nodesweep.launch.sagemaker.rendered import build_request, request_digest
 from tests.nodesweep.scaling.rules.facts import facts_of
 
 INPUTS = ResolvedInputs(
@@ -127,7 +127,7 @@ def test_golden_request(benchmark_config):
     request = build_request(benchmark_config, plan_of(benchmark_config).points[0], INPUTS)
     nodes = request["ResourceConfig"]["InstanceCount"]
     assert request["TrainingJobName"].startswith(f"bench-20260102030405-0a1b2c3d-n{nodes}-r1-a1-")
-    digest = names.request_digest(request)
+    digest = request_digest(request)
     assert request == {
         "TrainingJobName": f"bench-20260102030405-0a1b2c3d-n{nodes}-r1-a1-{digest[:4]}",
         "AlgorithmSpecification": {
@@ -181,7 +181,7 @@ def test_golden_request(benchmark_config):
 def test_request_digest_is_the_same_for_another_attempt(benchmark_config):
     point = plan_of(benchmark_config).points[0]
     first, second = (build_request(benchmark_config, point, INPUTS, attempt) for attempt in (1, 2))
-    assert names.request_digest(first) == names.request_digest(second)
+    assert request_digest(first) == request_digest(second)
     assert first["TrainingJobName"] != second["TrainingJobName"]
 
 

@@ -16,8 +16,9 @@ from botocore.validate import ParamValidator
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.scaling import names
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_arms, plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
+from tests.nodesweep.launch.sagemaker.rendered import build_request, request_digest
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 JOBS = f"s3://bench-bucket/nodesweep/sweeps/{SWEEP}/jobs"
@@ -103,19 +104,19 @@ def test_another_attempt_has_its_own_checkpoints_and_the_same_digest(make_config
     config = make_config(training={"checkpoints": {}})
     point = plan_sweep(config, load_catalogue().get("ml.m5.xlarge")).points[0]
     first, second = (build_request(config, point, INPUTS, attempt) for attempt in (1, 2))
-    assert names.request_digest(first) == names.request_digest(second)
+    assert request_digest(first) == request_digest(second)
     assert first["CheckpointConfig"]["S3Uri"] != second["CheckpointConfig"]["S3Uri"]
     elsewhere = {
         **first,
         "CheckpointConfig": {**first["CheckpointConfig"], "LocalPath": "/opt/ml/other"},
     }
-    assert names.request_digest(elsewhere) != names.request_digest(first)
+    assert request_digest(elsewhere) != request_digest(first)
 
 
 def test_the_tag_holds_the_digest_of_the_whole_request(make_config):
     for request in requests_of(make_config(training=EVERYTHING)):
         tags = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
-        assert tags[names.TAG_REQUEST_DIGEST] == names.request_digest(request)
+        assert tags[names.TAG_REQUEST_DIGEST] == request_digest(request)
 
 
 def test_a_warm_pool_and_the_volumes_key_are_the_nodes(request_with):

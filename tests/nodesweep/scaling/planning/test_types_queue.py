@@ -14,7 +14,7 @@ from nodesweep.scaling.outcome.projection import ASKED_BY
 from nodesweep.scaling.planning.budget import cost_bound_of_arms
 from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.planning.queue import Done, Refuse, Submit, SweepQueue
-from nodesweep.scaling.planning.request import build_request
+from tests.nodesweep.launch.sagemaker.rendered import build_request, render_of
 from tests.nodesweep.scaling.conftest import projection
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, OUT_OF_MEMORY, UNPRICED
 from tests.nodesweep.scaling.planning.test_queue import (
@@ -54,7 +54,7 @@ def instances(config):
 
 
 def queue_of(config):
-    return SweepQueue(config, plan_arms(config, instances(config)), INPUTS)
+    return SweepQueue(config, plan_arms(config, instances(config)), INPUTS, render_of(config))
 
 
 def arm_of(order):
@@ -205,7 +205,7 @@ def test_the_budget_counts_each_type_at_its_price(types_config, snapshot):
         arm: replace(each, usd_per_hour=usd)
         for (arm, each), usd in zip(plan.by_arm.items(), (360.0, 720.0), strict=True)
     }
-    queue = SweepQueue(config, replace(plan, by_arm=by_arm), INPUTS)
+    queue = SweepQueue(config, replace(plan, by_arm=by_arm), INPUTS, render_of(config))
     first = submit(queue)
     settle(queue, first, billable_seconds=200)
     second = queue.next_order()
@@ -239,7 +239,7 @@ def probed(order):
     seconds = BEATEN[arm_of(order)[:2]] * (1 + 0.001 * order.attempt.point.repeat)
     clocks = Clocks(train_seconds=seconds, billable_seconds=seconds)
     outcome = replace(ended(order), clocks=clocks, instance_type=arm_of(order)[0])
-    if ASKED_BY not in order.spec.request.get("Environment", {}):
+    if ASKED_BY not in order.spec.variables:
         return replace(outcome, train_seconds_by={"program": seconds})
     clocks = clocks.model_copy(update={"billable_seconds": seconds * 0.1})
     clock = {"train_clock": "projected", "train_seconds_by": {"projected": seconds}}

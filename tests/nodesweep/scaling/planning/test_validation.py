@@ -11,6 +11,7 @@ from botocore.validate import validate_parameters
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.validation import SPARK_FROM_BYTES
+from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, unknown_price
 from nodesweep.scaling.job import JobStatus
@@ -19,7 +20,6 @@ from nodesweep.scaling.planning.budget import Allowance, cost_bound
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.validation import (
     attempt_budget_problem,
-    build_validation_request,
     choose_engine,
     describe_engine,
     size_hint,

@@ -12,6 +12,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.planning.plan import plan_arms, plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, SweepQueue, Wait
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, workload_notes
+from tests.nodesweep.launch.sagemaker.rendered import render_of
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.planning.test_queue import (
     INPUTS,
@@ -34,7 +35,7 @@ def sized(make_config, **sweep):
 
 def queue_of(config):
     plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
-    return SweepQueue(config, plan, INPUTS)
+    return SweepQueue(config, plan, INPUTS, render_of(config))
 
 
 def ended(order, reason=None, **metrics):
@@ -56,7 +57,7 @@ def settle(queue, order, reason=None, **metrics):
 
 
 def amount(order):
-    told = order.spec.request.get("Environment", {})
+    told = order.spec.variables
     return {name: value for name, value in told.items() if name in (RUN_SECONDS, RUN_STEPS)}
 
 
@@ -137,7 +138,7 @@ def test_types_are_sized_on_the_main_one(make_config):
         training={"baseline_seconds": 40, "instance_type": main},
     )
     plan = plan_arms(config, [load_catalogue().get(each) for each in (other, main)])
-    queue = SweepQueue(config, plan, INPUTS)
+    queue = SweepQueue(config, plan, INPUTS, render_of(config))
     first = submit(queue)
     assert first.attempt.point.arm.name == main and amount(first) == {RUN_SECONDS: "40"}
     queue.settle(described(first), replace(ended(first, steps=9), instance_type=main))

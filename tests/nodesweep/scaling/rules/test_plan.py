@@ -129,5 +129,5 @@ def test_a_program_may_bring_its_own_batch_and_learning_rate(make_config):
 
 
 def test_what_the_built_requests_show_is_a_problem_of_the_request(make_config, snapshot):
-    facts = facts_of(make_config(), request_problems=("tags: too many",))
+    facts = facts_of(make_config(), request_problems=("CreateTrainingJob request: tags: too many",))
     assert offline.check(facts).problems == snapshot

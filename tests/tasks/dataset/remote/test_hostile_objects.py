@@ -15,14 +15,14 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import DatasetMissing, DatasetRefused
 from nodesweep.tasks.dataset.files import scan_directory, upload
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.validation import validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
-from nodesweep.tasks.platform import aws_client
 from tests.infra.local.platform_client import ROLE_ARN, serve_platform, session
 from tests.tasks.dataset.test_files import dataset_at
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from nodesweep.errors import DatasetMissing, DatasetRefused
 from nodesweep.tasks.dataset.remote.objects import (
     CHANGES_SHOWN,
     RemoteDataset,
@@ -19,7 +20,6 @@ from nodesweep.tasks.dataset.remote.objects import (
     modified_since,
     split_uri,
 )
-from nodesweep.tasks.errors import DatasetMissing, DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 BUCKET, SOURCE = "bench-bucket", "s3://bench-bucket/raw"

@@ -15,13 +15,13 @@ import pytest
 from botocore.exceptions import ClientError, ResponseStreamingError
 
 from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.errors import DatasetRefused
 from nodesweep.tasks.dataset.remote import reading
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote
 from nodesweep.tasks.dataset.remote.reading import RemoteFile
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.validation import validate_dataset, validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.errors import DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 BUCKET = "bench-bucket"
@@ -196,7 +196,7 @@ def test_a_body_that_breaks_off_is_asked_for_again(
 ) -> None:
     s3.put_object(Bucket=BUCKET, Key="raw/x", Body=b"all of it")
     [item] = describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files")).objects
-    monkeypatch.setattr("nodesweep.tasks.platform.Clock.sleep", lambda *_: None)
+    monkeypatch.setattr("nodesweep.aws.platform.Clock.sleep", lambda *_: None)
     get_object, asked = s3.get_object, []
 
     class Broken:

@@ -12,10 +12,10 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.errors import DatasetRefused
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, RemoteObject
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import InvalidExpectations
-from nodesweep.tasks.errors import DatasetRefused
 from tests.tasks.dataset.test_files import dataset_at
 
 NOW = datetime.datetime(2026, 11, 24, 12, 0, tzinfo=datetime.UTC)

@@ -15,11 +15,12 @@ import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from tests.configs.data.cifar10_archive import small_batches, write_archive
 from tests.infra.image.conftest import IMAGE
 from tests.infra.image.training.processes import Trainings, succeed, two_nodes
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 REPOSITORY = IMAGE.parents[1]
 EXAMPLE = REPOSITORY / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"

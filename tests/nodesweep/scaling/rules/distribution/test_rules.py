@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
-from nodesweep.scaling.planning.request import ResolvedInputs, build_request
 from nodesweep.scaling.rules import offline
 from nodesweep.scaling.rules.distribution.efa import TOOLKIT_EFA_TYPES, efa_settings, mpi_options
 from nodesweep.scaling.rules.plan import COMMON_HYPERPARAMETERS
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 from tests.nodesweep.scaling.rules.facts import facts_of
 
 DLC = "763104351884.dkr.ecr.us-east-1.amazonaws.com"

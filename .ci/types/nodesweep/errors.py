@@ -1,0 +1,1 @@
+../../../nodesweep/errors.py

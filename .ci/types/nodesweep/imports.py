@@ -1,0 +1,1 @@
+../../../nodesweep/imports.py

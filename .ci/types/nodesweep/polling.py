@@ -1,0 +1,1 @@
+../../../nodesweep/polling.py

@@ -1,0 +1,1 @@
+"""AWS's APIs, or a platform that answers like them: clients, deadlines, storage."""

@@ -1,0 +1,275 @@
+"""nodesweep's errors, and the check for transient ones.
+
+NodesweepError
+├── PreflightRefused      nothing was sent (exit code 3)
+├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
+├── InputsChanged         a resume finds other code, data or image than the sweep's (exit code 2)
+└── RunFailed             something was started, but the run failed (exit code 1)
+    ├── DatasetRefused    an expectation failed
+    │   └── DatasetMissing    no data at dataset.source (exit code 2)
+    ├── ValidationJobFailed  the Spark job that validates the dataset returned no verdict
+    ├── UploadFailed      an object in S3 differs from what was sent
+    ├── ImageBuildFailed  the build failed, hung or was stopped
+    ├── JobRefused        the backend refused a job
+    │   └── QuotaReached      it has no nodes left for the job now
+    ├── BackendUnavailable  the backend did not answer
+    ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
+    ├── PointsMissing     fewer points than sweep.min_points have a completed run
+    ├── RegressionEstablished   the sweep is slower than the last good one
+    ├── SweepStopped      `nodesweep stop` ended the sweep before all its points had run
+    ├── SweepNotFound     no sweep with that ID
+    └── RecordDamaged     the record of a sweep is unreadable
+
+BotoCoreError             boto3's base class, since every client call may raise these (exit code 1)
+├── ForeignResponse       something other than the platform has responded
+├── CallTimedOut          a call got no complete response by its deadline
+└── PlatformUnresponsive  no call has been answered for 15 minutes
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    IncompleteReadError,
+    ReadTimeoutError,
+    ResponseStreamingError,
+)
+
+logger = logging.getLogger("nodesweep.errors")
+_TRANSIENT_CODES = frozenset(
+    {
+        "InternalError",
+        "InternalFailure",
+        "InternalServerError",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "ServiceUnavailableException",
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+EXPIRED_CODES = frozenset(
+    {"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}
+)
+"""Error codes of expired temporary credentials; only new credentials help."""
+_INSUFFICIENT_STORAGE = 507
+"""HTTP status of the local platform's full disk (infra/local/api/front.py); not transient."""
+_TRANSIENT_ERRORS = (
+    *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
+    *(IncompleteReadError, ResponseStreamingError),  # of a streamed object
+)
+
+
+class _EndpointError(BotoCoreError):
+    """Base of an endpoint's failures.
+
+    `where` is the setting to check: the config's field or, without one, the service and its region.
+    """
+
+    def __init__(self, where: str = "platform.endpoint_url", **kwargs: Any) -> None:
+        super().__init__(where=where, **kwargs)
+
+
+class ForeignResponse(_EndpointError):
+    """The response is not from AWS: a proxy's page, a login page, a truncated response.
+
+    The error is transient, like a lost connection.
+    """
+
+    fmt = (
+        "{endpoint_url} did not return a valid AWS response to {operation}: {answer}. Look for a"
+        " proxy, a"
+        " login page or another program there, and check {where}"
+    )
+
+
+class CallTimedOut(_EndpointError):
+    """A call got no complete response by its deadline: silence, or a response that trickles in.
+
+    The error is transient, like a lost connection.
+    """
+
+    fmt = (
+        "{endpoint_url} did not complete its response to {operation} within {seconds:.0f} s. Check"
+        " the network, any proxy in between, and {where}"
+    )
+
+
+class PlatformUnresponsive(_EndpointError):
+    """No call has been answered for so long that further waiting is pointless; not transient."""
+
+    fmt = (
+        "{endpoint_url} has not responded for {seconds:.0f} s; gave up at {operation}."
+        " Check the network and {where}; completed work is kept, and --resume continues the run"
+        " once the endpoint responds"
+    )
+
+
+class NodesweepError(Exception):
+    """Base of every error whose message is written for users."""
+
+
+class PreflightRefused(NodesweepError):
+    """The plan violates a rule; `problems` lists every violation."""
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__(
+            "preflight refused the run; nothing was sent:\n"
+            + "\n".join(f"  - {text}" for text in problems)
+        )
+
+
+class SweepNotNamed(NodesweepError):
+    """--resume must name its sweep: the latest one may not be the intended one."""
+
+
+class InputsChanged(NodesweepError):
+    """Code, data or image differ from those that the sweep began with; nothing was sent."""
+
+
+class RunFailed(NodesweepError):
+    """The run started and cannot be finished."""
+
+
+class DatasetRefused(RunFailed):
+    """The dataset violates an expectation of the config."""
+
+
+class DatasetMissing(DatasetRefused):
+    """dataset.source has no file of the format: an error in the config, not in the data."""
+
+
+class ValidationJobFailed(RunFailed):
+    """The Processing job that validates the dataset failed, was stopped or got no instances."""
+
+
+class UploadFailed(RunFailed):
+    """An object in S3 differs from what was sent."""
+
+
+class ImageBuildFailed(RunFailed):
+    """The image could not be built."""
+
+
+class JobRefused(RunFailed):
+    """The backend refused a job, or its name is taken by a job of another owner."""
+
+
+class QuotaReached(JobRefused):
+    """The backend has no nodes left for the job now.
+
+    Waiting may help; an immediate retry does not.
+    """
+
+
+class BackendUnavailable(RunFailed):
+    """The backend of a platform other than AWS did not answer; the same call may succeed later."""
+
+
+class SweepStopped(RunFailed):
+    """`nodesweep stop` ended the sweep; its earlier measurements are kept."""
+
+
+class RunTimedOut(RunFailed):
+    """The run exceeded the time limit set in its form."""
+
+
+class ReportNotWritten(RunFailed):
+    """The report is in the bucket, but could not be written on this machine."""
+
+
+class PointsMissing(RunFailed):
+    """The sweep ended and has a report, but too few of its points have a completed run."""
+
+    result: Any = None
+    """The flow's nodesweep.flows.scaling_benchmark.SweepResult; commands still show its report."""
+
+
+class RegressionEstablished(RunFailed):
+    """The sweep is slower than the one it was compared with."""
+
+
+class SweepNotFound(RunFailed):
+    """No sweep has that ID."""
+
+
+class RecordDamaged(RunFailed):
+    """A sweep's record is unreadable."""
+
+
+CALL_ERRORS = (BotoCoreError, ClientError, BackendUnavailable)
+"""What a call of a platform raises when it fails."""
+
+
+def error_code(error: BaseException) -> str | None:
+    """Return the AWS error code of a ClientError; None for any other error."""
+    return (
+        str(error.response["Error"].get("Code", "Unknown"))
+        if isinstance(error, ClientError)
+        else None
+    )
+
+
+def is_bucket_gone(error: BaseException) -> bool:
+    """Return True if S3 reported that the bucket does not exist."""
+    return error_code(error) == "NoSuchBucket"
+
+
+@contextmanager
+def best_effort(what: str) -> Iterator[None]:
+    """Log a failing call inside the block as a warning that starts with `what`.
+
+    Use it for calls whose failure must not lose the result.
+    """
+    try:
+        yield
+    except CALL_ERRORS as error:
+        logger.warning("%s: %s", what, error)
+
+
+def was_refused(error: ClientError, operation: str) -> bool:
+    """Return True if this call had no effect: a 4xx response that a retry would get again.
+
+    After throttling or a 5xx response, an earlier try may have taken effect.
+    """
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    is_final = isinstance(status, int) and 400 <= status < 500 and not is_transient(error)
+    return is_final and error.operation_name == operation
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return True if the same call may succeed later: throttling, 5xx, a lost connection."""
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status == _INSUFFICIENT_STORAGE:
+            return False
+        return error_code(error) in _TRANSIENT_CODES or status >= 500
+    transient = (*_TRANSIENT_ERRORS, CallTimedOut, ForeignResponse, BackendUnavailable)
+    return isinstance(error, transient)
+
+
+def retry_transient(task: Any, task_run: Any, state: Any) -> bool:
+    """Return True if Prefect should retry the task; the retry_condition_fn for transient errors.
+
+    Prefect 3.8 ignores anything but a plain function here.
+    """
+    try:
+        state.result()
+    except Exception as error:
+        transient = is_transient(error)
+        if transient:
+            logger.warning("%s: %s; retrying if attempts remain", task.name, error)
+        return transient
+    return False

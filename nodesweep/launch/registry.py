@@ -1,0 +1,73 @@
+"""Choose the backend of a platform; nothing else does.
+
+A backend is a folder next to this file, whose module `backend` has a BACKEND.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.protocol import Launcher
+from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
+from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.rules.rule import Facts, Findings
+
+DEFAULT = "sagemaker"
+"""The backend of a platform that names none."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What a run asks of a backend. Importing one is quick, and so is rendering.
+
+    Attributes:
+        request: the backend's name for a job's request.
+        render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
+        shape_problems: returns what is wrong with a request, as far as that is quickly known.
+        request_problems: the same, as thoroughly as possible without sending it.
+        slow_modules: what request_problems() and the launcher import, to be imported ahead.
+        launcher: returns a platform's launcher.
+        kind: returns what a platform is: AWS, emulated or simulated.
+        check_account: runs the rules that query the platform before a run.
+        read_log: returns the lines of an ended job, by platform, name, folder in which they are
+            kept, and whether it completed.
+        read_metrics: returns the metrics.json of a sweep's job; None if there is none.
+        read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
+            metric.
+    """
+
+    request: str
+    render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
+    shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
+    request_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
+    slow_modules: tuple[str, ...]
+    launcher: Callable[[PlatformConfig], Launcher]
+    kind: Callable[[PlatformConfig], PlatformKind]
+    check_account: Callable[[Facts], Findings]
+    read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
+    read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
+    read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]]
+
+
+def backend_of(platform: PlatformConfig) -> Backend:
+    """Return the platform's backend."""
+    name = getattr(platform, "launcher", DEFAULT)
+    backend = importlib.import_module(f"nodesweep.launch.{name}.backend").BACKEND
+    assert isinstance(backend, Backend)
+    return backend
+
+
+def launcher_of(platform: PlatformConfig) -> Launcher:
+    """Return the platform's launcher."""
+    return backend_of(platform).launcher(platform)
+
+
+def renderer_of(platform: PlatformConfig) -> Render:
+    """Return how the platform's jobs are rendered."""
+    return partial(backend_of(platform).render, platform)

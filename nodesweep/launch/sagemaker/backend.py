@@ -1,0 +1,51 @@
+"""SageMaker as a backend; imports boto3 and sagemaker-core when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesweep.aws.platform import aws_client
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.registry import Backend
+from nodesweep.launch.sagemaker.logs import read_job_log
+from nodesweep.launch.sagemaker.request import render
+from nodesweep.launch.sagemaker.results import read_job_metrics
+from nodesweep.launch.sagemaker.shape import shape_problems
+from nodesweep.launch.sagemaker.status import kind_of_platform
+from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
+from nodesweep.scaling.rules.rule import Facts, Findings
+
+
+def _request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
+    from nodesweep.launch.sagemaker.create import request_problems
+
+    return request_problems(request)
+
+
+def _launcher(platform: PlatformConfig) -> Launcher:
+    from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+
+    return SageMakerJobs(aws_client("sagemaker", platform), platform)
+
+
+def _check_account(facts: Facts) -> Findings:
+    from nodesweep.launch.sagemaker.preflight.online import check_online
+
+    return check_online(facts)
+
+
+BACKEND = Backend(
+    request="CreateTrainingJob",
+    render=render,
+    shape_problems=shape_problems,
+    request_problems=_request_problems,
+    slow_modules=("sagemaker.core.resources",),
+    launcher=_launcher,
+    kind=kind_of_platform,
+    check_account=_check_account,
+    read_log=read_job_log,
+    read_metrics=read_job_metrics,
+    read_utilisation=read_job_utilisation,
+)

@@ -1,0 +1,171 @@
+"""API calls for single training jobs: describe, stop, and verify which request made a job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesweep.configs.training import variables_of
+from nodesweep.errors import JobRefused, error_code
+from nodesweep.polling import Clock, intervals
+from nodesweep.scaling import names
+from nodesweep.scaling.secrets import remember_secrets, secrets_of_job
+
+logger = logging.getLogger("nodesweep.jobs")
+_NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
+"""Request members that a description lacks, or returns in a different form."""
+KNOWN_SECONDS = 60.0
+"""Seconds for which the description and tags of a new job may be unavailable."""
+
+
+def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
+    """Return DescribeTrainingJob's response; None for an unknown job.
+
+    The service reports an unknown name as a ValidationException. The job's secrets are masked from
+    then on: a command that reads its log or failure reason may know nothing but its name.
+    """
+    try:
+        description = dict(sagemaker.describe_training_job(TrainingJobName=job_name))
+        remember_secrets(
+            secrets_of_job(
+                description.get("HyperParameters") or {}, description.get("Environment") or {}
+            )
+        )
+        return description
+    except sagemaker.exceptions.ClientError as error:
+        missing = error_code(error) == "ValidationException" and "not found" in str(error)
+        if missing or error_code(error) == "ResourceNotFound":
+            return None
+        raise
+
+
+def request_stop(sagemaker: Any, job_name: str) -> None:
+    """Call StopTrainingJob; client errors pass through."""
+    sagemaker.stop_training_job(TrainingJobName=job_name)
+
+
+def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
+    """End the warm pool of an ended job; client errors pass through."""
+    sagemaker.update_training_job(
+        TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+    )
+
+
+def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
+    """Ask each job to stop, and return those that were still running.
+
+    A repeated call has no effect. A failure for one job does not keep others from being stopped.
+
+    Raises:
+        JobRefused: some jobs could not be stopped.
+    """
+    asked, failures = [], []
+    for name in job_names:
+        try:
+            request_stop(sagemaker, name)
+            asked.append(name)
+        except (BotoCoreError, ClientError) as error:
+            # ValidationException: the job has ended or never existed, so there is nothing to stop.
+            if error_code(error) not in ("ValidationException", "ResourceNotFound"):
+                failures.append(f"{name}: {error}")
+    if failures:
+        raise JobRefused(
+            "these jobs could not be stopped; stop them in the console:\n" + "\n".join(failures)
+        )
+    return asked
+
+
+def tagged_digest(sagemaker: Any, arn: str) -> str | None:
+    """Return the digest of the request that made the job, from its tags.
+
+    None if the tags lack it, or are not visible yet.
+    """
+    try:
+        tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
+    except sagemaker.exceptions.ClientError as error:
+        if error_code(error) in ("ValidationException", "ResourceNotFound"):
+            # The job exists, but its tags are not visible yet.
+            return None
+        raise
+    return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
+
+
+def check_same_request(
+    sagemaker: Any,
+    name: str,
+    arn: str,
+    request: Mapping[str, Any],
+    description: Mapping[str, Any],
+    clock: Clock,
+) -> None:
+    """Verify that an existing job was made with this request.
+
+    It is adopted if it carries the request's digest, or if its description matches the request:
+    tags can be rewritten or lost, a description cannot.
+
+    Raises:
+        JobRefused: the job was made with a different request.
+    """
+    wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
+    found = tagged_digest(sagemaker, arn)
+    if found == wanted:
+        return
+    if matches_request(description, request):
+        logger.info(
+            "%s is adopted because its description matches this request; its tag %s is %s",
+            name, names.TAG_REQUEST_DIGEST, found or "missing",
+        )  # fmt: skip
+        return
+    found = poll_until_known(lambda: tagged_digest(sagemaker, arn), clock)
+    if found != wanted:
+        raise JobRefused(
+            f"{name} exists with a different request (digest {found}, expected {wanted}); it is"
+            " not adopted: delete it, or start a new sweep"
+        )
+
+
+def matches_request(description: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Return True if the description contains everything that was requested.
+
+    SageMaker may add defaults, but no hyperparameters and no variables. The value behind a
+    ${VARIABLE} is not compared.
+    """
+    references = variables_of(request.get("Environment", {}))
+    for member in request.keys() - _NOT_DESCRIBED:
+        asked, described = request[member], description.get(member)
+        if member in ("HyperParameters", "Environment"):
+            if not isinstance(described, Mapping) or asked.keys() != described.keys():
+                return False
+            left_out = references if member == "Environment" else {}
+            asked = {name: value for name, value in asked.items() if name not in left_out}
+        if not _contains(described, asked):
+            return False
+    return True
+
+
+def _contains(described: Any, asked: Any) -> bool:
+    if isinstance(asked, Mapping):
+        return isinstance(described, Mapping) and all(
+            _contains(described.get(name), value) for name, value in asked.items()
+        )
+    if isinstance(asked, list):
+        return (
+            isinstance(described, list)
+            and len(asked) == len(described)
+            and all(map(_contains, described, asked))
+        )
+    return bool(described == asked)
+
+
+def poll_until_known(query: Callable[[], Any], clock: Clock) -> Any:
+    """Poll `query` until it returns a value; return None after KNOWN_SECONDS without one."""
+    deadline = clock.monotonic() + KNOWN_SECONDS
+    for pause in intervals(0.5, 5.0):
+        result = query()
+        if result is not None or clock.monotonic() >= deadline:
+            return result
+        clock.sleep(pause)
+    return None

@@ -1,0 +1,161 @@
+"""SageMaker as a launcher of training jobs, over a SageMaker client."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesweep.aws.platform import aws_client
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.section import HIDDEN
+from nodesweep.configs.training import variables_of
+from nodesweep.errors import JobRefused, QuotaReached, was_refused
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
+from nodesweep.launch.sagemaker.create import create
+from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
+from nodesweep.launch.sagemaker.request import render
+from nodesweep.launch.sagemaker.status import read_training_job
+from nodesweep.polling import Clock
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.rules.limits import variable_problems
+from nodesweep.scaling.secrets import remember_secrets, secrets_in
+
+MIN_HIDDEN_CHARACTERS = 4
+"""Shorter values, such as 1 or yes, are not secrets and occur in every message."""
+_PAGE_SIZE = 100
+
+
+@dataclass(frozen=True)
+class SageMakerJobs:
+    """SageMaker's jobs of one kind; a nodesweep.launch.protocol.Launcher of training jobs.
+
+    Attributes:
+        sagemaker: the SageMaker client.
+        platform: the config's section; None for jobs that are only watched.
+        kind: the kind of the jobs; only training jobs can be submitted and listed.
+        clock: the source of time.
+    """
+
+    sagemaker: Any
+    platform: PlatformConfig | None = None
+    kind: JobKind = TRAINING
+    clock: Clock = field(default_factory=Clock)
+
+    def render(self, spec: JobSpec) -> dict[str, Any]:
+        """Return the job's CreateTrainingJob request."""
+        assert self.platform is not None
+        return render(self.platform, spec)
+
+    def submit(self, spec: JobSpec) -> JobStatus:
+        """Start the job, or adopt the existing one of that name; return its status.
+
+        Raises:
+            JobRefused: see create_or_adopt().
+            QuotaReached: the account has no instances left for it now.
+        """
+        return submit(self.sagemaker, self.render(spec), self.clock)
+
+    def status(self, job_name: str) -> JobStatus | None:
+        """Return the job's status; None if SageMaker does not know it."""
+        return self.kind.status(self.sagemaker, job_name)
+
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> dict[str, JobStatus]:
+        """Return the status of each of these jobs that SageMaker knows."""
+        found = {}
+        for name in job_names:
+            take()
+            if (status := self.status(name)) is not None:
+                found[name] = status
+        return found
+
+    def logs(self, job_name: str, since: datetime) -> CloudWatchLog:
+        """Return a reader of the job's lines from `since` on."""
+        assert self.platform is not None
+        return CloudWatchLog(aws_client("logs", self.platform), job_name, since)
+
+    def stop(self, job_name: str) -> bool:
+        """Ask the job to stop; return True if it was still running."""
+        return self.kind.stop(self.sagemaker, job_name)
+
+    def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
+        """Return the sweep's jobs as the platform lists them, oldest first."""
+        pages = self.sagemaker.get_paginator("list_training_jobs").paginate(
+            NameContains=names.job_prefix(sweep),
+            SortBy="CreationTime",
+            SortOrder="Ascending",
+            MaxResults=_PAGE_SIZE,
+        )
+        jobs = [read_training_job(job) for page in pages for job in page["TrainingJobSummaries"]]
+        return [job for job in jobs if names.sweep_of_job(job.name) == sweep]
+
+
+def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
+    """Start the training job of this request, or adopt it; see SageMakerJobs.submit()."""
+
+    def send() -> None:
+        try:
+            _create(sagemaker, with_variables(request, os.environ))
+        except sagemaker.exceptions.ResourceLimitExceeded as error:
+            raise QuotaReached(f"{request['TrainingJobName']}: {error}") from error
+
+    return TRAINING.create_or_adopt(sagemaker, request, send, clock or Clock())
+
+
+def is_not_created(error: ClientError) -> bool:
+    """Return True if submit() raised this and certainly created no job."""
+    return was_refused(error, "CreateTrainingJob")
+
+
+def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request with each environment value ${NAME} replaced by that variable.
+
+    This is done as late as possible, so that the job's name, digest and records have the reference,
+    not the secret.
+
+    Raises:
+        JobRefused: a variable is missing or cannot be used.
+    """
+    environment = dict(request.get("Environment", {}))
+    if problems := variable_problems(
+        environment, {name: len(value) for name, value in variables.items()}
+    ):
+        raise JobRefused("; ".join(problems))
+    environment |= {
+        name: variables[variable] for name, variable in variables_of(environment).items()
+    }
+    remember_secrets(secrets_in(environment, is_closed=True))
+    return {**request, "Environment": environment} if environment else dict(request)
+
+
+def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
+    """Call create(), and mask environment values in its errors: some refusals quote them."""
+    try:
+        create(sagemaker, request)
+    except ClientError as error:
+        values = sorted(set(request.get("Environment", {}).values()), key=len, reverse=True)
+        error.args = tuple(_mask(str(part), values) for part in error.args)
+        answer = error.response.get("Error", {})
+        if "Message" in answer:
+            answer["Message"] = _mask(answer["Message"], values)
+        raise
+
+
+def _mask(text: str, values: Sequence[str]) -> str:
+    """Return the text with values of 4 characters or more masked.
+
+    Their JSON and Python spellings are masked too.
+    """
+    for value in values:
+        for form in {value, json.dumps(value)[1:-1], repr(value)[1:-1]}:
+            if len(value) >= MIN_HIDDEN_CHARACTERS:
+                text = text.replace(form, HIDDEN)
+    return text

@@ -1,0 +1,1 @@
+"""Rules that query the account before a run."""

@@ -1,0 +1,336 @@
+"""Every rule that queries the account, in the order in which their findings are reported.
+
+To add one, put its query and judge functions in a module in this folder, and its row here;
+`python -m nodesweep.launch.sagemaker.preflight.document` makes docs/preflight.md from the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from nodesweep.aws.platform import aws_client
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.preflight import (
+    file_systems,
+    identity,
+    network,
+    quota,
+    storage,
+    training_plan,
+)
+from nodesweep.launch.sagemaker.preflight.rule import AccountRule, RuleContext, evaluate
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
+
+
+def _on_aws_nodes(facts: Facts) -> bool:
+    """Return True for AWS nodes; emulated ones use no quota and no role."""
+    return not facts.instance.emulated
+
+
+def _in_a_vpc(facts: Facts) -> bool:
+    """Return True for jobs in a VPC; emulated nodes accept one, but do not join it."""
+    return facts.training.vpc is not None and not facts.instance.emulated
+
+
+def _mounts(kind: str, facts: Facts) -> bool:
+    return _in_a_vpc(facts) and any(file_systems.channels_of(facts, kind))
+
+
+def _pushes(facts: Facts) -> bool:
+    """Return True if the run may build an image or a layer, but does not create its repository."""
+    return not facts.config.platform.create_missing and (
+        facts.config.image.uri is None or facts.files.has_layer
+    )
+
+
+def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyResponse]:
+    return AccountRule(
+        field,
+        (lambda rule_input: identity.judge_key_use(rule_input.facts, field, rule_input.response),),
+        action="kms:DescribeKey",
+        more_actions=("iam:SimulatePrincipalPolicy",),
+        queries=f"the key's ARN, state and spec, and {actions} under the role",
+        query=partial(identity.query_key, field=field),
+        needed=lambda facts: _on_aws_nodes(facts) and identity.key_of(facts, field) is not None,
+        refuses=(
+            "the key does not exist, is disabled or is not symmetric, or a policy explicitly denies"
+            " access"
+        ),
+        remedy="use a key in the region, enable it, allow the role to use it",
+        says="not allowed by the role alone: the key's own policy may allow it",
+    )
+
+
+ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
+    AccountRule(
+        "service quotas",
+        (
+            lambda rule_input: quota.judge_quotas(
+                rule_input.facts.config,
+                rule_input.response,
+                rule_input.facts.peak_nodes,
+                rule_input.facts.max_nodes,
+                rule_input.facts.peak_nodes_together,
+            ),
+            lambda rule_input: quota.judge_validation_quota(
+                rule_input.facts.config, rule_input.response
+            ),
+        ),
+        per_type=True,
+        action="servicequotas:ListServiceQuotas",
+        queries=(
+            "the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
+            "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*, "
+            "with validation on Spark also *TYPE for processing job usage*"
+        ),
+        query=quota.query_quotas,
+        needed=_on_aws_nodes,
+        refuses=(
+            "fewer than the nodes that can be in use at once: the sum of the"
+            " `sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training"
+            " job* below the largest job, or *Number of instances across all training jobs* below"
+            " the nodes in use at once. Fewer than the Processing job's instances"
+        ),
+        remedy=(
+            "request an increase in Service Quotas, lower `sweep.max_parallel_jobs`,"
+            " or drop the larger node counts"
+        ),
+        says="a quota that is not listed",
+    ),
+    AccountRule(
+        "the training plan",
+        (lambda rule_input: training_plan.judge_plan(rule_input.facts, rule_input.response),),
+        per_type=True,
+        action="sagemaker:DescribeTrainingPlan",
+        queries="`training.training_plan_arn`",
+        query=training_plan.query_plan,
+        needed=lambda facts: facts.training.training_plan_arn is not None,
+        refuses=(
+            "it does not exist, is not for training jobs, is not paid for, has expired, or begins"
+            " later (SageMaker would let the jobs wait for up to 2 days); it reserves another type,"
+            " or fewer instances than the largest job's"
+        ),
+        remedy="use a plan that is active; drop the larger node counts",
+        says=(
+            "instances that are in use, or fewer than the jobs at once need; a plan that ends"
+            " before a job of `max_runtime_seconds` would"
+        ),
+    ),
+    AccountRule(
+        "subnets",
+        (
+            lambda rule_input: network.judge_subnets(
+                rule_input.response,
+                rule_input.facts.peak_nodes_together,
+                rule_input.facts.max_nodes,
+            ),
+        ),
+        action="ec2:DescribeSubnets",
+        queries="`training.vpc.subnets`",
+        query=network.query_subnets,
+        needed=_in_a_vpc,
+        refuses=(
+            "a subnet does not exist; the subnets are in several VPCs, in several zones with more"
+            " than one node per job, or have fewer free addresses than nodes in use at once"
+        ),
+        remedy="use subnets in one zone, one VPC and the region, with free addresses; run fewer"
+        " jobs at once",
+        says="several zones, with single-node jobs",
+    ),
+    AccountRule(
+        "security groups",
+        (
+            lambda rule_input: (
+                network.judge_groups(rule_input.response[0], rule_input.facts.instance.efa)
+                if rule_input.facts.max_nodes > 1
+                else Findings()
+            ),
+            lambda rule_input: network.judge_one_network(
+                rule_input.response[1], rule_input.response[0]
+            ),
+        ),
+        per_type=True,
+        action="ec2:DescribeSecurityGroups",
+        more_actions=("ec2:DescribeSubnets",),
+        queries="`training.vpc.security_group_ids`",
+        query=network.query_groups,
+        needed=_in_a_vpc,
+        refuses=(
+            "a group does not exist; the groups are in several VPCs, or not in the subnets' VPC;"
+            " they have no inbound rule for all protocols from one of the groups themselves, or no"
+            " outbound one to them or to 0.0.0.0/0, so multi-node jobs would hang"
+        ),
+        remedy="add a rule for all protocols from and to the group itself",
+        says="with EFA, outbound traffic allowed by address only",
+    ),
+    AccountRule(
+        "FSx file systems",
+        (
+            lambda rule_input: file_systems.judge_all_fsx(
+                rule_input.facts.config.platform.region, rule_input.response
+            ),
+        ),
+        action="fsx:DescribeFileSystems",
+        more_actions=("ec2:DescribeSubnets",),
+        queries="channels of type FSxLustre",
+        query=file_systems.query_fsx,
+        needed=partial(_mounts, "FSxLustre"),
+        refuses=(
+            "it does not exist, is of another type or not AVAILABLE; `directory_path` does not"
+            " begin with its mount name; the job's subnets are in another zone: \"you need to"
+            ' specify a VPC subnet which maps to this Availability Zone" (SageMaker developer'
+            " guide, *Access Training Data*)"
+        ),
+        remedy="correct the ID, type or path; use subnets in its zone",
+        says="it is in another VPC",
+    ),
+    AccountRule(
+        "EFS mount targets",
+        (
+            lambda rule_input: file_systems.judge_all_efs(
+                rule_input.facts.config.platform.region, rule_input.response
+            ),
+        ),
+        action="elasticfilesystem:DescribeMountTargets",
+        more_actions=("ec2:DescribeSubnets",),
+        queries="channels of type EFS",
+        query=file_systems.query_efs,
+        needed=partial(_mounts, "EFS"),
+        refuses="it does not exist, or has no available mount target",
+        remedy="correct the ID or type; create a mount target in the zone of the job's subnets",
+        says="none in the zone of the job's subnets; they are in another VPC",
+    ),
+    AccountRule(
+        "the role",
+        (
+            lambda rule_input: identity.judge_trust(
+                rule_input.facts.config.platform.role_arn, rule_input.response
+            ),
+        ),
+        action="iam:GetRole",
+        queries="`platform.role_arn`",
+        query=identity.query_trust,
+        needed=_on_aws_nodes,
+        refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
+        remedy=(
+            "create it or correct the ARN; in its trust policy, allow `sts:AssumeRole` for that"
+            " service"
+        ),
+    ),
+    AccountRule(
+        "the role's permissions",
+        (
+            lambda rule_input: identity.judge_permissions(
+                rule_input.facts.config.platform.role_arn, rule_input.response
+            ),
+        ),
+        action="iam:SimulatePrincipalPolicy",
+        more_actions=("s3:GetBucketPolicy", "ecr:GetRepositoryPolicy", "ecr:DescribeRepositories"),
+        queries="what a job does under the role; see below",
+        query=identity.simulate_permissions,
+        needed=_on_aws_nodes,
+        refuses="a policy explicitly denies an action, or none allows it",
+        remedy="allow the actions that the problem names in the role's policies",
+        says=(
+            "not allowed by the role alone, if the bucket or repository has its own policy or a"
+            " condition applies"
+        ),
+    ),
+    *(
+        _key_rule(field, " and ".join(f"`{one}`" for one in actions))
+        for field, actions in identity.KEYS.items()
+    ),
+    AccountRule(
+        "the bucket",
+        (
+            lambda rule_input: storage.judge_bucket(
+                rule_input.facts.config.platform, rule_input.response
+            ),
+        ),
+        action="s3:GetBucketLocation",
+        queries="`platform.bucket`",
+        query=storage.query_bucket,
+        needed=lambda facts: True,
+        refuses="it does not exist and `platform.create_missing` is off; it is in another region",
+        remedy=(
+            "create it or set `platform.create_missing: true`; use a bucket in `platform.region`"
+        ),
+        says="it does not exist yet and is created",
+    ),
+    AccountRule(
+        "the image",
+        (lambda rule_input: storage.judge_image(rule_input.facts.config, rule_input.response),),
+        action="ecr:BatchGetImage",
+        queries="`image.uri`, if it is in ECR, in any account",
+        query=storage.query_image,
+        needed=storage.has_ecr_image,
+        refuses="no such repository, tag or digest",
+        remedy="correct it, or omit it to have the image built",
+    ),
+    AccountRule(
+        "the repository",
+        (
+            lambda rule_input: storage.judge_repository(
+                rule_input.facts.config, rule_input.response
+            ),
+        ),
+        action="ecr:DescribeRepositories",
+        queries=(
+            "`image.repository`, if `platform.create_missing` is off and an image, or a layer of"
+            " packages on the given one, may have to be built"
+        ),
+        query=storage.query_repository,
+        needed=_pushes,
+        refuses="there is none for the image",
+        remedy="create it, or set `platform.create_missing: true`",
+        says="there is none for the layer, so every node installs the packages at every start",
+    ),
+)
+
+
+def run_account_rules(
+    context: RuleContext, rules: Sequence[AccountRule[Any]] = ACCOUNT_RULES
+) -> Findings:
+    """Return all findings of the rules that apply to this sweep; their calls run in parallel."""
+    facts = context.facts
+    applicable = [rule for rule in rules if rule.needed(facts)]
+    with ThreadPoolExecutor(
+        max_workers=max(1, len(applicable)), thread_name_prefix="preflight"
+    ) as pool:
+        found = list(pool.map(lambda rule: evaluate(rule, context), applicable))
+    if facts.instance.emulated:
+        name = facts.instance.instance_type
+        message = f"quota, network, role and price were not checked: {name} is an emulated node"
+        found.insert(0, Findings(notices=(message,)))
+    return combine(found)
+
+
+def check_online(facts: Facts) -> Findings:
+    """Return the findings for a sweep on its platform, including those per instance type.
+
+    Raises boto3's errors if there are no valid credentials.
+    """
+    client = _clients(facts.config.platform)
+    of_type = [rule for rule in ACCOUNT_RULES if rule.per_type]
+    first, *others = facts.each
+
+    def check_arm(arm: Facts) -> Findings:
+        return run_account_rules(
+            RuleContext(arm, client), ACCOUNT_RULES if arm is first else of_type
+        )
+
+    with ThreadPoolExecutor(1 + len(others), thread_name_prefix="preflight") as pool:
+        found = list(pool.map(check_arm, (first, *others)))
+    return combine(found) if others else found[0]
+
+
+def _clients(platform: PlatformConfig) -> Callable[..., Any]:
+    """Return a factory of clients that give up early: an unanswered query only gives a notice."""
+
+    def client(service: str, region: str = platform.region) -> Any:
+        return aws_client(service, platform.model_copy(update={"region": region}), quick=True)
+
+    return client

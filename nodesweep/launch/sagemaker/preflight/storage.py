@@ -1,0 +1,180 @@
+"""Online rules for storage: the bucket is in the region, and an image that is not built exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import error_code
+from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, RuleContext
+from nodesweep.scaling.rules.images import ECR_URI
+from nodesweep.scaling.rules.rule import Facts, Findings
+
+_NO_PLACE = "there is no ECR repository {!r} (image.repository) for the layer"
+
+
+@dataclass(frozen=True)
+class EcrImage:
+    """An image's location in ECR.
+
+    `image_id` is in the form of ECR's API (imageTag, imageDigest), {} if unknown.
+    """
+
+    account: str
+    region: str
+    repository: str
+    image_id: Mapping[str, str] = field(default_factory=dict)
+
+
+def parse_ecr_image(uri: str) -> EcrImage | None:
+    """Return the location of an ECR image; None for other registries.
+
+    Without tag and digest it is `latest`, as for Docker.
+    """
+    found = ECR_URI.fullmatch(uri)
+    if found is None:
+        return None
+    named = {"imageDigest": found["digest"], "imageTag": found["tag"]}
+    image_id = {key: value for key, value in named.items() if value} or {"imageTag": "latest"}
+    return EcrImage(found["account"], found["region"], found["repository"], image_id)
+
+
+def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
+    """Check the bucket's region, which is None if there is no bucket."""
+    if region is None and platform.create_missing:
+        return Findings(
+            notices=(f"platform.bucket: {platform.bucket} does not exist yet; the run creates it",)
+        )
+    if region is None:
+        return Findings(
+            (
+                (
+                    f"platform.bucket: {platform.bucket} does not exist; create it, or set"
+                    " platform.create_missing: true"
+                ),
+            )
+        )
+    if region == platform.region:
+        return Findings()
+    problem = (
+        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker reads objects in its"
+        f" own region only; use a bucket in {platform.region}, or platform.region: {region}"
+    )
+    return Findings((problem,))
+
+
+def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
+    """Check BatchGetImage's failures for the one image requested.
+
+    That is image.uri, or the container named by framework or base_image, which a context would
+    build upon.
+    """
+    as_it_is = config.image.context is None
+    field = "image.framework or base_image" if as_it_is else "image.uri"
+    advice = "use another" if as_it_is else "correct it, or omit image.uri to have the image built"
+    return Findings(
+        tuple(
+            f"{field}: {config.image.uri}:"
+            f" {failure.get('failureReason') or failure['failureCode']}; {advice}"
+            for failure in failures
+        )
+    )
+
+
+def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
+    """Check that image.repository exists; a given image does not need the layer."""
+    name = config.image.repository
+    if is_there:
+        return Findings()
+    if config.image.uri is not None:
+        # a slow import, which `plan` does not need otherwise
+        from nodesweep.scaling.report.sources import at_start_text
+
+        return Findings(notices=(at_start_text(_NO_PLACE.format(name)),))
+    return Findings((no_repository(name),))
+
+
+def no_repository(name: str) -> str:
+    """Return the problem to report for an image without a repository."""
+    return (
+        f"image.repository: no ECR repository {name!r};"
+        " create it, or set platform.create_missing: true"
+    )
+
+
+def query_bucket(context: RuleContext) -> str | None:
+    """Query S3 for the bucket's region; None if there is no bucket.
+
+    GetBucketLocation returns nothing for us-east-1, and may return EU for eu-west-1.
+    """
+    try:
+        location = context.client("s3").get_bucket_location(Bucket=context.config.platform.bucket)
+    except ClientError as error:
+        if error_code(error) != "NoSuchBucket":
+            raise
+        return None
+    region = location.get("LocationConstraint")
+    return {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(region, region)
+
+
+def query_image(context: RuleContext) -> Sequence[Mapping[str, Any]]:
+    """Query ECR for the image, in its own account and region; return the failures."""
+    image = parse_ecr_image(str(context.config.image.uri))
+    assert image is not None
+    ecr = context.client("ecr", image.region)
+    try:
+        answer = ecr.batch_get_image(
+            registryId=image.account,
+            repositoryName=image.repository,
+            imageIds=[dict(image.image_id)],
+        )
+    except ClientError as error:
+        if error_code(error) != "RepositoryNotFoundException":
+            raise
+        reason = (
+            f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
+        )
+        return [{"failureReason": reason}]
+    return list(answer["failures"])
+
+
+def has_ecr_image(facts: Facts) -> bool:
+    """Return True if the image is given, not built, and in ECR."""
+    uri = facts.config.image.uri
+    return uri is not None and parse_ecr_image(uri) is not None
+
+
+def query_repository(context: RuleContext) -> bool:
+    """Query ECR for image.repository; return True if it exists."""
+    return has_repository(context.client("ecr"), context.config.image.repository)
+
+
+def has_repository(ecr: Any, name: str) -> bool:
+    """Return True if the account's registry in the region has a repository of that name."""
+    try:
+        ecr.describe_repositories(repositoryNames=[name])
+    except ClientError as error:
+        if error_code(error) != "RepositoryNotFoundException":
+            raise
+        return False
+    return True
+
+
+def push_problem(ecr: Any, repository: str) -> str | None:
+    """Return why a layer cannot be pushed to image.repository; None if it can.
+
+    The repository may be the default one.
+    """
+    try:
+        return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)
+    except ClientError as error:
+        if error_code(error) not in NO_PERMISSION:
+            raise
+        return (
+            f"these credentials may not check for an ECR repository {repository!r}"
+            " (image.repository)"
+        )

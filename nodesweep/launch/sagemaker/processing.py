@@ -1,0 +1,181 @@
+"""Processing jobs: start or adopt one, watch it, and end all jobs that a sweep may have."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from nodesweep.aws.storage import list_folders
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import JobRefused, ValidationJobFailed, error_code, is_transient
+from nodesweep.launch.protocol import STOPPING_SECONDS
+from nodesweep.launch.sagemaker.kind import JobKind
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.sagemaker.status import read_processing_job
+from nodesweep.launch.watch import JobLimits, Wording, watch
+from nodesweep.polling import CallBudget, Clock, intervals
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
+
+logger = logging.getLogger("nodesweep.dataset")
+_MISSING = ("ValidationException", "ResourceNotFound")
+
+
+def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
+    """Return DescribeProcessingJob's response; None for an unknown job."""
+    try:
+        return dict(sagemaker.describe_processing_job(ProcessingJobName=job_name))
+    except sagemaker.exceptions.ClientError as error:
+        code = error_code(error)
+        if code == "ResourceNotFound" or (
+            code == "ValidationException" and "could not find" in str(error).lower()
+        ):
+            return None
+        raise
+
+
+def read_status(sagemaker: Any, job_name: str) -> JobStatus | None:
+    """Return the job's status; None if it is unknown."""
+    description = describe(sagemaker, job_name)
+    return None if description is None else read_processing_job(description)
+
+
+def is_running(sagemaker: Any, job_name: str) -> bool:
+    """Return True if SageMaker knows the job and it has not ended."""
+    status = read_status(sagemaker, job_name)
+    return status is not None and not status.has_ended
+
+
+def stop(sagemaker: Any, job_name: str) -> bool:
+    """Ask the job to stop; return True if it was still running. Client errors pass through."""
+    try:
+        sagemaker.stop_processing_job(ProcessingJobName=job_name)
+    except ClientError as error:
+        # The job has ended or is unknown; its description tells which.
+        if error_code(error) in _MISSING:
+            return False
+        raise
+    return True
+
+
+PROCESSING = JobKind(
+    member="ProcessingJob",
+    describe=describe,
+    read=read_processing_job,
+    stop=stop,
+    logger="nodesweep.dataset",
+)
+WORDING = Wording(
+    not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
+    not_ended="has not ended {:.0f} s after it got its instances",
+    logger="nodesweep.dataset",
+    stage="dataset",
+)
+
+
+def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
+    """Start the job, or adopt the existing one of that name; return its status.
+
+    Raises:
+        JobRefused: see create_or_adopt(), or the account's quota has no instances left.
+    """
+
+    def send() -> None:
+        try:
+            sagemaker.create_processing_job(**request)
+        except sagemaker.exceptions.ResourceLimitExceeded as error:
+            raise JobRefused(
+                f"{request['ProcessingJobName']}: {error}; request an increase in Service Quotas,"
+                " or lower dataset.validation.instance_count"
+            ) from error
+
+    found = PROCESSING.create_or_adopt(sagemaker, request, send, clock or Clock())
+    if found.created_at is not None:
+        logger.info("%s already exists and is adopted", request["ProcessingJobName"])
+    return found
+
+
+def watch_job(
+    sagemaker: Any,
+    job_name: str,
+    poll_seconds: float,
+    limits: JobLimits,
+    clock: Clock,
+    budget: CallBudget,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> JobStatus:
+    """Wait until the job has ended, and return its status.
+
+    It is stopped, and waited for, past a limit or once `is_stopped` returns True.
+
+    Raises:
+        ValidationJobFailed: it has not ended 300 s after it was stopped, or was unknown that long.
+    """
+    [ended] = watch(
+        SageMakerJobs(sagemaker, kind=PROCESSING), [job_name], poll_seconds, limits, clock, budget,
+        is_stopped=is_stopped, wording=WORDING,
+    )  # fmt: skip
+    if not ended.has_ended:
+        raise ValidationJobFailed(f"{job_name}: {ended.reason}")
+    return ended
+
+
+def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
+    """Return every Processing job that any run may have sent for the sweep.
+
+    A run writes the job's request to the bucket before it sends the job, and S3's lists are
+    strongly consistent.
+    """
+    prefix = names.validation_claims_prefix(platform.prefix, sweep)
+    claimed = (
+        names.validation_job_prefix(sweep) + rest
+        for rest in list_folders(s3, platform.bucket, prefix)
+    )
+    return sorted(job for job in claimed if names.sweep_of_validation_job(job) == sweep)
+
+
+def end_jobs(
+    sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float
+) -> list[str]:
+    """Stop these jobs, and return the names of those that had not ended.
+
+    Waits until each is stopping or has ended. A name that SageMaker does not know is polled until
+    `settle_seconds` have passed, because a new job may not be visible yet.
+
+    Raises:
+        JobRefused: some jobs could not be stopped; all others were.
+    """
+    left, asked, failures = set(job_names), set[str](), dict[str, str]()
+    settled, late = clock.monotonic() + settle_seconds, clock.monotonic() + STOPPING_SECONDS
+    for pause in intervals(0.5, 5.0):
+        is_settled = clock.monotonic() >= settled
+        for name in sorted(left):
+            try:
+                status = read_status(sagemaker, name)
+                if status is not None and status.state == "running" and stop(sagemaker, name):
+                    asked.add(name)
+                failures.pop(name, None)
+            except (BotoCoreError, ClientError) as error:
+                failures[name] = str(error)
+                # The stack's role may stop jobs by their tags only, and a new job's tags appear
+                # late.
+                if is_settled and not is_transient(error):
+                    left.discard(name)
+                continue
+            if is_settled if status is None else status.state == "stopping" or status.has_ended:
+                left.discard(name)
+        if not left or clock.monotonic() >= late:
+            break
+        clock.sleep(pause)
+    failures |= {
+        name: f"it is still running after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
+    }
+    if failures:
+        listed = "\n".join(f"{name}: {why}" for name, why in sorted(failures.items()))
+        raise JobRefused(
+            f"these Processing jobs could not be stopped; stop them in the console:\n{listed}"
+        )
+    return sorted(asked)

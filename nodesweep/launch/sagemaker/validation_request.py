@@ -1,0 +1,89 @@
+"""Build the CreateProcessingJob request of the Spark job that validates a dataset.
+
+The job reads the data in place with the execution role. Its one input is the validation request
+(tasks/dataset/spark/contract.py), its one output the findings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.sagemaker.request import given, network_members
+from nodesweep.scaling import names
+from nodesweep.scaling.planning.validation import validation_section
+
+ENTRYPOINT = ("smspark-submit", "/opt/nodesweep/validate_dataset.py")
+"""The command of the AWS Spark image, and the program that infra/image_spark adds to it."""
+REQUEST_PATH = "/opt/ml/processing/input/request"
+VERDICT_PATH = "/opt/ml/processing/output/verdict"
+LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
+
+
+def build_validation_request(
+    config: BenchmarkConfig, sweep: str, image_uri: str, document_digest: str, attempt: int = 1
+) -> dict[str, Any]:
+    """Return the complete CreateProcessingJob request of one attempt.
+
+    `document_digest` is the digest of the job's input document, which names the dataset's objects
+    and its expectations, so that jobs of the same name have the same input.
+    """
+    asked, training, platform = validation_section(config), config.training, config.platform
+    request: dict[str, Any] = {
+        "ProcessingResources": {
+            "ClusterConfig": {
+                "InstanceType": asked.instance_type,
+                "InstanceCount": asked.instance_count,
+                "VolumeSizeInGB": asked.volume_size_gb,
+                **given(VolumeKmsKeyId=training.volume_kms_key_id),
+            }
+        },
+        "StoppingCondition": {"MaxRuntimeInSeconds": asked.max_runtime_seconds},
+        "AppSpecification": {"ImageUri": image_uri, "ContainerEntrypoint": list(ENTRYPOINT)},
+        "RoleArn": platform.role_arn,
+        **given(NetworkConfig=network_members(training) or None),
+    }
+    digest = names.canonical_digest(
+        {"request": request, "document": document_digest, "key": training.output_kms_key_id}
+    )
+    job = names.validation_job_name(sweep, attempt, digest)
+    tags = {
+        names.TAG_SWEEP_ID: sweep,
+        names.TAG_REQUEST_DIGEST: digest,
+        "nodesweep:attempt": str(attempt),
+        **training.tags,
+    }
+    return {
+        "ProcessingJobName": job,
+        **request,
+        "ProcessingInputs": [_input(_folder_uri(config, sweep, job, "request"))],
+        "ProcessingOutputConfig": {
+            "Outputs": [_output(_folder_uri(config, sweep, job, "verdict"))],
+            **given(KmsKeyId=training.output_kms_key_id),
+        },
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
+    }
+
+
+def _folder_uri(config: BenchmarkConfig, sweep: str, job: str, kind: str) -> str:
+    spell = {"request": names.validation_request_key, "verdict": names.validation_verdict_key}
+    key = spell[kind](config.platform.prefix, sweep, job)
+    return f"s3://{config.platform.bucket}/{key.rpartition('/')[0]}"
+
+
+def _input(uri: str) -> dict[str, Any]:
+    return {
+        "InputName": "request",
+        "S3Input": {
+            "S3Uri": uri,
+            "LocalPath": REQUEST_PATH,
+            "S3DataType": "S3Prefix",
+            "S3InputMode": "File",
+            "S3DataDistributionType": "FullyReplicated",
+        },
+    }
+
+
+def _output(uri: str) -> dict[str, Any]:
+    location = {"S3Uri": uri, "LocalPath": VERDICT_PATH, "S3UploadMode": "EndOfJob"}
+    return {"OutputName": "verdict", "S3Output": location}

@@ -1,0 +1,1 @@
+"""Slurm: the only code that knows its commands, scripts and job states."""

@@ -1,0 +1,90 @@
+"""Slurm's commands: one process each, with a deadline, and errors in the command's own words."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from nodesweep.errors import BackendUnavailable
+
+DEADLINE_SECONDS = 60.0
+"""Deadline of a command; a busy slurmctld takes seconds."""
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
+_OF_THE_USER = ("HOME", "LOGNAME", "SHELL", "USER")
+_CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
+
+
+class CommandFailed(BackendUnavailable):
+    """A command failed; `words` is what it wrote to stderr."""
+
+    def __init__(self, message: str, words: str = "") -> None:
+        self.words = words
+        super().__init__(message)
+
+
+def run(
+    command: Sequence[str],
+    deadline_seconds: float = DEADLINE_SECONDS,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """Run a command and return its stdout.
+
+    Args:
+        command: the command and its arguments.
+        deadline_seconds: time until it is killed.
+        environment: its environment; None for this process's, without the variables that change
+            what commands do. Users' profiles set them, and Slurm if nodesweep runs in a job.
+
+    Raises:
+        CommandFailed: it is not installed, failed, or gave no answer by the deadline.
+    """
+    name = os.path.basename(command[0])
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=deadline_seconds,
+            env=_environment() if environment is None else environment,
+            check=False,
+        )
+    except OSError as error:
+        raise CommandFailed(
+            f"{name} can't be run ({error.strerror}); run nodesweep on a login node of the cluster,"
+            " with Slurm's commands on PATH"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandFailed(
+            f"{name} did not answer within {deadline_seconds:.0f} s; check slurmctld with"
+            " `scontrol ping`"
+        ) from error
+    if done.returncode != 0:
+        words = done.stderr.strip() or done.stdout.strip()
+        raise CommandFailed(f"{name} failed with exit code {done.returncode}: {words}", words)
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    kept = {
+        key: text
+        for key, text in os.environ.items()
+        if key in _KEPT or not key.startswith(_CHANGES_COMMANDS)
+    }
+    return kept | {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
+
+
+def environment_of_jobs(sbatch: str) -> dict[str, str]:
+    """Return the environment that a job gets from its submission, whoever submits it from where.
+
+    Its script is a login shell, whose profile completes it. (sbatch --export=NONE would run `su` on
+    the node, for up to two minutes, to the same end.)
+
+    Args:
+        sbatch: the path of sbatch, next to which the script finds srun.
+    """
+    kept = {key: text for key in (*_OF_THE_USER, *_KEPT) if (text := os.environ.get(key))}
+    folders = dict.fromkeys((os.path.dirname(sbatch), "/usr/local/bin", "/usr/bin", "/bin"))
+    return kept | {"PATH": ":".join(folders), "LANG": "C.UTF-8"}

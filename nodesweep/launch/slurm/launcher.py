@@ -1,0 +1,262 @@
+"""Slurm as a launcher: a job is a batch script in a folder of its own on the shared file system.
+
+<folder>/<job name>/
+    job.sh      the script; creating it is the claim on the name, and its text is the spec
+    job.json    Slurm's number of the job, once sbatch has answered
+    owner       number of the job that may run, linked by the script (script.py)
+    runs        the script's starts and ends
+    stopped     why the launcher cancelled the job
+    ended.json  Slurm's last word, kept because slurmctld forgets it after MinJobAge
+    script.log, node-0.log, …, output/
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from nodesweep.configs.atomic import create_atomic, write_atomic
+from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.slurm.commands import (
+    DEADLINE_SECONDS,
+    CommandFailed,
+    environment_of_jobs,
+    run,
+)
+from nodesweep.launch.slurm.logs import NodeLogs
+from nodesweep.launch.slurm.queue import Queue, Row
+from nodesweep.launch.slurm.script import SCRIPT, read_script, render
+from nodesweep.launch.slurm.status import (
+    NEVER_STARTS,
+    PENDING_PHASE,
+    Submission,
+    read_runs,
+    read_status,
+    status_of_forgotten,
+)
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobStatus
+
+logger = logging.getLogger("nodesweep.jobs")
+_CLAIM, _RECORD, _OWNER, _RUNS = "job.sh", "job.json", "owner", "runs"
+_STOP, _ENDED = "stopped", "ended.json"
+_RECORD_SECONDS = 5.0
+"""Time from the answer to sbatch to its record."""
+_NEW_SECONDS = 120.0
+"""Age from which on a poll is certainly younger than a job, with clocks that differ a little."""
+_OVER = ("Invalid job id", "already completing or completed")
+"""Parts of scancel's messages about jobs that have ended."""
+_LIMITS = ("SubmitLimit", "MaxSubmitJob", "accounting/QOS policy", "MaxJobCount")
+"""Parts of sbatch's messages about limits that ended jobs lift."""
+_UNREACHABLE = (
+    "Unable to contact slurm controller", "Socket timed out", "Transport endpoint",
+    "Zero Bytes were transmitted", "Connection refused", "temporarily unable",
+)  # fmt: skip
+"""Parts of sbatch's messages that leave open if the job was accepted."""
+
+
+@dataclass
+class SlurmJobs:
+    """Slurm's jobs of this user; a nodesweep.launch.protocol.Launcher.
+
+    Attributes:
+        platform: the config's section.
+        queue: polls slurmctld.
+        submit_seconds: deadline of sbatch.
+    """
+
+    platform: SlurmPlatform
+    queue: Queue = field(default_factory=Queue)
+    submit_seconds: float = DEADLINE_SECONDS
+
+    def render(self, spec: JobSpec) -> Mapping[str, Any]:
+        """Return the job's batch script."""
+        return render(self.platform, spec)
+
+    def submit(self, spec: JobSpec) -> JobStatus:
+        """Start the job, or adopt the existing one of that name, whoever started it.
+
+        Raises:
+            JobRefused: Slurm refuses the job, or one of that name has a different script.
+            QuotaReached: a limit on submitted jobs is reached.
+            CommandFailed: Slurm did not answer; a further call finds out if it has the job.
+        """
+        claim, script = self._file(spec.name, _CLAIM), self.render(spec)[SCRIPT].encode()
+        if create_atomic(claim, script):
+            return self._send(spec)
+        if claim.read_bytes() != script:
+            raise JobRefused(
+                f"{spec.name} exists with another script, {claim}; resume its sweep with the config"
+                " that it began with, or start a new sweep"
+            )
+        if self._is_sent(spec):
+            return self.status(spec.name) or JobStatus(spec.name, "running")
+        return self._send(spec)
+
+    def status(self, job_name: str) -> JobStatus | None:
+        """Return the job's status; None if neither Slurm nor the folder knows it."""
+        job = self._submission(job_name)
+        return None if job is None else self._status(job)
+
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> Mapping[str, JobStatus]:
+        """Return the status of each of these jobs that is known, from one poll of all."""
+        take()
+        found = {name: self.status(name) for name in job_names}
+        return {name: job for name, job in found.items() if job is not None}
+
+    def logs(self, job_name: str, since: datetime) -> NodeLogs:
+        """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
+        return NodeLogs(self._file(job_name, "").resolve())
+
+    def stop(self, job_name: str) -> bool:
+        """Cancel the job; return True if it was still running."""
+        job = self._submission(job_name)
+        if job is None or self._status(job).has_ended:
+            return False
+        self._cancel(job, "stopped on request")
+        return True
+
+    def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
+        """Return the sweep's jobs, oldest first."""
+        claims = Path(self.platform.folder).glob(f"{names.job_prefix(sweep)}*/{_CLAIM}")
+        mine = [name for each in claims if names.sweep_of_job(name := each.parent.name) == sweep]
+        found = map(self._submission, mine)
+        jobs = sorted((job for job in found if job is not None), key=lambda job: job.job_id)
+        return [self._status(job) for job in jobs]
+
+    def _file(self, job_name: str, name: str) -> Path:
+        return Path(self.platform.folder, job_name, name)
+
+    def _text(self, job_name: str, name: str) -> str | None:
+        """Return the text of one of the job's files; None if it does not exist."""
+        try:
+            return self._file(job_name, name).read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return None
+
+    def _send(self, spec: JobSpec) -> JobStatus:
+        """Submit the claimed job and record its number."""
+        claim = self._file(spec.name, _CLAIM)
+        try:
+            sbatch = shutil.which("sbatch") or "sbatch"
+            command = [sbatch, "--parsable", "--export=ALL", str(claim)]
+            answer = run(command, self.submit_seconds, environment_of_jobs(sbatch))
+        except CommandFailed as error:
+            if not error.words or any(words in error.words for words in _UNREACHABLE):
+                raise
+            claim.unlink(missing_ok=True)  # Slurm refused it, so there is no such job
+            kind = QuotaReached if any(words in error.words for words in _LIMITS) else JobRefused
+            raise kind(f"Slurm refused {spec.name}: {error.words}") from error
+        # "1234", or "1234;cluster" on a federation
+        job_id = int(answer.strip().splitlines()[-1].partition(";")[0])
+        self._record(spec.name, job_id, time.time())
+        self.queue.forget()
+        job = self._submission(spec.name)
+        if job is not None and job.job_id != job_id:
+            logger.info("%s is job %d; %d is cancelled", spec.name, job.job_id, job_id)
+            run(["scancel", str(job_id)])
+        status = JobStatus(spec.name, "running", PENDING_PHASE, nodes=spec.nodes)
+        return replace(status, instance_type=spec.instance_type)
+
+    def _record(self, job_name: str, job_id: int, submitted_at: float) -> None:
+        """Record the number of the job, unless one is recorded already."""
+        body = names.pretty_json({"job_id": job_id, "submitted_at": submitted_at})
+        create_atomic(self._file(job_name, _RECORD), body)
+
+    def _submission(self, job_name: str) -> Submission | None:
+        """Return a job that Slurm has accepted, from its folder; None for any other.
+
+        The process that submitted it may have been killed before it recorded the number. Slurm is
+        then asked for the name: of several jobs, the first one is the job.
+        """
+        script = self._text(job_name, _CLAIM)
+        if script is None:
+            return None
+        record = self._text(job_name, _RECORD)
+        if record is None:
+            sent = [row for row in self.queue.rows() if row.name == job_name]
+            if not sent:
+                return None
+            first = min(sent, key=lambda row: row.job_id)
+            at = time.time() if first.submitted_at is None else first.submitted_at.timestamp()
+            self._record(job_name, first.job_id, at)
+            record = self._text(job_name, _RECORD) or "{}"
+        values = json.loads(record)
+        # The script's own claim decides if there are two jobs of the name.
+        owner = self._text(job_name, _OWNER) or ""
+        return Submission(
+            job_name,
+            *read_script(script),
+            int(owner) if owner.isdecimal() else values["job_id"],
+            values["submitted_at"],
+            self._text(job_name, _STOP),
+            read_runs(self._text(job_name, _RUNS) or ""),
+        )
+
+    def _is_sent(self, spec: JobSpec) -> bool:
+        """Return True if a claimed job was submitted; False if its submission got lost.
+
+        Another process may be between its claim and the answer to sbatch, for which it waits. If
+        that process is slower than sbatch's deadline, two jobs are submitted, and one runs.
+        """
+        claim = self._file(spec.name, _CLAIM)
+        while self._submission(spec.name) is None:
+            try:
+                age_seconds = time.time() - claim.stat().st_mtime
+            except FileNotFoundError:  # Slurm refused the other process's job
+                age_seconds = math.inf
+                create_atomic(claim, self.render(spec)[SCRIPT].encode())
+            if age_seconds > self.submit_seconds + _RECORD_SECONDS:
+                return False
+            self.queue.clock.sleep(1.0)
+        return True
+
+    def _status(self, job: Submission) -> JobStatus:
+        """Return the job's status from Slurm, its accounting, or the job's own records."""
+        if (last := self._text(job.name, _ENDED)) is not None:
+            return read_status(job, Row.from_json(last))
+        row = self._row(job)
+        if row is None:
+            return status_of_forgotten(job)
+        status = read_status(job, row)
+        if status.has_ended:
+            write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
+        elif row.state == "PENDING" and row.reason in NEVER_STARTS and job.stop_reason is None:
+            self._cancel(job, f"{row.reason}: Slurm can never start the job")
+        return status
+
+    def _row(self, job: Submission) -> Row | None:
+        def row_of(rows: Sequence[Row]) -> Row | None:
+            # A slurmctld that lost its state gives numbers anew, so the name counts, too.
+            mine = (job.job_id, job.name)
+            return next((row for row in rows if (row.job_id, row.name) == mine), None)
+
+        if (row := row_of(self.queue.rows())) is not None:
+            return row
+        if abs(time.time() - job.submitted_at) < _NEW_SECONDS:
+            # The last poll may have been before another process submitted the job.
+            row = row_of(self.queue.rows(not_before=self.queue.clock.monotonic()))
+        return row or row_of(self.queue.accounted([job.job_id]))
+
+    def _cancel(self, job: Submission, reason: str) -> None:
+        """Cancel the job; one that has just ended is fine."""
+        mark = self._file(job.name, _STOP)
+        is_marked = create_atomic(mark, reason.encode())
+        try:
+            run(["scancel", str(job.job_id)])
+        except CommandFailed as error:
+            if not any(words in error.words for words in _OVER):
+                if is_marked:
+                    mark.unlink(missing_ok=True)
+                raise

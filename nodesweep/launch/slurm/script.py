@@ -1,0 +1,159 @@
+"""Render a job as a batch script: a pure function of its spec, with nothing filled in later.
+
+The script records its own starts and ends in the job's folder, because a cluster without accounting
+forgets a job MinJobAge (by default 300 s) after its end.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import Any
+
+from nodesweep.configs.distribution import NoDistribution, TorchDistributed
+from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.training import variables_of
+from nodesweep.errors import JobRefused
+from nodesweep.scaling.job import JobSpec
+
+SCRIPT = "script"
+"""The only key of a request."""
+NOT_THE_OWNER = 96
+"""Exit code of a script whose job's name is owned by an earlier submission."""
+_DIRECTIVE = "#SBATCH --"
+_COMMENT = "nodesweep:"
+
+_BEGIN = """\
+# Of two submissions of this name, only the first to create this link runs.
+printf %s "$SLURM_JOB_ID" >"$job_folder/.owner.$SLURM_JOB_ID"
+ln "$job_folder/.owner.$SLURM_JOB_ID" "$job_folder/owner" 2>/dev/null
+rm -f "$job_folder/.owner.$SLURM_JOB_ID"
+owner=$(cat "$job_folder/owner")
+if [ "$owner" != "$SLURM_JOB_ID" ]; then
+    echo "job $owner was submitted under this name before; job $SLURM_JOB_ID does nothing" >&2
+    exit {not_the_owner}
+fi
+echo "start $(date +%s)" >>"$job_folder/runs"
+trap 'code=$?; echo "end $(date +%s) $code" >>"$job_folder/runs"' EXIT
+trap 'exit 143' TERM
+set -e
+"""
+_SURROUNDINGS = """\
+mkdir -p "$job_folder/output/data" "$job_folder/output/model"
+MASTER_ADDR=$(hostname -f 2>/dev/null || hostname)
+MASTER_PORT=$(python3 -c 'import socket as s; print(s.create_server(("", 0)).getsockname()[1])')
+SM_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed 's/.*/"&"/' | paste -sd, -)
+export MASTER_ADDR MASTER_PORT SM_HOSTS="[$SM_HOSTS]"
+export SM_OUTPUT_DATA_DIR="$job_folder/output/data" SM_MODEL_DIR="$job_folder/output/model"
+"""
+# srun's tasks run this with their command as arguments. Which node it is, only a task knows.
+_TORCHRUN = (
+    'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec torchrun --nnodes="$SLURM_NNODES"'
+    ' --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
+)
+_PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
+
+
+def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
+    """Return the job's batch script; see nodesweep.scaling.job.Render.
+
+    Raises:
+        JobRefused: the job needs what Slurm or this launcher lacks.
+    """
+    training = spec.training
+    environment = {**training.environment, **spec.variables}
+    if references := variables_of(environment):
+        raise JobRefused(
+            f"training.environment: {', '.join(sorted(references))} refers to a variable of this"
+            " machine, whose value would be readable in the job's script; set it in the program"
+        )
+    folder = f"{platform.folder}/{spec.name}"
+    code = spec.inputs.source_uri or training.source_dir
+    lines = [
+        "#!/bin/bash -l",
+        *(f"{_DIRECTIVE}{line}" for line in _directives(platform, spec)),
+        f"{_DIRECTIVE}chdir={folder}",
+        f"{_DIRECTIVE}output={folder}/script.log",
+        "",
+        f"job_folder={folder}",
+        _BEGIN.replace("{not_the_owner}", str(NOT_THE_OWNER)),
+        *platform.setup,
+        _SURROUNDINGS.rstrip("\n"),
+        *(f"export {key}={shlex.quote(text)}" for key, text in sorted(_data(spec).items())),
+        *(f"export {key}={shlex.quote(text)}" for key, text in sorted(environment.items())),
+        *([] if code is None else [f"cd {shlex.quote(code)}"]),
+        "",
+        _srun(platform, spec),
+    ]
+    return {SCRIPT: "\n".join(lines) + "\n"}
+
+
+def read_script(script: str) -> tuple[int, str]:
+    """Return the number and the type of a job's nodes."""
+    values = dict(
+        line.removeprefix(_DIRECTIVE).split("=", 1)
+        for line in script.splitlines()
+        if line.startswith(_DIRECTIVE) and "=" in line
+    )
+    return int(values["nodes"]), values["comment"].removeprefix(_COMMENT)
+
+
+def _data(spec: JobSpec) -> dict[str, str]:
+    """Return SageMaker's variables with the folders of the dataset, which must be shared."""
+    dataset, uri = spec.dataset, spec.inputs.dataset_uri
+    if dataset is None or uri is None:
+        return {}
+    if dataset.channel is not None:
+        return {f"SM_CHANNEL_{dataset.channel.upper()}": uri}
+    return {f"SM_CHANNEL_{name.upper()}": f"{uri}{name}" for name in spec.inputs.dataset_folders}
+
+
+def _directives(platform: SlurmPlatform, spec: JobSpec) -> list[str]:
+    values = {
+        "job-name": spec.name,
+        "nodes": str(spec.nodes),
+        "partition": platform.partition,
+        "account": platform.account,
+        "qos": platform.qos,
+        "reservation": platform.reservation,
+        "constraint": platform.constraint,
+        "gres": platform.gres,
+        "time": str(math.ceil(spec.training.max_runtime_seconds / 60)),
+        "comment": f"{_COMMENT}{spec.instance_type}",
+        # Two jobs of one name never run at the same time, not even for a second.
+        "dependency": "singleton",
+        "open-mode": "append",
+    }
+    # Memory isn't part of --exclusive: without --mem=0 the partition's default limits the job.
+    flags = ["exclusive", "mem=0"] if platform.exclusive else []
+    flags.append("requeue" if platform.requeue else "no-requeue")
+    return [f"{key}={text}" for key, text in values.items() if text is not None] + flags
+
+
+def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
+    training = spec.training
+    arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
+    match training.distribution:
+        case NoDistribution():
+            start, command = _PROGRAM, ["python3", training.entry_point, *arguments]
+        case TorchDistributed(processes_per_node=processes, smddp=False):
+            # torchrun's "auto" is one process per accelerator, and one per core without any
+            each = f"--nproc-per-node={processes or 'auto'}"
+            start, command = _TORCHRUN, [each, training.entry_point, *arguments]
+        case other:
+            raise JobRefused(
+                f"training.distribution.kind: {other.kind} is not supported on Slurm; use"
+                " torch_distributed (without smddp), or none for a program that sets up its own"
+                " process group"
+            )
+    # One task per node would be bound to one core without --cpu-bind=none.
+    options = (
+        f"srun --nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1 --cpu-bind=none"
+        ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
+    )
+    if platform.container_image is not None:
+        options += (
+            f" --container-image={platform.container_image}"
+            ' --container-mounts="$job_folder:$job_folder"'
+        )
+    return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"

@@ -1,0 +1,193 @@
+"""Read Slurm's words about a job, and the job's own records, into a JobStatus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from nodesweep.launch.slurm.queue import Row
+from nodesweep.launch.slurm.script import NOT_THE_OWNER
+from nodesweep.scaling.job import (
+    FINAL_STATES,
+    OVER_TIME,
+    TRAINING_PHASE,
+    JobState,
+    JobStatus,
+    PhaseVisit,
+)
+
+PENDING_PHASE = "Pending"
+_STATES: Mapping[str, JobState] = {
+    "COMPLETED": "completed",
+    "CANCELLED": "stopped",
+    "TIMEOUT": "stopped",
+    "DEADLINE": "stopped",
+    "COMPLETING": "stopping",
+    **dict.fromkeys(
+        (
+            "BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+            "RECONFIG_FAIL", "REVOKED",
+        ),
+        "failed",
+    ),
+}  # fmt: skip
+"""States of slurm.schedmd.com/job_state_codes.html; all others are of jobs that wait or run."""
+_MEANINGS = {
+    "BOOT_FAIL": "a node did not boot",
+    "CANCELLED": "the job was cancelled by somebody else",
+    "DEADLINE": "the job could not end by its deadline",
+    "NODE_FAIL": "a node failed",
+    "OUT_OF_MEMORY": "the program exceeded the memory that Slurm gave it",
+    "PREEMPTED": "a job of higher priority took the nodes",
+}
+NEVER_STARTS = frozenset(
+    {
+        "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount",
+        "InvalidQOS", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed",
+    }
+)  # fmt: skip
+"""Reasons of pending jobs that only a change of the job or of the cluster's limits removes."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of the job's script, from its own record; `ended_at` is None if it was killed."""
+
+    started_at: datetime
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job that Slurm accepted.
+
+    Attributes:
+        name: the job's name.
+        nodes: number of nodes.
+        instance_type: type of the nodes.
+        job_id: Slurm's number of the job.
+        submitted_at: Unix seconds, by the clock of the machine that submitted it.
+        stop_reason: why the launcher cancelled it; None if it did not.
+        runs: the script's runs, as it recorded them.
+    """
+
+    name: str
+    nodes: int
+    instance_type: str
+    job_id: int
+    submitted_at: float
+    stop_reason: str | None = None
+    runs: Sequence[Run] = ()
+
+
+def read_runs(text: str) -> list[Run]:
+    """Read the records that a job's script left: "start SECONDS" and "end SECONDS EXIT_CODE".
+
+    A requeued job has several runs. Damaged lines are ignored.
+    """
+    runs: list[Run] = []
+    for line in text.splitlines():
+        match line.split():
+            case ["start", seconds] if seconds.isdecimal():
+                runs.append(Run(datetime.fromtimestamp(int(seconds), UTC)))
+            case ["end", seconds, code] if runs and seconds.isdecimal() and code.isdecimal():
+                ended_at = datetime.fromtimestamp(int(seconds), UTC)
+                runs[-1] = Run(runs[-1].started_at, ended_at, int(code))
+    return runs
+
+
+def read_status(job: Submission, row: Row) -> JobStatus:
+    """Return the job's status from Slurm's row.
+
+    Earlier runs of a requeued job are those that its script recorded; Slurm's row has the last.
+    """
+    state = _STATES.get(row.state, "running")
+    if state in FINAL_STATES and row.ended_at is None:
+        state = "stopping"
+    # A requeue changes the submission time of Slurm's row.
+    recorded = datetime.fromtimestamp(int(job.submitted_at), UTC)
+    created_at = min(row.submitted_at or recorded, recorded)
+    # A job that is cancelled while it waits has the time of that as its start.
+    started_at = row.started_at if row.started_at != row.ended_at or job.runs else None
+    earlier = [
+        run for run in job.runs if row.restarts and (not started_at or run.started_at < started_at)
+    ]
+    began_at = earlier[0].started_at if earlier else started_at
+    runs = [PhaseVisit(TRAINING_PHASE, run.started_at, run.ended_at) for run in earlier]
+    if started_at is not None:
+        runs.append(PhaseVisit(TRAINING_PHASE, started_at, row.ended_at))
+    return JobStatus(
+        job.name,
+        state,
+        TRAINING_PHASE if row.state == "RUNNING" else row.state.replace("_", " ").capitalize(),
+        message=(row.reason or "") if row.state == "PENDING" else "",
+        reason=_reason(row, job.stop_reason) if state in ("failed", "stopped") else None,
+        created_at=created_at,
+        started_at=began_at,
+        changed_at=row.ended_at or started_at or created_at,
+        ended_at=row.ended_at if state in FINAL_STATES else None,
+        billing_began_at=began_at,
+        billing_ended_at=row.ended_at,
+        billable_seconds=_busy_seconds(runs) if earlier and row.ended_at is not None else None,
+        nodes=job.nodes,
+        instance_type=job.instance_type,
+        visits=(PhaseVisit(PENDING_PHASE, created_at, began_at), *runs),
+    )
+
+
+def status_of_forgotten(job: Submission) -> JobStatus:
+    """Return the status of a job that Slurm no longer knows, from what its script recorded."""
+    last = job.runs[-1] if job.runs else None
+    code = None if last is None else last.exit_code
+    word = "COMPLETED" if code == 0 else "FAILED" if job.stop_reason is None else "CANCELLED"
+    row = Row(
+        job.job_id, job.name, word, None, job.nodes, None,
+        None if last is None else last.started_at, None if last is None else last.ended_at,
+        None if code is None else code << 8, max(0, len(job.runs) - 1),
+    )  # fmt: skip
+    status = read_status(job, row)
+    if status.has_ended:
+        return status
+    unknown = (
+        f"Slurm no longer knows job {job.job_id}, and its script did not record its end: it was"
+        " probably killed, or slurmctld lost its state"
+    )
+    return replace(status, state="failed", phase="Unknown", reason=job.stop_reason or unknown)
+
+
+def _busy_seconds(runs: Sequence[PhaseVisit]) -> float | None:
+    """Return the seconds of all runs; None if the end of one is unknown."""
+    seconds = 0.0
+    for run in runs:
+        if run.start is None or run.end is None:
+            return None
+        seconds += (run.end - run.start).total_seconds()
+    return seconds
+
+
+def _reason(row: Row, stop_reason: str | None) -> str:
+    """Return why the job failed or was stopped."""
+    if row.state == "TIMEOUT":
+        return f"{OVER_TIME}: the job reached its time limit"
+    if row.state == "CANCELLED" and stop_reason is not None:
+        return stop_reason
+    if row.state == "FAILED":
+        meaning = _exit(row.exit_status)
+    else:
+        meaning = _MEANINGS.get(row.state, f"job {row.job_id} ended")
+    return f"{row.state}: {meaning}" + (f" ({row.reason})" if row.reason else "")
+
+
+def _exit(status: int | None) -> str:
+    """Return how a script ended, in words, from its wait status."""
+    if status is None:
+        return "the exit code of the script is unknown"
+    if os.WIFSIGNALED(status):
+        return f"the script was killed by signal {os.WTERMSIG(status)}"
+    code = os.WEXITSTATUS(status)
+    if code == NOT_THE_OWNER:
+        return "another submission of this name is the job"
+    return f"the script ended with exit code {code}"

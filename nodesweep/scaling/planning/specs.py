@@ -1,0 +1,71 @@
+"""Turn a PlannedPoint into the JobSpec of one attempt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, Render, ResolvedInputs
+from nodesweep.scaling.outcome.observed import SWITCH
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
+from nodesweep.scaling.planning.workload import workload_variables
+
+
+def build_spec(
+    config: BenchmarkConfig,
+    point: PlannedPoint,
+    inputs: ResolvedInputs,
+    render: Render,
+    attempt: int = 1,
+    steps: int | None = None,
+) -> JobSpec:
+    """Return the job of one attempt at a point.
+
+    Args:
+        config: The benchmark.
+        point: The point to run.
+        inputs: The results of earlier stages.
+        render: Renders a spec as the backend's request, whose digest is part of the job's name.
+        attempt: Number of the attempt, from 1.
+        steps: Steps for the program to make, if the sweep has sized them
+            (nodesweep/scaling/planning/workload.py).
+    """
+    amount = workload_variables(config, point, steps)
+    config = config.of_arm(point.arm.name)
+    training = config.training
+    unnamed = JobSpec(
+        name="",
+        digest="",
+        nodes=point.nodes,
+        repeat=point.repeat,
+        attempt=attempt,
+        inputs=inputs,
+        training=training,
+        dataset=config.dataset,
+        hyperparameters={
+            name: fill_placeholders(value, point)
+            for name, value in training.hyperparameters.items()
+        },
+        variables=_measuring_variables(config, point) | amount,
+    )
+    digest = names.canonical_digest(render(unnamed))
+    name = names.job_name(
+        inputs.sweep_id, point.nodes, point.repeat, attempt, digest, point.arm.code
+    )
+    return replace(unnamed, name=name, digest=digest)
+
+
+def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
+    """Return the environment variables on how a program is measured, and when it ends early.
+
+    The latter are the same for every probe, so that the digest distinguishes probes from full jobs
+    such as the validation run.
+    """
+    measure = config.training.measure
+    variables = {} if measure == "auto" else {SWITCH: str(measure)}
+    if config.sweep.ends_early(point.repeat):
+        ends = config.sweep.probe_ends
+        variables |= {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
+    return variables

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from nodesweep.configs.dataset import DatasetConfig
+from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.errors import JobRefused
+from nodesweep.launch.slurm.script import SCRIPT, read_script, render
+from tests.nodesweep.launch.slurm.cluster import job_spec
+
+NAME = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
+FULL = {
+    "partition": "gpu",
+    "account": "physics",
+    "qos": "long",
+    "reservation": "workshop",
+    "constraint": "a100&nvlink",
+    "gres": "gpu:4",
+    "requeue": True,
+    "setup": ["module load cuda/12.4", "source /home/me/venv/bin/activate"],
+    "container_image": "/images/torch.sqsh",
+}
+
+
+SECTIONS: dict[str, Any] = {
+    "distribution": {"kind": "torch_distributed"},
+    "instance_type": "ml.p4d.24xlarge",
+    "max_runtime_seconds": 3600,
+    "hyperparameters": {"epochs": 3, "lr": 0.1},
+}
+
+
+def rendered(options: dict[str, Any], **training: Any) -> str:
+    platform = SlurmPlatform(launcher="slurm", folder="/shared/me", **options)
+    section = TrainingConfig.model_validate({**SECTIONS, **training})
+    spec = job_spec(NAME, 2, section, Path("/shared/me/code"))
+    return str(render(platform, spec)[SCRIPT])
+
+
+CASES = {
+    "least": rendered({}),
+    "full": rendered(
+        FULL,
+        distribution={"kind": "torch_distributed", "processes_per_node": 4},
+        environment={"GREETING": "it's me; $HOME"},
+    ),
+    "program": rendered({"exclusive": False}, distribution={"kind": "none"}, entry_point="a b.py"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_script(name: str, snapshot: Any) -> None:
+    assert CASES[name] == snapshot
+    checked = subprocess.run(["bash", "-n"], input=CASES[name], text=True, check=False)
+    assert checked.returncode == 0
+
+
+def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
+    platform = SlurmPlatform(launcher="slurm", folder="/shared/me")
+    spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS))
+    inputs = replace(spec.inputs, dataset_uri="/shared/digits/", dataset_folders=("train", "test"))
+    dataset = DatasetConfig(name="digits", source="digits", format="files", channel="training")
+    with_one = replace(spec, inputs=inputs, dataset=dataset)
+    with_two = replace(with_one, dataset=dataset.model_copy(update={"channel": None}))
+    assert "\nexport SM_CHANNEL_TRAINING=/shared/digits/\n" in render(platform, with_one)[SCRIPT]
+    assert "\nexport SM_CHANNEL_TEST=/shared/digits/test\n" in render(platform, with_two)[SCRIPT]
+
+
+def test_the_nodes_are_read_back_from_a_script() -> None:
+    for script in CASES.values():
+        assert read_script(script) == (2, "ml.p4d.24xlarge")
+
+
+def test_a_time_limit_is_whole_minutes_and_never_shorter() -> None:
+    for seconds, minutes in ((60, 1), (61, 2), (3600, 60)):
+        assert f"#SBATCH --time={minutes}\n" in rendered({}, max_runtime_seconds=seconds)
+
+
+def test_jobs_that_slurm_does_not_run(snapshot: Any) -> None:
+    messages = []
+    for training in (
+        {"distribution": {"kind": "mpi"}},
+        {"distribution": {"kind": "torch_distributed", "smddp": True}},
+        {"environment": {"HF_TOKEN": "${MY_TOKEN}"}},
+    ):
+        with pytest.raises(JobRefused) as refused:
+            rendered({}, **training)
+        messages.append(str(refused.value))
+    assert messages == snapshot
+
+
+def test_values_that_would_end_a_directive_or_be_replaced_by_slurm_are_refused(
+    snapshot: Any,
+) -> None:
+    wrong = {"partition": "gpu --uid=0", "gres": "gpu:1\n", "folder": "/shared/%u"}
+    messages = {}
+    for field, text in wrong.items():
+        with pytest.raises(ValidationError) as refused:
+            SlurmPlatform(**{"launcher": "slurm", "folder": "/shared", field: text})
+        [error] = refused.value.errors()
+        assert error["loc"] == (field,)
+        messages[field] = error["msg"]
+    assert messages == snapshot
+
+
+def test_of_two_jobs_of_one_name_the_script_runs_one(tmp_path: Path) -> None:
+    """Run here, where the job's number is a variable like any other and srun a program."""
+    (tmp_path / NAME).mkdir()
+    platform = SlurmPlatform(launcher="slurm", folder=str(tmp_path))
+    spec = job_spec(NAME, 1, TrainingConfig.model_validate(SECTIONS), tmp_path)
+    script = render(platform, spec)[SCRIPT]
+    bin_folder = tmp_path / "bin"
+    bin_folder.mkdir()
+    for program, text in {"srun": "exit 3", "scontrol": "echo n1; echo n2"}.items():
+        (bin_folder / program).write_text(f"#!/bin/sh\n{text}\n")
+        (bin_folder / program).chmod(0o755)
+
+    def run(job_id: str) -> int:
+        environment = {
+            "PATH": f"{bin_folder}:/usr/bin:/bin",
+            "SLURM_JOB_ID": job_id,
+            "SLURM_JOB_NODELIST": "n[1-2]",
+        }
+        # not as a login shell, whose profile would reset PATH
+        return subprocess.run(
+            ["bash"], input=script, text=True, env=environment, check=False, timeout=60
+        ).returncode
+
+    assert [run("12"), run("13"), run("12")] == [3, 96, 3], "job 12 was requeued"
+    lines = (tmp_path / NAME / "runs").read_text().splitlines()
+    assert [(line.split()[0], line.split()[2:]) for line in lines] == [
+        ("start", []), ("end", ["3"]),
+    ] * 2  # fmt: skip

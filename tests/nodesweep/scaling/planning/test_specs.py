@@ -1,0 +1,43 @@
+"""The job of a point, in no backend's words."""
+
+from __future__ import annotations
+
+from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.scaling.job import JobSpec, ResolvedInputs
+from nodesweep.scaling.outcome.observed import SWITCH
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.specs import build_spec
+
+INPUTS = ResolvedInputs("bench-20260102000000-01234567", "image@sha256:1", "s3://data")
+
+
+def render(spec: JobSpec):
+    """What a backend may make of a job: here, all but what identifies it."""
+    return {"nodes": spec.nodes, "type": spec.instance_type, "variables": dict(spec.variables)}
+
+
+def spec_of(config, attempt=1):
+    plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
+    return build_spec(config, plan.points[0], INPUTS, render, attempt)
+
+
+def test_attempts_differ_by_their_names_alone(make_config):
+    first, second = (spec_of(make_config(), attempt) for attempt in (1, 2))
+    assert first.digest == second.digest and first.name != second.name
+    assert first.instance_type == make_config().training.instance_type
+    assert first.variables == {}
+
+
+def test_the_digest_is_that_of_the_request(make_config):
+    plain, switched = make_config(), make_config(training={"measure": "off"})
+    assert spec_of(switched).variables == {SWITCH: "off"}
+    assert spec_of(plain).digest != spec_of(switched).digest
+
+
+def test_a_probe_knows_when_to_end(make_config):
+    config = make_config(
+        sweep={"design": "probe", "probe": {"precision": 0.02, "max_steps": 500}},
+        training={"hyperparameters": {}},
+    )
+    assert spec_of(config).variables == {ASKED_BY: "0.02", MOST_STEPS: "500"}
