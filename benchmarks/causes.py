@@ -9,11 +9,16 @@ Mbit/s), a slow loader, a node of half the speed, a rank that sleeps, a slow che
 large evaluation. A step's compute is slept (400 ms on one node, 200 ms on two), so that other work
 on this machine slows no node; a case is a forked process, since importing torch takes longer than
 its steps. nodesweep_measure.py and the analysis are the product's, without a flow and S3. Cases
-whose program is the same on one node share that run.
+whose program is the same on one node share that run. So real compute, GPUs, models larger than 2 MB
+and more than two nodes are not tested, and clean cases have no noise of compute.
 
 True shares: slept seconds as the program counts them, and the line's time for the gradients. Right:
 the largest named cause is the largest injected one, for a slow node with its name. Within: each
 injected cause is at most 10 points of efficiency off. A clean case is right if no cause is named.
+
+On 2026-11-27 the first 50 cases were run, each kind once per framework, all frameworks at once next
+to other work (load 10 to 25 on 2 cores). 45 of 45 main causes and shares were right, and 4 of 5
+clean cases: under DeepSpeed communication was named. So few cases don't show the limits below.
 
 The output is written after every few cases, and a later call with the same seed continues it. Exit
 code 1 if fewer than 95% of main causes, 90% of shares or 95% of clean cases are right.
