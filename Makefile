@@ -18,7 +18,7 @@ PLATFORM_PORT ?= 4570
 
 setup: $(STAMP)
 
-$(STAMP): requirements.lock pyproject.toml setup.py infra/setup.sh
+$(STAMP): requirements.lock pyproject.toml setup.py infra/local/pyproject.toml infra/setup.sh
 	@PYTHON=$(PYTHON) bash infra/setup.sh $(VENV)
 	@touch $@
 
@@ -32,7 +32,7 @@ down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
 # The flows' tests first, five workers: they wait more than they compute. Tests of the arithmetic run once, with coverage.
-OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py)
+OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
 test: setup others coverage
 AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
@@ -41,26 +41,26 @@ others: setup
 
 # What only root can do: control groups, and switching users. The image store is the same for both users.
 engines: setup
-	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile tests/infra/local/engine tests/test_ci.py tests/infra/local/api/test_access.py tests/infra/worker/test_machine.py \
-		--ignore=tests/infra/local/engine/process/test_image_store.py
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile infra/local/tests/engine tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
+		--ignore=infra/local/tests/engine/process/test_image_store.py
 
 # Three workers, since they wait about as much as they compute; the longest files first, so that no worker ends long before the
 # others. By themselves: tests that share one Prefect server, and tests that soon expect their jobs to run. Jobs with real nodes
-# take turns on a machine (infra/local/engine/host/port_lock.py), so these never run beside `several`, not even with
+# take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so these never run beside `several`, not even with
 # --jobs, and in the list files with such jobs stand apart.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
-	tests/infra/local/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
+	infra/local/tests/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
 	tests/clients/test_rehearsal_doc.py tests/benchmarks/test_many_jobs.py tests/benchmarks/test_orchestration_overhead.py \
 	tests/infra/image/training/test_resume.py tests/infra/image_spark/test_judge_on_nodes.py \
 	tests/infra/image/training/test_runs.py tests/infra/image/test_torch_names.py tests/test_end_to_end_spark.py \
 	tests/clients/test_aws_cli.py tests/test_package.py tests/flows/stages/test_foreign_answers.py \
 	tests/infra/local/engine/process/test_real_toolkit.py tests/flows/validation/test_struck_validation.py \
-	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py tests/infra/local/processing/test_spark.py \
+	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py infra/local/tests/processing/test_spark.py \
 	tests/configs/test_fuzzed_configs.py tests/test_end_to_end_secrets.py tests/infra/aws/test_deployment.py \
 	tests/clients/test_local_platform_doc.py tests/nodesweep/launch/slurm/test_hostile.py
 SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
-	$(sort $(shell grep -lr mark.slow tests --include='test_*.py')))
+	$(sort $(shell grep -lr mark.slow tests infra/local/tests --include='test_*.py')))
 slow: measured several production
 
 several: setup | $(if $(filter measured slow check,$(MAKECMDGOALS)),measured)
@@ -74,7 +74,7 @@ production: setup
 
 # Texts for people (messages, reports, terminal pages) are compared with snapshots; review the diff of a change.
 snapshots: setup
-	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --snapshot-update $$(grep -lrw snapshot tests --include='test_*.py')
+	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --snapshot-update $$(grep -lrw snapshot tests infra/local/tests --include='test_*.py')
 
 # What only an ordinary user with user namespaces does: two nodes, each with its own /opt/ml. Skipped, with the reason, if
 # the kernel allows no user namespaces. With --jobs beside the tests of the arithmetic.
@@ -116,7 +116,7 @@ docs: setup
 # infra/image/README.md describes how to refresh the training image's lock.
 lock:
 	$(BIN)/uv pip compile pyproject.toml --all-extras --python-version 3.11 --python-platform linux --generate-hashes \
-		--no-header --no-emit-index-url --upgrade -o requirements.lock
+		--no-header --no-emit-index-url --no-emit-package sagemaker-emulator --upgrade -o requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --constraint requirements.lock --python-version 3.11 \
 		--python-platform linux --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		-o infra/worker/requirements.lock

@@ -24,9 +24,10 @@ BESIDE = ("configs", "flows", "infra", "tasks")
 
 def packages() -> list[str]:
     """Return the import names of every package folder."""
-    # infra/worker runs from a checkout only, like prefect.yaml and the Makefile.
+    # infra/worker runs from a checkout only, like prefect.yaml and the Makefile; infra/local is a
+    # distribution of its own.
     beside = find_namespace_packages(
-        include=[f"{name}*" for name in BESIDE], exclude=["infra.worker*"]
+        include=[f"{name}*" for name in BESIDE], exclude=["infra.local*", "infra.worker*"]
     )
     own = find_namespace_packages(include=["nodesweep*"])
     return [*own, *(f"nodesweep.{name}" for name in beside)]

@@ -41,8 +41,6 @@ from typing import Any
 from benchmarks.dated_result import store_result
 from benchmarks.emulation import Bench, machine
 from benchmarks.network import expected_seconds
-from nodesweep.infra.local.engine.host.capacity import LINK_BY_INSTANCE_TYPE
-from nodesweep.infra.local.engine.host.network import OwnNetworks
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.analysis.step_budget import (
     EfficiencyLoss,
@@ -50,6 +48,8 @@ from nodesweep.scaling.analysis.step_budget import (
     find_step_budget,
 )
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from sagemaker_emulator.engine.host.capacity import LINK_BY_INSTANCE_TYPE
+from sagemaker_emulator.engine.host.network import OwnNetworks
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 VENVS = REPOSITORY / ".nodesweep" / "tests" / "venvs"

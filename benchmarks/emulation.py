@@ -56,12 +56,12 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from nodesweep.infra.local.engine.host import capacity  # noqa: E402
-from nodesweep.infra.local.engine.host.ballast import Ballast  # noqa: E402
-from nodesweep.infra.local.engine.host.cgroups import CpuQuotas  # noqa: E402
-from nodesweep.infra.local.engine.process.engine import ProcessEngine  # noqa: E402
-from nodesweep.infra.local.interfaces import JobSpec  # noqa: E402
-from nodesweep.infra.local.state.files import write_atomically  # noqa: E402
+from sagemaker_emulator.engine.host import capacity  # noqa: E402
+from sagemaker_emulator.engine.host.ballast import Ballast  # noqa: E402
+from sagemaker_emulator.engine.host.cgroups import CpuQuotas  # noqa: E402
+from sagemaker_emulator.engine.process.engine import ProcessEngine  # noqa: E402
+from sagemaker_emulator.interfaces import JobSpec  # noqa: E402
+from sagemaker_emulator.state.files import write_atomically  # noqa: E402
 
 MOST_TOLD_ERROR = 0.02
 WAYS = ("filled", "first", "plain", "nodes", "apart")

@@ -38,12 +38,12 @@ from typing import Any
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
-from nodesweep.infra.local.engine.container.cli import ContainerCli
-from nodesweep.infra.local.server.contract import ServerConfig
-from nodesweep.infra.local.server.serving import running
 from nodesweep.scaling.names import pretty_json
 from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
 from nodesweep.tasks.image.find import BuildContext, find_image, read_context, zip_context
+from sagemaker_emulator.engine.container.cli import ContainerCli
+from sagemaker_emulator.server.contract import ServerConfig
+from sagemaker_emulator.server.serving import running
 
 IMAGE = Path(__file__).resolve().parents[1] / "infra" / "image"
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"

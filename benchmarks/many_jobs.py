@@ -45,8 +45,8 @@ from benchmarks.chaos.world import (
     write_benchmark,
     write_config,
 )
-from nodesweep.infra.local.api.moto_backend import QuietRequestHandler
 from nodesweep.scaling.names import pretty_json
+from sagemaker_emulator.api.moto_backend import QuietRequestHandler
 
 JOBS = (50, 200, 1000)
 WALL_SECONDS_LIMIT, RSS_MB_LIMIT, DATABASE_MB_LIMIT = 180.0, 600.0, 0.03

@@ -24,12 +24,12 @@ from statistics import median
 
 from benchmarks.dated_result import store_result
 from benchmarks.emulation import Bench, machine
-from nodesweep.infra.local.engine.host.capacity import (
+from sagemaker_emulator.engine.host.capacity import (
     LINK_BY_INSTANCE_TYPE,
     VCPUS_BY_INSTANCE_TYPE,
     machine_cores,
 )
-from nodesweep.infra.local.engine.host.network import Loopback, Network, OwnNetworks
+from sagemaker_emulator.engine.host.network import Loopback, Network, OwnNetworks
 
 FRAME_BYTES, PAYLOAD_BYTES = 1514, 1448
 """Of a full TCP segment on Ethernet, with timestamps."""

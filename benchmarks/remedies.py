@@ -27,12 +27,12 @@ from typing import Any
 
 from benchmarks.dated_result import store_result
 from benchmarks.emulation import ROOT, Bench, machine
-from nodesweep.infra.local.engine.host.capacity import VCPUS_BY_INSTANCE_TYPE
-from nodesweep.infra.local.engine.host.network import OwnNetworks
 from nodesweep.scaling.analysis.remedies import Setting, find_remedies
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.analysis.step_budget import find_step_budget
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
+from sagemaker_emulator.engine.host.capacity import VCPUS_BY_INSTANCE_TYPE
+from sagemaker_emulator.engine.host.network import OwnNetworks
 
 GLOBAL_BATCH = 1024
 PHASES = ("before", "after")

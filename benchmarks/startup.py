@@ -35,7 +35,7 @@ from typing import TypeVar
 
 from benchmarks.dated_result import store_result
 from benchmarks.ports import free_port
-from nodesweep.infra.local.server.contract import ENGINE_FILE
+from sagemaker_emulator.server.contract import ENGINE_FILE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LIMITS = {
@@ -160,7 +160,7 @@ class Folder:
         return preflight, ended
 
     def _platform(self, *arguments: str) -> None:
-        command = [sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]
+        command = [sys.executable, "-P", "-m", "sagemaker_emulator", *arguments]
         subprocess.run(
             command,
             env=self._environment,

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Create the orchestrator's virtual environment, with the locked packages and an editable `nodesweep`.
+# Create the orchestrator's virtual environment, with the locked packages, `nodesweep` and its
+# emulator, both editable.
 # Run by `make setup`. PYTHON: the interpreter (3.11). $1: folder of the environment.
 set -euo pipefail
 venv=$1
@@ -25,7 +26,7 @@ uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 # Show downloads and progress, but not a line per installed package.
 "$venv/bin/uv" pip sync --python "$venv/bin/python" --require-hashes --compile-bytecode requirements.lock 2>&1 |
     sed -u '/^ [-+~] /d'
-"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps -e .
+"$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps -e . -e infra/local
 echo "The first \`make run\` builds the image: about 230 MB more, 190 MB of them PyTorch"
 echo "without CUDA."
 echo "Ready after $SECONDS s. Next: \`make run\` for the benchmark on this machine, or"

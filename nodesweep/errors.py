@@ -64,7 +64,7 @@ EXPIRED_CODES = frozenset(
 )
 """Error codes of expired temporary credentials; only new credentials help."""
 _INSUFFICIENT_STORAGE = 507
-"""HTTP status of the local platform's full disk (infra/local/api/front.py); not transient."""
+"""HTTP status of the emulator's full disk (sagemaker_emulator/api/front.py); not transient."""
 _TRANSIENT_ERRORS = (
     *(ConnectionClosedError, ConnectTimeoutError, EndpointConnectionError, ReadTimeoutError),
     *(IncompleteReadError, ResponseStreamingError),  # of a streamed object

@@ -20,9 +20,9 @@ import nodesweep.scaling.secrets
 from nodesweep.aws.api_models import with_shared_models
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from nodesweep.polling import STOP
 from nodesweep.tasks.image.find import read_context
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Imports create no garbage, and looking for it takes a third of their time.

@@ -25,7 +25,7 @@ ALLOWED = {
     **{f"nodesweep/{name}.py": {*BASE, "scaling", "configs"} for name in BASE},
     "nodesweep/scaling": {"scaling", "configs"},
     "configs": {"configs"},
-    "infra/local": {"infra"},
+    "infra/local/sagemaker_emulator": {"sagemaker_emulator"},
     "infra/image": set(),
     "infra/image_spark": set(),
     "benchmarks": {
@@ -35,17 +35,18 @@ ALLOWED = {
         "tasks",
         *BELOW_TASKS,
         "infra",
+        "sagemaker_emulator",
     },
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
-LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks"}
+LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks", "sagemaker_emulator"}
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
 OF_PREFECT = {"nodesweep/cli", "flows", "tasks", "benchmarks", None}
 FILES = sorted(
     path
-    for layer in (*ALLOWED, "tests")
+    for layer in (*ALLOWED, "infra/local/tests", "tests")
     for path in [REPOSITORY / layer, *(REPOSITORY / layer).rglob("*.py")]
     if path.is_file()
     and not any(part.startswith(".") for part in path.relative_to(REPOSITORY).parts)
@@ -76,7 +77,8 @@ def test_an_import_of_the_package_counts_by_its_folder() -> None:
 
 def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() -> None:
     """`import tasks` would find the user's own package of that name."""
-    bare = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(PACKAGE)})\b", re.MULTILINE)
+    names = "|".join(PACKAGE)
+    bare = re.compile(rf"^\s*(?:from|import) (?!infra\.local\.tests\b)(?:{names})\b", re.MULTILINE)
     texts = {path: path.read_text(encoding="utf-8") for path in FILES}
     assert [str(path) for path, text in texts.items() if bare.search(text)] == []
 
@@ -110,7 +112,9 @@ def test_files_keep_to_their_layer() -> None:
 def module_of(path: PurePosixPath) -> str:
     """Return the name by which a file below the repository is imported."""
     name = path.with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
-    return name if name.split(".")[0] in {"nodesweep", "benchmarks"} else f"nodesweep.{name}"
+    name = name.removeprefix("infra.local.")  # a distribution of its own
+    own = {"nodesweep", "benchmarks", "sagemaker_emulator"}
+    return name if name.split(".")[0] in own else f"nodesweep.{name}"
 
 
 def folder_imports(texts: dict[PurePosixPath, str]) -> dict[str, dict[str, set[str]]]:
@@ -179,7 +183,7 @@ def test_a_cycle_is_found_at_any_depth() -> None:
 # Folders that import each other in circles. None may be added to a group, and no group be added;
 # take out what no longer takes part.
 KNOTS = {
-    "nodesweep.infra.local": [{
+    "sagemaker_emulator": [{
         "api", "builds", "engine", "faults", "jobs", "processing", "sagemaker", "server",
         "simulation", "state", "training",
     }],
@@ -275,6 +279,12 @@ def test_nobody_but_the_designs_asks_which_design_a_sweep_has() -> None:
     assert {name: branches for name, branches in found.items() if branches} == DESIGN_BRANCHES
 
 
+def mirror_of(layer: str) -> PurePosixPath:
+    """Return the folder that mirrors a layer; the emulator has its tests beside it."""
+    path = PurePosixPath(layer)
+    return path.with_name("tests") if layer.startswith("infra/local/") else "tests" / path
+
+
 def mirror_problems(files: Iterable[str]) -> list[str]:
     """Test files that have the name of a source file of their layer and do not lie beside its
     mirror in tests/.
@@ -285,11 +295,11 @@ def mirror_problems(files: Iterable[str]) -> list[str]:
         mirrors = defaultdict(set)
         for path in given:
             if path.is_relative_to(layer):
-                mirrors[f"test_{path.name}"].add("tests" / path.parent)
+                mirrors[f"test_{path.name}"].add(mirror_of(layer) / path.relative_to(layer).parent)
         found += [
             f"{path} belongs in {min(mirrors[path.name])}"
             for path in given
-            if path.is_relative_to("tests" / PurePosixPath(layer))
+            if path.is_relative_to(mirror_of(layer))
             and path.name in mirrors
             and path.parent not in mirrors[path.name]
         ]

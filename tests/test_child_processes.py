@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-FLOORS = ("configs", "flows", "infra/local", "nodesweep", "tasks")
+FLOORS = ("configs", "flows", "infra/local/sagemaker_emulator", "nodesweep", "tasks")
 SAFE = {"-P", "-I"}  # neither puts the working directory on sys.path
 FOREIGN = "raise SystemExit('imported from the working directory: ' + __file__)\n"
 

@@ -25,7 +25,7 @@ import yaml
 from benchmarks.ports import free_port
 from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.load import load_config
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from tests.kingfisher import findings
 
 pytestmark = pytest.mark.slow
@@ -64,12 +64,12 @@ def site(
 def platform_process(site: SimpleNamespace) -> Iterator[SimpleNamespace]:
     """The platform, up for the whole module."""
     arguments = ["--port", site.port, "--state-dir", str(site.state)]
-    subprocess.run([sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "sagemaker_emulator", "start", *arguments], check=True)
     try:
         yield site
     finally:
         subprocess.run(
-            [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+            [sys.executable, "-m", "sagemaker_emulator", "stop", *arguments],
             check=True,
             timeout=200,
         )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.ports import free_port
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -68,7 +68,7 @@ def platform(
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     port = str(free_port())
     place = ["--port", port, "--state-dir", str(state)]
-    subprocess.run([sys.executable, "-m", "nodesweep.infra.local", "start", *place], check=True)
+    subprocess.run([sys.executable, "-m", "sagemaker_emulator", "start", *place], check=True)
     try:
         fields = {"endpoint_url": f"http://127.0.0.1:{port}", "state_directory": str(state)}
         changes = [f"platform.{name}={value}" for name, value in fields.items()]
@@ -83,7 +83,7 @@ def platform(
         ]
     finally:
         subprocess.run(
-            [sys.executable, "-m", "nodesweep.infra.local", "stop", *place], check=True, timeout=200
+            [sys.executable, "-m", "sagemaker_emulator", "stop", *place], check=True, timeout=200
         )
 
 

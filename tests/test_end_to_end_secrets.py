@@ -22,7 +22,7 @@ import yaml
 from benchmarks.ports import free_port
 from nodesweep.aws.local_keys import local_session
 from nodesweep.configs.section import HIDDEN
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from tests.planted import PASSWORD, PLANTED, SECRETS, found_in, unpacked
 
 pytestmark = pytest.mark.slow
@@ -64,11 +64,11 @@ def site(
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     port = str(free_port())
     arguments = ["--port", port, "--state-dir", str(state)]
-    _call(sys.executable, "-m", "nodesweep.infra.local", "start", *arguments, seconds=120)
+    _call(sys.executable, "-m", "sagemaker_emulator", "start", *arguments, seconds=120)
     try:
         yield SimpleNamespace(folder=folder, state=state, endpoint=f"http://127.0.0.1:{port}")
     finally:
-        _call(sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments, seconds=200)
+        _call(sys.executable, "-m", "sagemaker_emulator", "stop", *arguments, seconds=200)
 
 
 def _call(*command: str, seconds: float) -> None:

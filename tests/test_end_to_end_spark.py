@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodesweep.infra.local.engine.host.containment import Containment
+from sagemaker_emulator.engine.host.containment import Containment
 from tests.test_end_to_end import (
     REPOSITORY,
     client,

@@ -61,7 +61,7 @@ def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  #
     start = [
         sys.executable,
         "-m",
-        "nodesweep.infra.local",
+        "sagemaker_emulator",
         "start",
         *arguments,
         "--faults",
@@ -72,7 +72,7 @@ def platform_with_faults(site: SimpleNamespace) -> Iterator[SimpleNamespace]:  #
         yield site
     finally:
         subprocess.run(
-            [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+            [sys.executable, "-m", "sagemaker_emulator", "stop", *arguments],
             check=True,
             timeout=200,
         )

@@ -17,13 +17,14 @@ import pytest
 
 from benchmarks.ports import free_port
 from nodesweep.configs.presets import preset_names
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[1]
 UV = Path(sys.executable).with_name("uv")
 CARRIED = ("configs", "flows", "infra", "nodesweep", "tasks")
-LEFT_OUT = "infra/worker/"  # and infra/setup.sh: what makes and serves a checkout
+LEFT_OUT = ("infra/local/", "infra/worker/")
+"""A distribution of its own, and what serves a checkout; infra/setup.sh, too."""
 GENERIC = ("cli", "configs", "flows", "infra", "scaling", "tasks")
 """Packages that a user's own project may have."""
 # Each Python of the environment says what it imports from, before it imports what it is to run.
@@ -64,8 +65,10 @@ def tracked() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built of a copy, in which an earlier build has left a module that is gone."""
+def wheels(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels of nodesweep and of its emulator, built of a copy, in which an
+    earlier build has left a module that is gone.
+    """
     source = tmp_path_factory.mktemp("source")
     for name in tracked:
         if name.startswith((*CARRIED, "pyproject.toml", "setup.py", "README.md")):
@@ -74,18 +77,29 @@ def wheel(tracked: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source / "build" / "lib" / "nodesweep").mkdir(parents=True)
     (source / "build" / "lib" / "nodesweep" / "gone.py").touch()
     folder = tmp_path_factory.mktemp("wheel")
-    call(UV, "build", "--quiet", "--wheel", "--out-dir", folder, source, cwd=folder)
-    return next(folder.glob("nodesweep-*.whl"))
+    for project in (source, source / "infra" / "local"):
+        call(UV, "build", "--quiet", "--wheel", "--out-dir", folder, project, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(wheels: Path) -> Path:
+    """nodesweep's."""
+    return next(wheels.glob("nodesweep-*.whl"))
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel, as docs/commands.md installs it, and nothing else."""
+    """A virtual environment with the wheel, as docs/commands.md installs it, and nothing else.
+
+    The emulator comes from the wheel beside it.
+    """
     venv = tmp_path_factory.mktemp("environment") / "venv"
     call(UV, "venv", "--quiet", "--python", sys.executable, venv, cwd=venv.parent)
     place = ["--python", venv / "bin" / "python", "--constraints", REPOSITORY / "requirements.lock"]
     call(
-        *(UV, "pip", "install", "--quiet", *place, f"nodesweep[local] @ {wheel.as_uri()}"),
+        *(UV, "pip", "install", "--quiet", *place, "--find-links", wheel.parent),
+        f"nodesweep[local] @ {wheel.as_uri()}",
         cwd=venv.parent,
         PYTHONPATH="",
     )
@@ -124,10 +138,15 @@ def test_the_wheel_holds_every_file_of_its_folders(wheel: Path, tracked: list[st
     assert sorted(held) == sorted(expected)
 
 
-def test_the_wheel_installs_one_package(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        first = {name.split("/")[0] for name in archive.namelist()}
-    assert {name for name in first if not name.endswith(".dist-info")} == {"nodesweep"}
+def test_each_wheel_installs_one_package(wheels: Path) -> None:
+    found = {}
+    for wheel in wheels.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:
+            first = {name.split("/")[0] for name in archive.namelist()}
+        found[wheel.name.split("-")[0]] = {name for name in first if ".dist-info" not in name}
+    assert found == {
+        "nodesweep": {"nodesweep"}, "sagemaker_emulator": {"sagemaker_emulator"}
+    }  # fmt: skip
 
 
 def test_commands_that_start_nothing_work_in_an_empty_folder(
@@ -194,8 +213,8 @@ def test_a_run_reaches_its_report_and_keeps_to_its_folder(
     prefect = "nodesweep/cli/ephemeral_prefect.py"
     for child in (
         "nodesweep run local",
-        "-m nodesweep.infra.local start",
-        "nodesweep.infra.local serve",
+        "-m sagemaker_emulator start",
+        "sagemaker_emulator serve",
         prefect,
     ):
         assert any(child in command for command in commands), (child, commands)

@@ -12,7 +12,11 @@ import yaml
 REPOSITORY = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-CHANGELOGS = ("CHANGELOG.md", "infra/local/CHANGELOG.md")
+DISTRIBUTIONS = {
+    "CHANGELOG.md": "pyproject.toml",
+    "infra/local/CHANGELOG.md": "infra/local/pyproject.toml",
+}
+"""Changelog -> settings of its distribution."""
 SECTIONS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 OWN_SECTIONS = {"Known limits"}
 
@@ -23,12 +27,14 @@ def releases(changelog: str) -> list[tuple[str, str]]:
     return re.findall(r"^## \[(\d+\.\d+\.\d+)\] - (\d{4}-\d\d-\d\d)$", text, re.M)
 
 
-@pytest.mark.parametrize("changelog", CHANGELOGS)
-def test_changelog_has_the_version_as_its_newest_release(changelog):
-    assert releases(changelog)[0][0] == PROJECT["version"]
+@pytest.mark.parametrize(("changelog", "settings"), DISTRIBUTIONS.items())
+def test_changelog_has_the_version_as_its_newest_release(changelog, settings):
+    project = tomllib.loads((REPOSITORY / settings).read_text())["project"]
+    assert releases(changelog)[0][0] == project["version"]
+    assert project["license"]["text"] == "Apache-2.0"
 
 
-@pytest.mark.parametrize("changelog", CHANGELOGS)
+@pytest.mark.parametrize("changelog", DISTRIBUTIONS)
 def test_changelog_is_short_and_keeps_to_the_usual_sections(changelog):
     lines = (REPOSITORY / changelog).read_text().splitlines()
     assert len(lines) <= 150

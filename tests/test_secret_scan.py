@@ -35,7 +35,7 @@ ALLOWED = {
         "tests/nodesweep/launch/test_follow.py", "betterleaks.private-key"
     ): "lines of a made-up key, in pieces",
     Finding(
-        "tests/infra/local/test_environment.py", "betterleaks.generic-credential-uri"
+        "infra/local/tests/test_environment.py", "betterleaks.generic-credential-uri"
     ): "a made-up index password",
 }
 

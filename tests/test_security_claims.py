@@ -44,7 +44,7 @@ def claims_by_heading() -> dict[str, list[str]]:
 
 
 def named_in(listed: str) -> Iterator[tuple[str, str]]:
-    """(file below tests/, name) of each test."""
+    """(file below tests/, or of infra/local/tests, and name) of each test."""
     file = ""
     for word in listed.split():
         named, _, name = word.partition("::")
@@ -54,7 +54,8 @@ def named_in(listed: str) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def functions_of(file: str) -> frozenset[str]:
-    tree = ast.parse((TESTS / file).read_text())
+    folder = TESTS.parent if file.startswith("infra/local/tests/") else TESTS
+    tree = ast.parse((folder / file).read_text())
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 

@@ -30,7 +30,7 @@ from benchmarks.chaos.world import (
     write_benchmark,
     write_config,
 )
-from nodesweep.infra.local.progress import Progress
+from nodesweep.cli.processes import Progress
 from nodesweep.scaling import names
 
 Process = subprocess.Popen[bytes] | Forked

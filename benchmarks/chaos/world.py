@@ -24,14 +24,14 @@ from botocore.config import Config
 from benchmarks.chaos.plan import ChaosPlan
 from benchmarks.ports import free_port
 from nodesweep.aws.local_keys import local_session
+from nodesweep.cli.processes import Progress
 from nodesweep.configs.load import load_config
-from nodesweep.infra.local.progress import Progress
-from nodesweep.infra.local.server.contract import ServerConfig
-from nodesweep.infra.local.server.serving import running
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.spark.contract import request_document
 from nodesweep.tasks.report.pricing import PROCESSING, cache_price
+from sagemaker_emulator.server.contract import ServerConfig
+from sagemaker_emulator.server.serving import running
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 INSTANCE_TYPE, QUOTA = "ml.m5.xlarge", 5

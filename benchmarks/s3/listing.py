@@ -41,10 +41,10 @@ def serve(state_dir: Path, objects: int, delay_seconds: float) -> None:
     """Serve a platform whose buckets hold this many objects, until standard input ends."""
     from moto.s3.models import s3_backends
 
-    from nodesweep.infra.local.api.front import Front
-    from nodesweep.infra.local.api.protocol import ACCOUNT_ID
-    from nodesweep.infra.local.server.contract import ServerConfig
-    from nodesweep.infra.local.server.serving import running
+    from sagemaker_emulator.api.front import Front
+    from sagemaker_emulator.api.protocol import ACCOUNT_ID
+    from sagemaker_emulator.server.contract import ServerConfig
+    from sagemaker_emulator.server.serving import running
 
     with running(ServerConfig(0, state_dir)) as endpoint:
         backend = s3_backends[ACCOUNT_ID]["aws"]

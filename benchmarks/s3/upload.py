@@ -270,7 +270,7 @@ def _server_share(run: Mapping[str, Any]) -> float:
 @contextmanager
 def served(state_dir: Path) -> Iterator[str]:
     """Run a local platform in another process and yield its endpoint."""
-    command = [sys.executable, "-m", "nodesweep.infra.local"]
+    command = [sys.executable, "-m", "sagemaker_emulator"]
     place = ["--state-dir", str(state_dir)]
     owner = ["--owner-pid", str(os.getpid())]
     start = [*command, "start", "--port", "4571", "--or-free-port", *place, *owner]

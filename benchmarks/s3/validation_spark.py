@@ -40,12 +40,12 @@ from benchmarks.validation import checks, write_data
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
 from nodesweep.scaling.names import canonical_digest, pretty_json
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.dataset.validation_report import ValidationReport
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUCKET = "rows"

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from nodesweep.infra.local.progress import Progress
+from nodesweep.cli.processes import Progress
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 POOL = "nodesweep"

@@ -17,15 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodesweep.infra.local.process_identity import start_ticks
-from nodesweep.infra.local.progress import LONGEST_SECONDS, Progress
-from nodesweep.infra.local.server.daemon import find_server
-from nodesweep.infra.local.state.files import (
-    UnsafeFile,
-    read_secret_file,
-    write_atomically,
-    write_json,
-)
+from nodesweep.aws.local_status import read_status, served_endpoint, why_unsafe
+from nodesweep.cli.processes import LONGEST_SECONDS, Progress, start_ticks
+from nodesweep.configs.atomic import write_atomic
 from nodesweep.infra.worker.deployments import (
     POOL,
     REPOSITORY,
@@ -89,12 +83,15 @@ class Machine:
             MachineError: Others can read the file, or the server can't use the password.
         """
         remedy = (
-            "Stop everything with `make down` and remove the file: `make up` creates a new password"
+            "stop everything with `make down` and remove the file: `make up` creates a new password"
         )
         try:
-            text = read_secret_file(self.auth_file, remedy).strip()
+            with self.auth_file.open() as file:
+                if problem := why_unsafe(os.fstat(file.fileno()), remedy):
+                    raise MachineError(f"{self.auth_file} is not used: {problem}")
+                text = file.read().strip()
             check_password(str(self.auth_file), text)
-        except (UnsafeFile, SecretError, ValueError) as error:
+        except (SecretError, ValueError) as error:
             raise MachineError(str(error)) from None
         return text
 
@@ -137,7 +134,7 @@ def up(machine: Machine) -> None:
         _start_all(machine)
     except MachineError as error:
         running = [name for name, runs in status(machine).items() if runs]
-        if find_server(machine.platform_folder) is not None:
+        if _platform_runs(machine):
             running.append("local platform")
         if not running:
             raise
@@ -154,7 +151,7 @@ def _start_all(machine: Machine) -> None:
         for name in ("worker", "server"):  # started by a version without a password
             _stop(machine, name)
         # creates the file with mode 600
-        write_atomically(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
+        write_atomic(machine.auth_file, f"nodesweep:{secrets.token_urlsafe(32)}\n".encode())
     password = machine.password  # raises before anything is started
     _refuse_taken_port(machine)
     _platform(machine, "start", _PLATFORM_START_SECONDS)
@@ -221,10 +218,8 @@ def _start(
             command, cwd=REPOSITORY, env=dict(environment), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
-    write_json(
-        machine.folder / f"{name}.json",
-        {"pid": process.pid, "start_ticks": start_ticks(process.pid)},
-    )
+    record = {"pid": process.pid, "start_ticks": start_ticks(process.pid)}
+    write_atomic(machine.folder / f"{name}.json", json.dumps(record).encode())
 
 
 def _without_database(environment: Mapping[str, str]) -> dict[str, str]:
@@ -255,7 +250,7 @@ def _deploy(machine: Machine) -> None:
 
 
 def _platform(machine: Machine, verb: str, seconds: float) -> None:
-    command = [sys.executable, "-m", "nodesweep.infra.local", verb]
+    command = [sys.executable, "-m", "sagemaker_emulator", verb]
     command += ["--state-dir", str(machine.platform_folder)]
     if verb == "start":
         command += ["--port", str(machine.platform_port), *machine.platform_options]
@@ -270,6 +265,14 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
         ) from None
     if done.returncode != 0:
         raise MachineError(f"the local platform, {verb}: {done.stderr.strip()}")
+
+
+def _platform_runs(machine: Machine) -> bool:
+    endpoint = served_endpoint(machine.platform_folder)
+    try:
+        return endpoint is not None and bool(read_status(endpoint, 2.0).get("running"))
+    except (OSError, ValueError):  # nothing responds, or another program does
+        return False
 
 
 def _pid(machine: Machine, name: str) -> int | None:

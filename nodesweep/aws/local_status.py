@@ -32,6 +32,7 @@ KEYS_FILE = "aws-credentials"
 SERVER_FILE = "server.json"
 """File in the state folder with the platform's last endpoint."""
 _LONGEST_STATUS_BYTES = 1_000_000
+_NEW_KEYS = "remove it and restart the platform, which creates new keys"
 
 
 class NotLocalPlatform(ValueError):
@@ -68,7 +69,7 @@ def read_key(state_directory: str | Path) -> LocalKey:
     keys = configparser.RawConfigParser()
     try:
         with path.open() as file:
-            if problem := _why_unsafe(os.fstat(file.fileno())):
+            if problem := why_unsafe(os.fstat(file.fileno()), _NEW_KEYS):
                 raise KeyUnreadable(path, problem)
             keys.read_string(file.read())
         return LocalKey(
@@ -82,9 +83,8 @@ def read_key(state_directory: str | Path) -> LocalKey:
         raise KeyUnreadable(path, "it is damaged") from error
 
 
-def _why_unsafe(found: os.stat_result) -> str | None:
-    """Return why another user may know the key or have written it; None if it is safe to use."""
-    remedy = "remove it and restart the platform, which creates new keys"
+def why_unsafe(found: os.stat_result, remedy: str) -> str | None:
+    """Return why another user may know or have written a secret file; None if it is safe to use."""
     if found.st_uid not in (os.geteuid(), 0):
         return f"it belongs to user {found.st_uid}, not to this user; {remedy}"
     if found.st_mode & 0o077:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from urllib.parse import urlparse
 
 from nodesweep.aws.local_status import (
@@ -22,6 +23,7 @@ from nodesweep.aws.local_status import (
 from nodesweep.configs.models import PlatformConfig
 
 logger = logging.getLogger("nodesweep.platform")
+EMULATOR_REMEDY = "Install it with nodesweep: './infra/local' '.[local]' instead of '.'"
 # `start` gives up 60 s after its last progress. The limit allows for another start in this folder,
 # a predecessor that is stopping, and the start itself, each taking its maximum time.
 _START_SECONDS = 2 * 960 + 60
@@ -149,12 +151,26 @@ def _leave(platform: PlatformConfig, folder: Sequence[str]) -> str | None:
     return None
 
 
+def emulator_command(*arguments: str) -> list[str]:
+    """Return the command line of the emulator, which the extra `local` installs.
+
+    Raises:
+        LocalPlatformError: It is not installed; the message gives the remedy.
+    """
+    if find_spec("sagemaker_emulator") is None:
+        raise LocalPlatformError(
+            "The local platform needs packages that are not installed: sagemaker-emulator."
+            f" {EMULATOR_REMEDY}"
+        )
+    return [sys.executable, "-P", "-m", "sagemaker_emulator", *arguments]
+
+
 def _call(*arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]
+    command = emulator_command(*arguments)
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise LocalPlatformError(
-            f"`{shlex.join(['python', '-m', 'nodesweep.infra.local', *arguments])}` did not respond"
+            f"`{shlex.join(['python', '-m', 'sagemaker_emulator', *arguments])}` did not respond"
             f" within {seconds:g} s"
         ) from None

@@ -502,9 +502,12 @@ def doctor(config: Path | None) -> None:
 
 @main.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@guarded
 def local(arguments: tuple[str, ...]) -> None:
     """Manage the local platform on this machine: start, stop or status."""
-    sys.exit(subprocess.call([sys.executable, "-P", "-m", "nodesweep.infra.local", *arguments]))
+    from nodesweep.cli.local_platform import emulator_command
+
+    sys.exit(subprocess.call(emulator_command(*arguments)))
 
 
 main.add_command(init_own_script)

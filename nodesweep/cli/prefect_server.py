@@ -22,6 +22,7 @@ from pathlib import Path
 
 from nodesweep.cli import ephemeral_prefect
 from nodesweep.cli.ephemeral_prefect import home_problem
+from nodesweep.cli.processes import LONGEST_SECONDS, Progress, cpu_ticks
 from nodesweep.errors import RunFailed
 from nodesweep.imports import import_modules
 
@@ -29,7 +30,6 @@ logger = logging.getLogger("nodesweep.session")
 _HOST = "127.0.0.1"
 _POLL_SECONDS = 0.05
 _STOP_SECONDS = 5.0
-_LONGEST_START_SECONDS = 900.0  # even for a server that stays busy
 _TRIES = 3  # another process may take the port after it was chosen
 _PROGRAM = Path(ephemeral_prefect.__file__)
 
@@ -140,29 +140,20 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> bool:
 
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     limit = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
-    began = moved = time.monotonic()
-    seen = _cpu_ticks(server.pid)
-    while server.poll() is None:
-        now, ticks = time.monotonic(), _cpu_ticks(server.pid)
-        if ticks != seen:
-            seen, moved = ticks, now
-        if now - moved >= limit or now - began >= max(limit, _LONGEST_START_SECONDS):
-            break
+    progress = Progress(
+        server.pid,
+        still_seconds=limit,
+        longest_seconds=max(limit, LONGEST_SECONDS),
+        clock=time.monotonic,
+        cpu=cpu_ticks,
+    )
+    while server.poll() is None and progress.problem() is None:
         try:
             with opener.open(f"http://{_HOST}:{port}/api/health", timeout=2):
                 return True
         except (OSError, http.client.HTTPException):  # URLError is a subclass of OSError
             time.sleep(_POLL_SECONDS)
     return False
-
-
-def _cpu_ticks(pid: int) -> int:
-    """Return the process's user and system time in clock ticks; 0 if it has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return int(fields[11]) + int(fields[12])  # fields 14 and 15 of proc(5)
 
 
 def _use(url: str, password: str) -> None:

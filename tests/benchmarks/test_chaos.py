@@ -35,9 +35,9 @@ from benchmarks.chaos.plan import (
 from benchmarks.chaos.proxy import Proxy, label_of
 from benchmarks.chaos.run import Saboteur
 from benchmarks.chaos.world import REPOSITORY
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from tests.flows.simulated_sweep import write_config
-from tests.infra.local.platform_client import wait_until
 from tests.nodesweep.aws.hostile_server import DRIPS, dripping_server
 
 SWEEP = "chaos-20261121024705-75cbf942"

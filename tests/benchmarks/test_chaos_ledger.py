@@ -14,7 +14,7 @@ from benchmarks.chaos.ledger import broken_invariants, comparable, differences, 
 from benchmarks.chaos.plan import ChaosPlan
 from benchmarks.chaos.proxy import Call
 from benchmarks.chaos.run import Evidence, Try, wait_by_progress
-from nodesweep.infra.local.progress import Progress
+from nodesweep.cli.processes import Progress
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.odd_data import find_confounded
 

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import image_build
 from benchmarks.image_build import IMAGE, Bench, Measurement, problems, summarise, table
+from infra.local.tests.platform_client import serve_platform
 from nodesweep.configs.models import ImageConfig, PlatformConfig
-from tests.infra.local.platform_client import serve_platform
 
 LAYERS = {"sha256:base": 1000, "sha256:installed": 100}
 

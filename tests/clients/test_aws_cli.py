@@ -20,14 +20,14 @@ from typing import Any
 
 import pytest
 
-from tests.clients.client_environment import client_variables
-from tests.infra.local.platform_client import (
+from infra.local.tests.platform_client import (
     job_request,
     resources,
     serve_platform,
     wait_for_end,
     wait_until,
 )
+from tests.clients.client_environment import client_variables
 
 pytestmark = pytest.mark.slow
 

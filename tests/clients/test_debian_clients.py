@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nodesweep.infra.local.api.access import access_keys
-from tests.infra.local.platform_client import serve_platform
+from infra.local.tests.platform_client import serve_platform
+from sagemaker_emulator.api.access import access_keys
 
 pytestmark = pytest.mark.slow
 

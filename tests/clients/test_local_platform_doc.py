@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ports import free_port
-from nodesweep.infra.local.engine.host.containment import Containment
+from sagemaker_emulator.engine.host.containment import Containment
 from tests.clients.client_environment import client_python
 from tests.clients.test_model_trainer import SDK
 

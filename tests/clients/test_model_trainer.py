@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from nodesweep.infra.local.engine.host.containment import Containment
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.server.contract import ServerConfig
+from infra.local.tests.platform_client import client
+from sagemaker_emulator.engine.host.containment import Containment
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.server import daemon
+from sagemaker_emulator.server.contract import ServerConfig
 from tests.clients.client_environment import client_python, client_variables, run_client
 from tests.clients.model_source import facts_of, write_source
 from tests.containers.container_bench import archive_names, log_of, wait_for_end
-from tests.infra.local.platform_client import client
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from benchmarks.ports import free_port
-from nodesweep.infra.local.faults.plan import check_rules
+from sagemaker_emulator.faults.plan import check_rules
 
 DOCS = Path(__file__).parents[2] / "docs"
 REHEARSAL, TUTORIAL = ((DOCS / name).read_text() for name in ("rehearse.md", "tutorial-local.md"))

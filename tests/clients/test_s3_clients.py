@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from infra.local.tests.platform_client import serve_platform
 from tests.clients.client_environment import client_python, client_variables, run_client
-from tests.infra.local.platform_client import serve_platform
 
 pytestmark = pytest.mark.slow
 

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodesweep.infra.local.interfaces import JobSpec, Node
+from infra.local.tests.platform_client import serve_platform
+from infra.local.tests.platform_fakes import IMAGE_URI
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.clients.client_environment import client_python, client_variables, run_client
-from tests.infra.local.platform_client import serve_platform
-from tests.infra.local.platform_fakes import IMAGE_URI
 
 pytestmark = pytest.mark.slow
 

@@ -13,11 +13,12 @@ from typing import NoReturn
 
 import pytest
 
-from nodesweep.infra.local.engine.container import engine
-from nodesweep.infra.local.engine.container.cli import ContainerCli
-from nodesweep.infra.local.engine.host.port_lock import SharedSlot
-from nodesweep.infra.local.server.contract import ServerConfig
-from nodesweep.infra.local.server.serving import running
+from infra.local.tests.platform_client import client
+from sagemaker_emulator.engine.container import engine
+from sagemaker_emulator.engine.container.cli import ContainerCli
+from sagemaker_emulator.engine.host.port_lock import SharedSlot
+from sagemaker_emulator.server.contract import ServerConfig
+from sagemaker_emulator.server.serving import running
 from tests.containers.container_bench import (
     BASE_IMAGE,
     FILE_SYSTEM,
@@ -26,7 +27,6 @@ from tests.containers.container_bench import (
     build_image,
     tiny_context,
 )
-from tests.infra.local.platform_client import client
 
 SCRIPT = Path(__file__).resolve().parents[2] / "infra" / "local" / "base_image.sh"
 REQUIRED = "NODESWEEP_CONTAINERS"

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from nodesweep.infra.local.engine.run.node_files import state_id
-from tests.infra.local.platform_client import job_request, wait_until
+from infra.local.tests.platform_client import job_request, wait_until
+from sagemaker_emulator.engine.run.node_files import state_id
 
 BASE_IMAGE = "localhost/nodesweep-base:bookworm"
 FILE_SYSTEM = "fs-0123456789abcdef0"

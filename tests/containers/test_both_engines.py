@@ -13,11 +13,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.server.contract import ServerConfig
+from infra.local.tests.platform_client import ROLE_ARN, client, phases, wait_until
+from sagemaker_emulator.server import daemon
+from sagemaker_emulator.server.contract import ServerConfig
 from tests.containers.conftest import SERVICES
 from tests.containers.container_bench import ROOT, log_of, wait_for_end
-from tests.infra.local.platform_client import ROLE_ARN, client, phases, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 

@@ -12,8 +12,9 @@ import uuid
 
 import pytest
 
-from nodesweep.infra.local.engine.container.registry import MANIFEST_TYPES
+from infra.local.tests.platform_client import wait_until
 from nodesweep.tasks.image.packages import read_requirements, write_layer
+from sagemaker_emulator.engine.container.registry import MANIFEST_TYPES
 from tests.containers.container_bench import (
     IMAGE_CONTEXT,
     REPOSITORY,
@@ -26,7 +27,6 @@ from tests.containers.container_bench import (
     tiny_context,
     wait_for_build,
 )
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodesweep.infra.local.engine.choice import make_container_engine
-from nodesweep.infra.local.engine.container.engine import ContainerEngine
-from nodesweep.infra.local.engine.run.job_run import RunTimes
-from nodesweep.infra.local.interfaces import JobSpec
-from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.server.contract import ServerConfig
+from infra.local.tests.platform_client import client, wait_until
+from sagemaker_emulator.engine.choice import make_container_engine
+from sagemaker_emulator.engine.container.engine import ContainerEngine
+from sagemaker_emulator.engine.run.job_run import RunTimes
+from sagemaker_emulator.interfaces import JobSpec
+from sagemaker_emulator.server import daemon
+from sagemaker_emulator.server.contract import ServerConfig
 from tests.containers.conftest import SERVICES
 from tests.containers.container_bench import (
     REPOSITORY,
@@ -28,7 +29,6 @@ from tests.containers.container_bench import (
     run_job,
     tiny_context,
 )
-from tests.infra.local.platform_client import client, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 PATIENCE_SECONDS = 180.0

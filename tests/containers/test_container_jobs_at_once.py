@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from nodesweep.infra.local.engine.host.capacity import machine_cores
+from infra.local.tests.platform_client import phases, wait_until
+from sagemaker_emulator.engine.host.capacity import machine_cores
 from tests.containers.container_bench import archive_names, create_job, log_of, wait_for_end
-from tests.infra.local.platform_client import phases, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 

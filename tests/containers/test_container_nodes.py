@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.tests.platform_client import resources, wait_until
 from tests.containers.container_bench import (
     BASE_IMAGE,
     FILE_SYSTEM,
@@ -16,7 +17,6 @@ from tests.containers.container_bench import (
     log_of,
     run_job,
 )
-from tests.infra.local.platform_client import resources, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 

@@ -9,9 +9,9 @@ import tarfile
 
 import pytest
 
+from infra.local.tests.platform_client import ROLE_ARN
 from tests.containers.container_bench import assert_completed, log_of, wait_for_end
 from tests.containers.test_both_engines import HYPERPARAMETERS, INSTANCE_TYPE, put_data
-from tests.infra.local.platform_client import ROLE_ARN
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from nodesweep.configs.models import ImageConfig
-from nodesweep.infra.local.engine.container.cli import ContainerCli
 from nodesweep.tasks.image.find import read_context, zip_context
+from sagemaker_emulator.engine.container.cli import ContainerCli
 from tests.containers.container_bench import REPOSITORY, build_log, run_build, tiny_context
 from tests.planted import PLANTED, found_in, unpacked
 

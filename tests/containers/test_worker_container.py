@@ -12,8 +12,8 @@ import httpx
 import pytest
 import yaml
 
-from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
 from nodesweep.scaling import names
+from sagemaker_emulator.engine.container.cli import ContainerCli, ContainerCommandError
 from tests.containers.worker_images import ROOT, WORKER_IMAGE, build_images
 from tests.containers.worker_stack import (
     API_PASSWORD,

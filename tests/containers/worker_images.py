@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nodesweep.infra.local.engine.container.cli import ContainerCli
+from sagemaker_emulator.engine.container.cli import ContainerCli
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".nodesweep" / "worker-image"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ports import free_port
-from nodesweep.infra.local.engine.container.cli import ContainerCli, ContainerCommandError
-from nodesweep.infra.local.engine.host.relay import Relay
 from nodesweep.infra.worker.machine import Machine
+from sagemaker_emulator.engine.container.cli import ContainerCli, ContainerCommandError
+from sagemaker_emulator.engine.host.relay import Relay
 from tests.containers.worker_images import POSTGRES_IMAGE, ROOT, WORKER_IMAGE
 from tests.production.world import World, wait_for
 
@@ -161,7 +161,7 @@ def platform(stack: Stack, model: dict[str, float]) -> Iterator[World]:
 
 
 def _platform(*arguments: str) -> None:
-    command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
+    command = [sys.executable, "-m", "sagemaker_emulator", *arguments]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
     )

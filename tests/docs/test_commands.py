@@ -19,6 +19,7 @@ import yaml
 from nodesweep.configs.load import parse_config
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+EMULATOR = REPOSITORY / "infra" / "local"
 PAGES = {path.name: path.read_text() for path in (REPOSITORY / "docs").glob("*.md")}
 GOLDEN = REPOSITORY / "tests" / "nodesweep" / "scaling" / "golden" / "reference.json"
 SECTIONS = "dataset|image|training|sweep|platform|report"
@@ -77,7 +78,7 @@ def modules() -> set[tuple[str, tuple[str, ...]]]:
         for text in documents
         for module, rest in re.findall(r"python -m ([a-z0-9_.]+[a-z0-9_])([^`\n]*)", text)
         if find_spec(module.partition(".")[0]) is not None
-        and (REPOSITORY / module.partition(".")[0]).is_dir()
+        and any((place / module.partition(".")[0]).is_dir() for place in (REPOSITORY, EMULATOR))
     }
 
 
@@ -88,6 +89,7 @@ def test_a_module_that_is_named_is_there_and_has_the_options(
     names = module.split(".")
     # nodesweep.cli lies in nodesweep/cli/, nodesweep.tasks in tasks/
     paths = [REPOSITORY.joinpath(*names[left_out:]) for left_out in (0, 1)]
+    paths.append(EMULATOR.joinpath(*names))
     files = [
         file
         for path in paths

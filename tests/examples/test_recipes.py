@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from benchmarks.ports import free_port
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from tests.examples.recipe_runs import NODE_COUNTS, REPOSITORY, check_recipe, without_clock
 
 NEEDS_CONTAINERS = {"mpi4py"}
@@ -70,7 +70,7 @@ def platform_changes(
     (state / "venvs").symlink_to(REPOSITORY / ".nodesweep" / "tests" / "venvs")
     port = str(free_port())
     arguments = ["--port", port, "--state-dir", str(state)]
-    subprocess.run([sys.executable, "-m", "nodesweep.infra.local", "start", *arguments], check=True)
+    subprocess.run([sys.executable, "-m", "sagemaker_emulator", "start", *arguments], check=True)
     try:
         yield (
             f"platform.endpoint_url=http://127.0.0.1:{port}",
@@ -78,7 +78,7 @@ def platform_changes(
         )
     finally:
         subprocess.run(
-            [sys.executable, "-m", "nodesweep.infra.local", "stop", *arguments],
+            [sys.executable, "-m", "sagemaker_emulator", "stop", *arguments],
             check=True,
             timeout=200,
         )

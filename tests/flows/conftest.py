@@ -21,12 +21,12 @@ import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.sweeps.stopping
 from benchmarks.chaos.forks import Forks
 from benchmarks.chaos.world import REPOSITORY
+from infra.local.tests.platform_client import serve_platform, serve_simulated
+from infra.local.tests.platform_fakes import endless_program
 from nodesweep.configs.dataset import ExpectationConfig
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.infra.local.interfaces import JobSpec, Node
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import DLC, SMALL
-from tests.infra.local.platform_client import serve_platform, serve_simulated
-from tests.infra.local.platform_fakes import endless_program
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.platform_client import wait_for_end
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused, SweepNotFound
 from nodesweep.flows.collect import collect_sweep
@@ -16,7 +17,6 @@ from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from tests.flows.simulated_sweep import ledger, nodesweep_run
-from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.cli.commands.logs import LogFilter, show_logs
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PointsMissing, RunFailed
 from nodesweep.flows.scaling_benchmark import SweepResult, check_points
-from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.polling import Clock
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import measure
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

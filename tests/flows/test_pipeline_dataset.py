@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from infra.local.tests.platform_client import wait_for_end
 from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import DatasetRefused, PreflightRefused
@@ -24,7 +25,6 @@ from nodesweep.scaling import names
 from nodesweep.scaling.report import ScalingReport
 from tests.flows.simulated_sweep import ledger, measure, nodesweep_run
 from tests.flows.test_pipeline import jobs_of
-from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

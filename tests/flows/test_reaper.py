@@ -12,12 +12,12 @@ from prefect.exceptions import ParameterTypeError
 
 import nodesweep.flows.reaper
 import nodesweep.tasks.sweeps.orphans
+from infra.local.tests.platform_client import wait_for_end
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.reaper import reaper
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import Heartbeat, owned, read_heartbeat
-from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

@@ -21,7 +21,7 @@ from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.flows.scaling_benchmark import SweepResult
-from nodesweep.infra.local.interfaces import JobSpec, Node
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import kept_records, measure
 from tests.secret_spellings import SECRET, TEXTS, X
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from infra.local.tests.platform_client import client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import ImageBuildFailed
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
-from nodesweep.infra.local.server.contract import ServerConfig
-from nodesweep.infra.local.server.serving import running
-from tests.infra.local.platform_client import client
+from sagemaker_emulator.server.contract import ServerConfig
+from sagemaker_emulator.server.serving import running
 
 pytestmark = [pytest.mark.usefixtures("prefect", "quiet"), pytest.mark.slow]
 TRAIN = """

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.platform_client import client
+from infra.local.tests.platform_fakes import IMAGE_URI
 from nodesweep.cli.commands.plan import describe_plan, plan_of, requests_of
 from nodesweep.cli.guard import explain
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import ImageBuildFailed, InputsChanged
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
-from tests.infra.local.platform_client import client
-from tests.infra.local.platform_fakes import IMAGE_URI
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

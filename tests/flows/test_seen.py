@@ -15,6 +15,7 @@ from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.cli.session import run_flow
 from nodesweep.cli.views.state import RunState
 from nodesweep.configs.models import BenchmarkConfig
@@ -25,7 +26,6 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.scaling import names
 from tests.flows.simulated_sweep import KeptRecords, kept_records
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 

@@ -15,6 +15,7 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 import nodesweep.flows.stages.sweep
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import SweepStopped
 from nodesweep.flows.report import report_sweep
@@ -24,7 +25,6 @@ from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from tests.flows.simulated_sweep import begin_as
 from tests.flows.test_pipeline import jobs_of
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

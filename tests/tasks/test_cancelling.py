@@ -11,6 +11,7 @@ from prefect.exceptions import CancelledRun, TerminationSignal
 from prefect.states import Cancelling, Running
 
 import nodesweep.tasks.cancelling
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.polling import STOP, Cancelled, Clock
 from nodesweep.tasks.cancelling import (
     polling_for_cancel,
@@ -19,7 +20,6 @@ from nodesweep.tasks.cancelling import (
     wait_for_server,
 )
 from nodesweep.tasks.task import task
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 
 @pytest.fixture

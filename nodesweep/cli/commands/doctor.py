@@ -28,13 +28,13 @@ from nodesweep.aws.local_status import (
 )
 from nodesweep.cli.guard import PREFLIGHT_REFUSED
 from nodesweep.cli.inputs import read_config
+from nodesweep.cli.local_platform import EMULATOR_REMEDY
 from nodesweep.cli.output import print_rendered, print_text
 from nodesweep.configs.models import BenchmarkConfig
 
 CHECK_SECONDS = 30.0
 _CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
 _ANSWER_SECONDS = 2.0
-_LOCAL_PACKAGES = ("docker", "moto", "werkzeug")
 _LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
 _NEEDED_BYTES, _ENOUGH_BYTES = 2 * 2**30, 10 * 2**30
 
@@ -148,20 +148,15 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
 
 
 def check_packages(config: BenchmarkConfig) -> Finding:
-    """Check that the local platform's packages are installed."""
-    missing = [name for name in _LOCAL_PACKAGES if find_spec(name) is None]
-    if missing:
-        return Finding(
-            "missing",
-            f"missing packages: {', '.join(missing)}",
-            "install nodesweep as '.[local]'",
-        )
+    """Check that the emulator is installed."""
+    if find_spec("sagemaker_emulator") is None:
+        return Finding("missing", "missing package: sagemaker-emulator", EMULATOR_REMEDY)
     return Finding("ok", "all required packages are installed")
 
 
 def check_control_groups(config: BenchmarkConfig) -> Finding:
     """Check that control groups can limit the CPU of emulated nodes."""
-    command = [sys.executable, "-P", "-m", "nodesweep.infra.local.engine.host.scope"]
+    command = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.scope"]
     looked = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )

@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks.s3 import listing, upload
 from benchmarks.s3.upload import Bench, empty_bucket, problems, summarise, upload_ours, write_data
+from infra.local.tests.platform_client import serve_platform
 from nodesweep.aws.platform import aws_client
 from nodesweep.tasks.dataset.sending import IN_MEMORY_BYTES, PART_BYTES
-from tests.infra.local.platform_client import serve_platform
 
 
 def run(wall_seconds: float, **more: int) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.containers.container_bench import is_clean
-from tests.infra.local.platform_client import wait_until
-from tests.infra.local.processing.processing_requests import (
+from infra.local.tests.platform_client import wait_until
+from infra.local.tests.processing.processing_requests import (
     cluster,
     log_of,
     processing_request,
@@ -24,6 +23,7 @@ from tests.infra.local.processing.processing_requests import (
     texts_below,
     wait_for_end,
 )
+from tests.containers.container_bench import is_clean
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 

@@ -12,8 +12,8 @@ import pytest
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
-from nodesweep.infra.local.interfaces import JobSpec
 from nodesweep.scaling import names
+from sagemaker_emulator.interfaces import JobSpec
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

@@ -15,8 +15,8 @@ import pytest
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.conftest import train
 from tests.flows.designs.test_probe_sweep import events_of
 from tests.flows.simulated_sweep import measure

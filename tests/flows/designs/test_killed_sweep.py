@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from benchmarks.chaos.forks import Forks
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
 from tests.flows.designs.test_sequential_sweep import points_of
 from tests.flows.simulated_sweep import ledger, write_config
 from tests.flows.stages.test_end_signals import nodesweep_command
-from tests.infra.local.platform_client import wait_until
 
 SECONDS = 240.0
 # E(4) = 62%, E(2) = 83%: 4 nodes fail, and 2 are the answer.

@@ -15,7 +15,7 @@ from nodesweep.errors import PreflightRefused
 from nodesweep.events import read_event
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.infra.local.interfaces import JobSpec, Node
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.designs.test_sequential_sweep import points_of
 from tests.flows.simulated_sweep import measure
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.platform_client import wait_for_end
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from tests.flows.simulated_sweep import COMPLETED, SMALL, ledger, measure
-from tests.infra.local.platform_client import wait_for_end
 
 pytestmark = pytest.mark.usefixtures("prefect")
 SIZED = {**SMALL, "baseline_seconds": 60}

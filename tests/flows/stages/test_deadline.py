@@ -10,13 +10,13 @@ import pytest
 
 import nodesweep.flows.stages.deadline
 import nodesweep.flows.stages.sweep
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunTimedOut
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.deadline import deadline
 from nodesweep.polling import STOP, Cancelled, Clock
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
-from tests.infra.local.platform_client import wait_until
 
 A_MOMENT_HOURS = 0.05 / 3600
 

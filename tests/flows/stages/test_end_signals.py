@@ -16,12 +16,12 @@ import pytest
 
 from benchmarks.chaos.forks import Forked, Forks
 from benchmarks.chaos.world import REPOSITORY
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.infra.local.training.manager import TrainingJobs
-from nodesweep.infra.local.training.record import TrainingJob
 from nodesweep.scaling import names
+from sagemaker_emulator.training.manager import TrainingJobs
+from sagemaker_emulator.training.record import TrainingJob
 from tests.flows.simulated_sweep import ledger, write_config
-from tests.infra.local.platform_client import wait_until
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]

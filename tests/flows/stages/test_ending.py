@@ -28,6 +28,7 @@ import nodesweep.tasks.cancelling
 import nodesweep.tasks.jobs.training_jobs
 import nodesweep.tasks.sweeps.folder
 import nodesweep.tasks.sweeps.stop
+from infra.local.tests.platform_client import wait_until
 from nodesweep.aws.platform import PATIENT_TASK_OPTIONS
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
@@ -39,7 +40,6 @@ from nodesweep.scaling.job import JobState, JobStatus
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.report.history import read_history_files
 from tests.flows.simulated_sweep import nodesweep_run
-from tests.infra.local.platform_client import wait_until
 
 Configs = Callable[..., BenchmarkConfig]
 REPOSITORY = Path(__file__).resolve().parents[3]

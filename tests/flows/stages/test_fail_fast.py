@@ -11,15 +11,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PointsMissing, RunFailed
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
-from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.conftest import train
 from tests.flows.simulated_sweep import measure
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

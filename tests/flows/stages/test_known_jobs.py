@@ -22,6 +22,8 @@ import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.jobs.training_jobs
 import nodesweep.tasks.sweeps.stopping
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from infra.local.tests.platform_client import wait_for_end, wait_until
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused, SweepStopped
@@ -33,8 +35,6 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from tests.flows.simulated_sweep import begin_as, measure
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
-from tests.infra.local.platform_client import wait_for_end, wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.platform_client import job_request, resources
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
 from tests.flows.simulated_sweep import COMPLETED, DLC, ledger, measure, nodesweep_run
-from tests.infra.local.platform_client import job_request, resources
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]

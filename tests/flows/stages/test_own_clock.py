@@ -10,17 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from infra.local.tests.engine.conftest import own_training_slot  # noqa: F401  (a fixture)
+from infra.local.tests.engine.engine_bench import TIMES, OneImage, write_image, write_train
+from infra.local.tests.platform_client import client
+from infra.local.tests.platform_fakes import FakeImageStore
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.infra.local.engine.process.engine import ProcessEngine
-from nodesweep.infra.local.server.backends import Backend, with_real_nodes
-from nodesweep.infra.local.server.contract import ServerConfig
-from nodesweep.infra.local.server.serving import running
+from sagemaker_emulator.engine.process.engine import ProcessEngine
+from sagemaker_emulator.server.backends import Backend, with_real_nodes
+from sagemaker_emulator.server.contract import ServerConfig
+from sagemaker_emulator.server.serving import running
 from tests.flows.simulated_sweep import measure
-from tests.infra.local.engine.conftest import own_training_slot  # noqa: F401  (a fixture)
-from tests.infra.local.engine.engine_bench import TIMES, OneImage, write_image, write_train
-from tests.infra.local.platform_client import client
-from tests.infra.local.platform_fakes import FakeImageStore
 
 pytestmark = [pytest.mark.usefixtures("prefect", "quiet"), pytest.mark.slow]
 # What the toolkit would start; no line of it is nodesweep's.

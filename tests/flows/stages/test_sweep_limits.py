@@ -18,6 +18,7 @@ import pytest
 import nodesweep.flows.scaling_benchmark
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.preflight.facts
+from infra.local.tests.platform_client import serve_simulated
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PointsMissing, PreflightRefused
@@ -28,7 +29,6 @@ from nodesweep.scaling.report import ScalingReport
 from nodesweep.tasks.report.pricing import with_price
 from nodesweep.tasks.sweeps.claims import claim_job
 from tests.flows.simulated_sweep import begin_as, measure
-from tests.infra.local.platform_client import serve_simulated
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

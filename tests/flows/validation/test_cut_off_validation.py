@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prefect.exceptions import CancelledRun
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import (
     PreflightRefused,
@@ -36,7 +37,6 @@ from tests.flows.validation.test_validation_on_spark import (
     spark_config,  # noqa: F401  (a fixture)
     verdict_on,
 )
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 from prefect import flow
 
+from infra.local.tests.platform_client import TESTS_CLIENT
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.validation import validate_tables_in_s3
@@ -26,7 +27,6 @@ from tests.flows.validation.test_validation_on_spark import (
     processing_jobs,
     spark_config,  # noqa: F401  (a fixture)
 )
-from tests.infra.local.platform_client import TESTS_CLIENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("prefect")]  # two dozen small runs
 FIRST = 3

@@ -17,6 +17,8 @@ import pytest
 from click.testing import CliRunner
 from prefect.exceptions import CancelledRun
 
+from infra.local.tests.platform_client import wait_until
+from infra.local.tests.platform_fakes import IMAGE_URI, endless_program
 from nodesweep.cli.commands.plan import describe_plan, plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
@@ -24,12 +26,10 @@ from nodesweep.errors import DatasetRefused, SweepStopped, ValidationJobFailed
 from nodesweep.flows.reaper import reaper
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
-from nodesweep.infra.local.interfaces import JobSpec, Node
 from nodesweep.scaling import names
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.simulated_sweep import begin_as, write_config
 from tests.flows.test_reaper import later
-from tests.infra.local.platform_client import wait_until
-from tests.infra.local.platform_fakes import IMAGE_URI, endless_program
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]

@@ -13,9 +13,9 @@ from typing import Any
 import botocore.client
 from botocore.exceptions import ClientError
 
+from infra.local.tests.platform_client import TESTS_CLIENT
 from nodesweep.scaling import names
 from tests.infra.aws.iam_policy import Access
-from tests.infra.local.platform_client import TESTS_CLIENT
 
 
 @dataclass(frozen=True)

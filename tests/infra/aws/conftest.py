@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from infra.local.tests.platform_client import serve_simulated
 from tests.infra.aws.deployed import deploy, make_project
-from tests.infra.local.platform_client import serve_simulated
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.infra.local.platform_client import client
+from infra.local.tests.platform_client import client
 
 TEMPLATE = Path(__file__).resolve().parents[3] / "infra" / "aws" / "nodesweep.yaml"
 NO_VALUE = {"Ref": "AWS::NoValue"}

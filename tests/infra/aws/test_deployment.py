@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from infra.local.tests.platform_client import made_plan
 from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.history import show_history
 from nodesweep.cli.main import main
@@ -25,8 +26,6 @@ from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.sweep import submit_point
 from nodesweep.flows.stop import stop_sweep
-from nodesweep.infra.local.interfaces import ImageBuildError
-from nodesweep.infra.local.simulation.images import SimulatedImageStore
 from nodesweep.launch.sagemaker.launcher import submit
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
 from nodesweep.launch.sagemaker.preflight.online import check_online
@@ -39,12 +38,13 @@ from nodesweep.tasks.image.codebuild import start, wait
 from nodesweep.tasks.image.find import find_repository, read_context
 from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.report.pricing import price_instance
+from sagemaker_emulator.interfaces import ImageBuildError
+from sagemaker_emulator.simulation.images import SimulatedImageStore
 from tests.flows.simulated_sweep import measure
 from tests.infra.aws.api_calls import ApiCall, needed, recorded
 from tests.infra.aws.deployed import NOT_IN_MOTO, deploy, policies_of, template
 from tests.infra.aws.iam_policy import Access, grants_used, refused, unused
 from tests.infra.aws.spark_validation import PROCESSING, validate_on_spark
-from tests.infra.local.platform_client import made_plan
 from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 ACCOUNT = "000000000001"

@@ -17,9 +17,9 @@ import pytest
 from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
+from infra.local.tests.platform_client import client, serve_simulated
 from nodesweep.cli.main import main
 from tests.infra.aws.deployed import template
-from tests.infra.local.platform_client import client, serve_simulated
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 GUIDE = (REPOSITORY / "docs" / "aws.md").read_text()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodesweep.infra.local.engine.process.dockerfile import Install, parse
-from nodesweep.infra.local.engine.process.image_content import requirement_lines
+from sagemaker_emulator.engine.process.dockerfile import Install, parse
+from sagemaker_emulator.engine.process.image_content import requirement_lines
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nodesweep.infra.local.engine.process.engine import ProcessEngine
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.infra.local.interfaces import JobSpec, Node, RunResult
+from sagemaker_emulator.engine.process.engine import ProcessEngine
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.interfaces import JobSpec, Node, RunResult
 from tests.infra.image.training.processes import IMAGE
 
 pytestmark = pytest.mark.slow

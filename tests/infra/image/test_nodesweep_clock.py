@@ -19,11 +19,11 @@ import nodesweep_clock
 import pytest
 from nodesweep_clock import clock
 
-from nodesweep.infra.local.simulation.model import PerformanceModel, plan_workload
-from nodesweep.infra.local.simulation.program import metrics as simulated_metrics
 from nodesweep.scaling.job import JobStatus, PhaseVisit
 from nodesweep.scaling.outcome.logged import LogLine, read_logged
 from nodesweep.scaling.outcome.outcome import read_outcome
+from sagemaker_emulator.simulation.model import PerformanceModel, plan_workload
+from sagemaker_emulator.simulation.program import metrics as simulated_metrics
 from tests.infra.image.training.processes import IMAGE
 
 SCHEMA = json.loads((IMAGE.parents[1] / "docs" / "metrics.schema.json").read_text(encoding="utf-8"))

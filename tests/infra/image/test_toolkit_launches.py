@@ -24,17 +24,17 @@ from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.load import load_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.presets import PRESETS_DIRECTORY, preset_names
-from nodesweep.infra.local.engine.host.network import Loopback
-from nodesweep.infra.local.engine.process.image_store import ProcessImageStore
-from nodesweep.infra.local.engine.run.node_environment import node_environment
-from nodesweep.infra.local.engine.run.node_files import make_nodes
-from nodesweep.infra.local.interfaces import AccessKey, JobSpec
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import PlannedPoint, plan_sweep
 from nodesweep.scaling.rules.distribution import option_of, processes_per_node, ranks_per_replica
 from nodesweep.scaling.rules.offline import check
 from nodesweep.scaling.rules.rule import Facts
 from nodesweep.tasks.jobs.source import pack
+from sagemaker_emulator.engine.host.network import Loopback
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.engine.run.node_environment import node_environment
+from sagemaker_emulator.engine.run.node_files import make_nodes
+from sagemaker_emulator.interfaces import AccessKey, JobSpec
 from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 pytestmark = pytest.mark.slow

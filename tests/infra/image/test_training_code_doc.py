@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.infra.local.engine.process import dockerfile
+from sagemaker_emulator.engine.process import dockerfile
 from tests.infra.image.training.processes import IMAGE
 
 DOCS = IMAGE.parents[1] / "docs"

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.infra.image_spark.both_engines import ask, assert_one_verdict
-from tests.infra.image_spark.judged_data import BUCKET
-from tests.infra.local.processing.processing_requests import (
+from infra.local.tests.processing.processing_requests import (
     cluster,
     log_of,
     processing_request,
@@ -19,7 +17,9 @@ from tests.infra.local.processing.processing_requests import (
     texts_below,
     wait_for_end,
 )
-from tests.infra.local.processing.spark_platform import needs_java, spark_platform
+from infra.local.tests.processing.spark_platform import needs_java, spark_platform
+from tests.infra.image_spark.both_engines import ask, assert_one_verdict
+from tests.infra.image_spark.judged_data import BUCKET
 
 pytestmark = [pytest.mark.slow, needs_java]
 PLACE = "/opt/ml/processing"

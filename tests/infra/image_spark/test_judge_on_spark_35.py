@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.tests.platform_client import serve_platform
+from infra.local.tests.processing.spark_platform import needs_java
 from tests.clients.client_environment import client_variables, run_client
 from tests.infra.image_spark.aws_image import (
     IMAGE,
@@ -21,8 +23,6 @@ from tests.infra.image_spark.aws_image import (
 )
 from tests.infra.image_spark.both_engines import ask, assert_one_verdict
 from tests.infra.image_spark.judged_data import CASES
-from tests.infra.local.platform_client import serve_platform
-from tests.infra.local.processing.spark_platform import needs_java
 
 # Two executors in processes of their own, which get the judge from the driver; a compiler that does
 # its best would take longer than what it compiles.

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 
-from nodesweep.infra.local.engine.process.dockerfile import Install, parse
-from nodesweep.infra.local.engine.process.image_content import requirement_lines
+from sagemaker_emulator.engine.process.dockerfile import Install, parse
+from sagemaker_emulator.engine.process.image_content import requirement_lines
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 IMAGE = REPOSITORY / "infra" / "image_spark"

@@ -14,8 +14,8 @@ import pytest
 import yaml
 from prefect.utilities.schema_tools.validation import ValidationError, validate
 
+from nodesweep.cli import processes
 from nodesweep.configs.allowed import LISTS
-from nodesweep.infra.local import progress
 from nodesweep.infra.worker import deployments
 from nodesweep.infra.worker.deployments import DeployError, wait_for_server
 
@@ -55,7 +55,7 @@ def test_command_that_gets_nowhere_is_ended(
     program.write_text("#!/bin/sh\nexec sleep 60\n")
     program.chmod(0o755)
     monkeypatch.setattr(deployments.sys, "executable", str(program))
-    monkeypatch.setattr(progress, "STILL_SECONDS", 0.2)
+    monkeypatch.setattr(processes, "STILL_SECONDS", 0.2)
     with pytest.raises(DeployError, match=r"`prefect work-pool create "):
         deployments.deploy({"PATH": "/usr/bin:/bin"})
 

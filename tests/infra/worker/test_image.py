@@ -53,7 +53,8 @@ def test_image_has_what_a_run_against_aws_needs_and_no_more() -> None:
     named = {re.split(r"[^a-z0-9-]", line)[0] for line in project["dependencies"]}
     installed = set(locked(WORKER / "requirements.lock"))
     assert named <= installed
-    assert not installed & {"moto", "pytest", "mypy", "playwright", "awscli", "torch"}
+    tools = {"pytest", "mypy", "playwright", "awscli", "torch"}
+    assert not installed & {"moto", "sagemaker-emulator", *tools}
 
 
 def test_image_ends_as_a_fixed_user_with_commands_that_get_signals() -> None:

@@ -23,12 +23,12 @@ from prefect.settings import (
 )
 
 from benchmarks.ports import free_port
+from infra.local.tests.platform_client import wait_until
 from nodesweep.infra.worker.deployments import wait_for_server
 from nodesweep.infra.worker.machine import HOST
 from nodesweep.infra.worker.server import SERVER_AUTH
 from nodesweep.tasks.jobs import quota
 from nodesweep.tasks.jobs.quota import NodeSlots
-from tests.infra.local.platform_client import wait_until
 
 pytestmark = pytest.mark.slow
 REPOSITORY = Path(__file__).resolve().parents[3]

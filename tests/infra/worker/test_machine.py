@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ports import free_port
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from nodesweep.cli.processes import start_ticks
 from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
 from nodesweep.flows.stages.form import config_from_parameters
-from nodesweep.infra.local.process_identity import start_ticks
 from nodesweep.infra.worker import machine as machines
 from nodesweep.infra.worker.machine import HOST, Machine, MachineError, up
 from nodesweep.infra.worker.ports import is_taken, listens
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 
 @pytest.fixture

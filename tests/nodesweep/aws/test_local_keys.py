@@ -24,9 +24,9 @@ from nodesweep.cli.commands.stack import stack_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.written.from_stack import LocalEndpoint
 from nodesweep.errors import CallTimedOut, ForeignResponse
-from nodesweep.infra.local.api.access import access_keys
-from nodesweep.infra.local.server import contract
-from nodesweep.infra.local.server.contract import CREDENTIALS_FILE, SERVICE
+from sagemaker_emulator.api.access import access_keys
+from sagemaker_emulator.server import contract
+from sagemaker_emulator.server.contract import CREDENTIALS_FILE, SERVICE
 from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 

@@ -12,10 +12,10 @@ from botocore.exceptions import ClientError
 from urllib3 import HTTPResponse
 
 import nodesweep.aws.platform
+from infra.local.tests.platform_client import ROLE_ARN, serve_platform
 from nodesweep.aws.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, aws_client, patient
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.polling import Cancelled, Clock
-from tests.infra.local.platform_client import ROLE_ARN, serve_platform
 from tests.nodesweep.test_errors import client_error
 
 

@@ -23,8 +23,8 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.cli import local_platform
 from nodesweep.cli.local_platform import own_platform, running_platform
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.infra.local.api.access import access_keys
-from nodesweep.infra.local.server.contract import SERVICE, proof_of
+from sagemaker_emulator.api.access import access_keys
+from sagemaker_emulator.server.contract import SERVICE, proof_of
 from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_main import LOCAL, nodesweep
 from tests.plain import plain
@@ -162,6 +162,17 @@ def calls_that_hang(monkeypatch: pytest.MonkeyPatch, state: Path, *, at: str) ->
     return platform_in(state)
 
 
+@pytest.mark.parametrize("command", [("local", "status"), ("run", LOCAL)], ids=lambda one: one[0])
+def test_an_emulator_that_is_not_installed_is_named_with_what_installs_it(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(local_platform, "find_spec", lambda name: None)
+    where = ("--set", f"platform.state_directory={tmp_path}") if command[0] == "run" else ()
+    result = nodesweep(*command, *where)
+    assert result.exit_code == 1
+    assert "sagemaker-emulator" in result.output and "'.[local]'" in result.output
+
+
 def test_a_platform_that_does_not_start_in_time_is_one_message(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -169,7 +180,7 @@ def test_a_platform_that_does_not_start_in_time_is_one_message(
     where = ("platform.endpoint_url=http://127.0.0.1:9", f"platform.state_directory={tmp_path}")
     result = nodesweep("run", LOCAL, *(word for change in where for word in ("--set", change)))
     assert result.exit_code == 1
-    assert "nodesweep.infra.local start --port 9" in result.output and "1980 s" in result.output
+    assert "sagemaker_emulator start --port 9" in result.output and "1980 s" in result.output
     assert isinstance(result.exception, SystemExit)
 
 

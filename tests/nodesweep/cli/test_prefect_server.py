@@ -20,10 +20,10 @@ from prefect.settings import (
     temporary_settings,
 )
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.cli import prefect_server
 from nodesweep.cli.prefect_server import connect_prefect
 from nodesweep.errors import RunFailed
-from tests.infra.local.platform_client import wait_until
 from tests.processes.listening import listening_addresses
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -104,7 +104,7 @@ def test_server_is_waited_for_as_long_as_it_gets_anywhere(
     monkeypatch.setattr(
         prefect_server, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pause)
     )
-    monkeypatch.setattr(prefect_server, "_cpu_ticks", lambda pid: min(now[0], moves_until))
+    monkeypatch.setattr(prefect_server, "cpu_ticks", lambda pid: min(now[0], moves_until))
     server = SimpleNamespace(pid=1, poll=lambda: None)
     with temporary_settings({PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: 120}):
         assert not prefect_server._wait_until_ready(server, 1)  # type: ignore[arg-type]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from infra.local.tests.platform_client import job_request, serve_platform
 from nodesweep.cli import stop_record
 from nodesweep.cli.stop_record import record_stop
-from tests.infra.local.platform_client import job_request, serve_platform
 from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_local_platform import config_in, served_before
 from tests.nodesweep.cli.test_main import nodesweep

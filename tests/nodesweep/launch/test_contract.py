@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from infra.local.tests.platform_client import ROLE_ARN, serve_platform, wait_until
+from infra.local.tests.platform_fakes import IMAGE_URI
 from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.training import TrainingConfig
@@ -24,8 +26,6 @@ from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, ResolvedInputs
-from tests.infra.local.platform_client import ROLE_ARN, serve_platform, wait_until
-from tests.infra.local.platform_fakes import IMAGE_URI
 from tests.nodesweep.launch.memory import MemoryLauncher
 from tests.nodesweep.launch.slurm.cluster import FOUR, Cluster, running_cluster, until_told_spec
 

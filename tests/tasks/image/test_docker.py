@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused
-from nodesweep.infra.local.process_identity import start_ticks
 from nodesweep.polling import Cancelled, Clock
 from nodesweep.tasks.image.docker import DockerBuilder, find_engine
 from nodesweep.tasks.image.find import read_context
-from tests.infra.local.platform_client import wait_until
+from sagemaker_emulator.process_identity import start_ticks
 from tests.plain import plain
 from tests.tasks.image.image_fakes import make_context, make_repository, push
 

@@ -13,6 +13,7 @@ from syrupy.assertion import SnapshotAssertion
 
 import nodesweep.tasks.sweeps.board
 import nodesweep.tasks.sweeps.drawing
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.configs.models import SweepConfig
 from nodesweep.launch.watch import JobProgress
 from nodesweep.scaling.arms import Arm
@@ -21,7 +22,6 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
 from tests.nodesweep.scaling.conftest import projection
 
 ONLY, A, B = Arm("", "ml.a"), Arm("a", "ml.a"), Arm("b", "ml.b")

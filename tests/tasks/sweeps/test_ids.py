@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import nodesweep.tasks.sweeps.ids
+from infra.local.tests.platform_client import serve_platform
 from nodesweep.aws.storage import put_bytes
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed
@@ -22,7 +23,6 @@ from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.ids import claim_new_sweep_id, claimed_sweep_id
 from nodesweep.tasks.sweeps.records import latest_sweep
-from tests.infra.local.platform_client import serve_platform
 
 STARTED = datetime(2026, 11, 22, 23, 59, 58, 700_000, tzinfo=UTC)
 NO_WAIT = Clock(wait=lambda seconds: False)

@@ -13,11 +13,11 @@ import pytest
 from botocore.stub import Stubber
 
 import nodesweep.tasks.sweeps.owner
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from nodesweep.infra.image_spark import nodesweep_judge
-from nodesweep.infra.local.engine.process.dockerfile import Install, parse
+from sagemaker_emulator.engine.process.dockerfile import Install, parse
 from tests.hadolint import hadolint
 
 IMAGE = Path(nodesweep_judge.__file__).resolve().parents[1]

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.local.tests.platform_client import client, wait_until
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.infra.local.builds.source import SourceError, fetch_source
-from nodesweep.infra.local.s3_objects import S3Location
 from nodesweep.tasks.image.codebuild import start as start_build
 from nodesweep.tasks.image.find import BuildContext, read_context
-from tests.infra.local.platform_client import client, wait_until
+from sagemaker_emulator.builds.source import SourceError, fetch_source
+from sagemaker_emulator.s3_objects import S3Location
 from tests.tasks.image.image_fakes import make_context
 
 REGISTRY = "000000000000.dkr.ecr.us-east-1.amazonaws.com"

@@ -12,19 +12,19 @@ import pytest
 import yaml
 
 from benchmarks.ports import free_port
+from infra.local.tests.platform_client import wait_until
 from nodesweep.cli.local_platform import own_platform, running_platform
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.infra.local.__main__ import main
-from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.server.contract import ServerConfig
-from nodesweep.infra.local.server.owners import (
+from sagemaker_emulator.__main__ import main
+from sagemaker_emulator.server import daemon
+from sagemaker_emulator.server.contract import ServerConfig
+from sagemaker_emulator.server.owners import (
     add_owner,
     forget_owners,
     living_owners,
     remove_owner,
     watch_owners,
 )
-from tests.infra.local.platform_client import wait_until
 from tests.processes.warm_process import Forked
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -19,18 +19,18 @@ import pytest
 from botocore.exceptions import ClientError
 
 from benchmarks.ports import free_port
-from nodesweep.cli.local_platform import LocalPlatformError, running_platform
-from nodesweep.configs.models import PlatformConfig
-from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.state import files, unsaved
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
-from tests.infra.local.platform_client import (
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from infra.local.tests.platform_client import (
     client,
     job_request,
     run_job,
     serve_platform,
     wait_until,
 )
+from nodesweep.cli.local_platform import LocalPlatformError, running_platform
+from nodesweep.configs.models import PlatformConfig
+from sagemaker_emulator.server import daemon
+from sagemaker_emulator.state import files, unsaved
 
 ROOT = Path(__file__).resolve().parents[4]
 served = contextmanager(serve_platform)
@@ -171,7 +171,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def local(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nodesweep.infra.local", *arguments]
+    command = [sys.executable, "-m", "sagemaker_emulator", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS)
 
 

@@ -16,15 +16,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from nodesweep.infra.local.interfaces import NodeAttainment
-from nodesweep.infra.local.server import daemon
-from nodesweep.infra.local.state.s3_snapshot import S3Snapshot
-from nodesweep.launch.sagemaker.utilisation import (
-    EMULATED_METRICS,
-    METRICS,
-    read_utilisation,
-)
-from tests.infra.local.platform_client import (
+from infra.local.tests.platform_client import (
     client,
     job_request,
     serve_platform,
@@ -32,7 +24,15 @@ from tests.infra.local.platform_client import (
     wait_for_phase,
     wait_until,
 )
-from tests.infra.local.platform_fakes import IMAGE_DIGEST, FakeEngine, FakeImageStore
+from infra.local.tests.platform_fakes import IMAGE_DIGEST, FakeEngine, FakeImageStore
+from nodesweep.launch.sagemaker.utilisation import (
+    EMULATED_METRICS,
+    METRICS,
+    read_utilisation,
+)
+from sagemaker_emulator.interfaces import NodeAttainment
+from sagemaker_emulator.server import daemon
+from sagemaker_emulator.state.s3_snapshot import S3Snapshot
 from tests.processes.warm_process import Forked
 
 PART_BYTES = 5 * 1024 * 1024

@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from nodesweep.infra.local.interfaces import NodeAttainment, NodeUsage
-from nodesweep.infra.local.jobs import utilisation
-from nodesweep.infra.local.jobs.utilisation import (
-    NodeMetrics,
-    attained_per_cent,
-    cpu_per_cent,
-    machine_memory_bytes,
-)
-from nodesweep.infra.local.training.metrics import NAMESPACE
-from nodesweep.launch.sagemaker.utilisation import EMULATED_METRICS, read_utilisation
-from tests.infra.local.platform_client import (
+from infra.local.tests.platform_client import (
     job_request,
     resources,
     wait_for_end,
     wait_for_phase,
     wait_until,
 )
-from tests.infra.local.platform_fakes import FakeEngine
+from infra.local.tests.platform_fakes import FakeEngine
+from nodesweep.launch.sagemaker.utilisation import EMULATED_METRICS, read_utilisation
+from sagemaker_emulator.interfaces import NodeAttainment, NodeUsage
+from sagemaker_emulator.jobs import utilisation
+from sagemaker_emulator.jobs.utilisation import (
+    NodeMetrics,
+    attained_per_cent,
+    cpu_per_cent,
+    machine_memory_bytes,
+)
+from sagemaker_emulator.training.metrics import NAMESPACE
 
 
 def window(description: Mapping[str, Any]) -> tuple[datetime, datetime]:

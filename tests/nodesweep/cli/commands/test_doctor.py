@@ -180,9 +180,9 @@ def test_a_python_and_packages_that_do_not_fit(
     python = doctor.check_python(local())
     assert python.state == "missing"
     assert (python.text, python.remedy) == snapshot
-    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "moto" else name)
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     packages = doctor.check_packages(local())
-    assert (packages.state, "moto" in packages.text) == ("missing", True)
+    assert (packages.state, "sagemaker-emulator" in packages.text) == ("missing", True)
 
 
 def test_control_groups_are_asked_of_the_platforms_own_program(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from tests.nodesweep.cli.views.recorded import SWEEP
 
 pytestmark = pytest.mark.slow

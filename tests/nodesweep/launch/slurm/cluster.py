@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.slurm import SlurmPlatform
@@ -24,7 +25,6 @@ from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, ResolvedInputs
-from tests.infra.local.platform_client import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "srun")
 FOUR, EIGHT, URGENT, SMALL = "four", "eight", "urgent", "small"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.errors import BackendUnavailable, JobRefused
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
 from nodesweep.scaling import names
 from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import is_retryable
-from tests.infra.local.platform_client import wait_until
 from tests.nodesweep.launch.slurm.cluster import (
     EIGHT,
     SMALL,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.distribution import TorchDistributed
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.scaling.job import JobStatus
-from tests.infra.local.platform_client import wait_until
 from tests.nodesweep.launch.slurm.cluster import job_spec, running_cluster
 
 REPOSITORY = Path(__file__).resolve().parents[4]

@@ -15,6 +15,7 @@ import pytest
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 
+from infra.local.tests.platform_client import ROLE_ARN, serve_platform, session
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused
@@ -23,7 +24,6 @@ from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.remote.validation import remote_tables
 from nodesweep.tasks.dataset.validation import validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from tests.infra.local.platform_client import ROLE_ARN, serve_platform, session
 from tests.tasks.dataset.test_files import dataset_at
 
 NOW = datetime(2026, 11, 24, 12, 0, tzinfo=UTC)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from nodesweep.configs.models import ImageConfig
-from nodesweep.infra.local.engine.process import dockerfile
-from nodesweep.infra.local.engine.process.image_content import _included_files
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases, instructions
 from nodesweep.tasks.image.find import read_context, zip_context
+from sagemaker_emulator.engine.process import dockerfile
+from sagemaker_emulator.engine.process.image_content import _included_files
 
 NAMES = (
     *(

@@ -15,13 +15,13 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from nodesweep.infra.local.engine.host.containment import Containment
-from nodesweep.infra.local.engine.host.network import Loopback
-from nodesweep.infra.local.engine.host.process_tree import Membership
-from nodesweep.infra.local.engine.process.engine import ProcessEngine
-from nodesweep.infra.local.engine.run.job_run import RunTimes
+from infra.local.tests.engine.engine_bench import HANG_SECONDS
+from sagemaker_emulator.engine.host.containment import Containment
+from sagemaker_emulator.engine.host.network import Loopback
+from sagemaker_emulator.engine.host.process_tree import Membership
+from sagemaker_emulator.engine.process.engine import ProcessEngine
+from sagemaker_emulator.engine.run.job_run import RunTimes
 from tests.infra.image.training.processes import IMAGE
-from tests.infra.local.engine.engine_bench import HANG_SECONDS
 
 pytestmark = pytest.mark.slow
 

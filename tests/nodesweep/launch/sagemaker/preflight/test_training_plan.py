@@ -14,10 +14,10 @@ import pytest
 from botocore.stub import Stubber
 from syrupy.assertion import SnapshotAssertion
 
+from infra.local.tests.platform_client import made_plan, serve_platform
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.launch.sagemaker.preflight.training_plan import PlanResponse, judge_plan
 from nodesweep.scaling.rules.rule import Findings
-from tests.infra.local.platform_client import made_plan, serve_platform
 from tests.nodesweep.launch.sagemaker.preflight.questions import asking, clients, question
 
 Configs = Callable[..., BenchmarkConfig]

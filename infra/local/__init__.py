@@ -1,1 +1,0 @@
-"""The local platform: AWS services emulated on this machine."""

@@ -1,0 +1,202 @@
+"""moto's server application as the platform configures it.
+
+moto_patches lists what is changed in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import formatdate
+from typing import Any, Protocol, cast
+from wsgiref.types import StartResponse, WSGIApplication
+
+from moto.core.base_backend import BackendDict, BaseBackend
+from moto.core.model_instances import reset_model_data
+from moto.core.resource_tagging import TaggableResourcesMixin, TaggedResource
+from moto.iam.models import iam_backends
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
+from moto.s3.models import s3_backends
+from moto.sts.models import sts_backends
+
+from sagemaker_emulator.api.moto_patches import apply_patches
+from sagemaker_emulator.interfaces import AccessKey
+
+TRAINING_ROLE = "nodesweep-training"
+"""Name of the predefined role, as used in configs/local.yaml and the other local configs."""
+_TRUST = {
+    "Effect": "Allow",
+    "Principal": {"Service": "sagemaker.amazonaws.com"},
+    "Action": "sts:AssumeRole",
+}
+_MOTO_OWN_PATHS = ("/moto-api", "/favicon.ico", "/latest/meta-data/", "/latest/api/")
+_MOTO_OWN_SERVICES = ("moto_api", "instance_metadata")
+_ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+
+apply_patches()
+
+
+def moto_application(account_id: str) -> WSGIApplication:
+    """Return moto's services in this account; one that moto lacks raises NotImplementedError.
+
+    Their state is global to the process.
+    """
+    dispatcher = cast(WSGIApplication, _Dispatcher(_create_backend_app))
+
+    def application(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        environ["HTTP_X_MOTO_ACCOUNT_ID"] = account_id
+        return dispatcher(environ, start_response)
+
+    return application
+
+
+class _Dispatcher(DomainDispatcherApplication):
+    """Routes by the signed service, never by a path that moto reserves for itself.
+
+    moto's control API can reset every service and shows all keys, and its instance metadata hands
+    out credentials; here their paths are ordinary bucket names.
+    """
+
+    def get_application(self, environ: dict[str, Any]) -> Any:
+        path = environ["PATH_INFO"]
+        if not path.startswith(_MOTO_OWN_PATHS):
+            return super().get_application(environ)
+        environ["PATH_INFO"] = "/"
+        try:
+            return super().get_application(environ)
+        finally:
+            environ["PATH_INFO"] = path
+
+
+def _create_backend_app(service: Any) -> Any:
+    """Return the application of one service.
+
+    Raises:
+        NotImplementedError: If moto does not have the service, or if it is one of moto's own.
+    """
+    if service is None or str(service).startswith(_MOTO_OWN_SERVICES):
+        raise NotImplementedError("a service that moto does not have")
+    return create_backend_app(service)
+
+
+def reset_state() -> None:
+    """Clear moto's state, which an earlier server in this process (in tests) may have left."""
+    BackendDict.reset()
+    reset_model_data()
+
+
+def make_training_role(account_id: str) -> None:
+    """Create a role that trusts SageMaker and may do everything.
+
+    Clients check a job's role before they submit the job.
+    """
+    roles: Any = iam_backends[account_id]["aws"]
+    roles.create_role(
+        TRAINING_ROLE,
+        _policy(_TRUST),
+        path="/",
+        permissions_boundary=None,
+        description="For training jobs of the local platform",
+        tags=[],
+        max_session_duration="3600",
+    )
+    roles.put_role_policy(TRAINING_ROLE, "everything", _policy(_ALL))
+
+
+class TaggedJobs(Protocol):
+    """Jobs of one kind, as the Resource Groups Tagging API needs them."""
+
+    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
+
+    def add_tags(
+        self, region: str, arn: str, tags: list[dict[str, str]]
+    ) -> list[dict[str, str]]: ...
+
+    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None: ...
+
+
+def take_part_in_tagging(account_id: str, jobs: Mapping[str, TaggedJobs]) -> None:
+    """Let the Resource Groups Tagging API find and tag jobs.
+
+    Call it before any other call to moto: moto asks its services in order of first use, and its own
+    SageMaker claims all ARNs of the service.
+
+    Args:
+        account_id: The account of the jobs.
+        jobs: Jobs by the kind in their ARNs, for instance "training-job".
+    """
+
+    def of(arn: str) -> TaggedJobs | None:
+        return next((found for kind, found in jobs.items() if f":{kind}/" in arn), None)
+
+    class JobTags(BaseBackend, TaggableResourcesMixin):
+        SERVICE_NAMESPACE = "sagemaker"
+
+        def iter_tagged_resources(self) -> Iterator[TaggedResource]:
+            for kind, found in jobs.items():
+                for arn, tags in found.tagged(self.region_name):
+                    yield TaggedResource(arn, tags, f"sagemaker:{kind}")
+
+        def owns_arn(self, arn: str) -> bool:
+            return super().owns_arn(arn) and of(arn) is not None
+
+        def tag_resource(self, arn: str, tags: dict[str, str]) -> None:
+            if found := of(arn):
+                pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+                found.add_tags(self.region_name, arn, pairs)
+
+        def untag_resource(self, arn: str, tag_keys: list[str]) -> None:
+            if found := of(arn):
+                found.delete_tags(self.region_name, arn, tag_keys)
+
+    BackendDict(JobTags, "sagemaker")[account_id]  # the lookup registers it with moto
+
+
+def _policy(statement: dict[str, Any]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+
+
+def issued_key(account_id: str, key_id: str) -> AccessKey | None:
+    """Return an active key that AssumeRole or CreateAccessKey issued in this account, or None."""
+    roles: Any = sts_backends[account_id]["aws"]
+    if role := roles.get_assumed_role_from_access_key(key_id):
+        expires_at = role.expiration.replace(tzinfo=UTC).timestamp()
+        return AccessKey(key_id, role.secret_access_key, role.session_token, expires_at)
+    users: Any = iam_backends[account_id]["aws"]
+    key = users.access_keys.get(key_id)
+    return AccessKey(key_id, key.secret_access_key) if key and key.status == "Active" else None
+
+
+def set_last_modified(account_id: str, bucket: str, key: str, moment: datetime) -> None:
+    """Set the modification time of a restored object.
+
+    S3's API cannot set it, and data freshness expectations read it.
+    """
+    backend: Any = s3_backends[account_id]["aws"]
+    backend.get_object(bucket, key).last_modified = moment.replace(tzinfo=None)
+
+
+@functools.lru_cache(maxsize=1)
+def _http_date(second: int) -> str:
+    return formatdate(second, usegmt=True)
+
+
+class QuietRequestHandler(MotoRequestHandler):
+    """moto's request handler without a log line per request."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the Date header, cached per second.
+
+        Formatting it takes a tenth of a small request's time.
+        """
+        return _http_date(int(time.time() if timestamp is None else timestamp))
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Log nothing: a sweep makes thousands of requests, and a failed one returns its reason."""

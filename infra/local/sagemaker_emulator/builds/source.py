@@ -1,0 +1,87 @@
+"""Fetches a build's source from S3 as CodeBuild does: a .zip object, or a folder (trailing /)."""
+
+from __future__ import annotations
+
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from sagemaker_emulator.s3_objects import (
+    S3Location,
+    download,
+    error_code,
+    error_message,
+    list_keys,
+)
+
+
+class SourceError(Exception):
+    """The source cannot be fetched; the text is the message of the phase context."""
+
+
+def parse_source_location(location: str) -> S3Location:
+    """Parse "bucket/key.zip" or "bucket/folder/", also as an ARN ("arn:aws:s3:::bucket/…").
+
+    Raises:
+        ValueError: If the bucket or the key is missing.
+    """
+    bucket, slash, key = location.removeprefix("arn:aws:s3:::").removeprefix("s3://").partition("/")
+    if not bucket or not slash or not key:
+        raise ValueError(
+            "Invalid project source: location must be a valid S3 source (bucket/key),"
+            f" got {location!r}"
+        )
+    return S3Location(bucket, key)
+
+
+def fetch_source(s3: Any, location: S3Location, folder: Path) -> None:
+    """Download the source's files into `folder`, which exists and is empty.
+
+    Raises:
+        SourceError: If they cannot be fetched.
+    """
+    try:
+        if location.key.endswith("/"):
+            _fetch_folder(s3, location, folder)
+            return
+        archive = folder.with_name(f"{folder.name}.zip")
+        download(s3, location, archive)
+    except ClientError as error:
+        raise SourceError(
+            f"{error_code(error)}: {error_message(error)} for primary source {location}"
+        ) from error
+    _extract(archive, folder)
+    archive.unlink()
+
+
+def _fetch_folder(s3: Any, location: S3Location, folder: Path) -> None:
+    keys = list(list_keys(s3, location))
+    if not keys:
+        raise SourceError(f"NoSuchKey: no objects under {location} for primary source")
+    for key in keys:
+        relative = PurePosixPath(key.removeprefix(location.key).lstrip("/"))
+        target = folder / relative
+        if ".." in relative.parts or not target.resolve().is_relative_to(folder.resolve()):
+            raise SourceError(
+                f"Key {key!r} leaves the source folder:"
+                f" it would be {str(relative)!r} in it; rename it"
+            )
+        download(s3, S3Location(location.bucket, key), target)
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Extract an archive and restore executable bits.
+
+    zipfile keeps members inside the folder but drops their modes, and scripts need them.
+    """
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            for member in opened.infolist():
+                target = Path(opened.extract(member, folder))
+                if member.external_attr >> 16 & stat.S_IXUSR and target.is_file():
+                    target.chmod(0o755)
+    except zipfile.BadZipFile as error:
+        raise SourceError(f"Source is not a .zip archive: {error}") from error

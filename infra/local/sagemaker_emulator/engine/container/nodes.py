@@ -1,0 +1,272 @@
+"""A job's containers: started together, monitored, signaled, and always removed."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sagemaker_emulator.engine.container.cli import ContainerCli, ContainerCommandError
+from sagemaker_emulator.engine.errors import EngineError, SupervisorError
+from sagemaker_emulator.engine.host.cgroups import groups_of
+from sagemaker_emulator.engine.host.node_usage import usage_by_host
+from sagemaker_emulator.engine.host.process_tree import (
+    descendants,
+    list_processes,
+    process_threads,
+)
+from sagemaker_emulator.engine.host.relay import Relay
+from sagemaker_emulator.engine.run.running_nodes import Event
+from sagemaker_emulator.interfaces import LineSink, NodeUsage
+
+NODE_FOLDER = "/run/nodesweep"
+"""The platform's folder in a node: its environment, and the boot barrier's files."""
+ENVIRONMENT_FILE = "environment"
+_START_SECONDS = 120.0
+_TICK_SECONDS = 0.05
+_DRAIN_SECONDS = 5.0
+_MAX_LINE_BYTES = 256 * 1024
+_PROGRAM_FAILED = 125  # exit code of podman and docker if no container ran
+# Waits for a line on stdin, by which time every node of the job exists and its network reaches the
+# platform. At end of file (the server is gone), it exits. The environment comes in a file, so that
+# it is on no command line and may contain newlines.
+_START = f'read -r _ || exit 1; . {NODE_FOLDER}/{ENVIRONMENT_FILE}; exec "$@" </dev/null'
+# SIGTERM to all but process 1 and those that already got it. The kernel spares process 1, too: the
+# toolkit's `train` has no handler and would not forward the signal.
+_TERMINATE = (
+    'had=" 1 $$ $1 "; for folder in /proc/[0-9]*; do pid=${folder#/proc/}; '
+    'case "$had" in *" $pid "*) ;; *) kill -TERM "$pid" 2>/dev/null && echo "$pid" ;; esac; done'
+)
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """Parameters of one node's container; `folder` is the node's folder on this machine."""
+
+    host: str
+    name: str
+    options: Sequence[str]
+    image: str
+    command: Sequence[str]
+    folder: Path
+
+
+def environment_script(environment: Mapping[str, str]) -> str:
+    """Return the content of the file that the start command sources."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in environment.items())
+
+
+class ContainerNodes:
+    """A context manager in which every node's container exists; `release` starts the nodes.
+
+    See `running_nodes.RunningNodes`.
+    """
+
+    def __init__(
+        self,
+        cli: ContainerCli,
+        plans: Sequence[ContainerPlan],
+        platform_port: int,
+        on_line: LineSink,
+    ) -> None:
+        self.events: queue.Queue[Event] = queue.Queue()
+        self._cli = cli
+        self._plans = {plan.host: plan for plan in plans}
+        self._port = platform_port
+        self._on_line = on_line
+        self._clients: dict[str, subprocess.Popen[bytes]] = {}
+        self._threads: list[threading.Thread] = []
+        self._relays: list[Relay] = []
+        self._terminated: dict[str, set[str]] = {plan.host: set() for plan in plans}
+        self._last_lines: dict[str, str] = {}
+        self._sink_error: Exception | None = None
+        self.pid_by_host: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            for plan in self._plans.values():
+                self._start(plan)
+            self._wait_until_running()
+            for pid in self.pid_by_host.values():
+                self._relays.append(self._relay(pid))
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def _relay(self, pid: int) -> Relay:
+        try:
+            return Relay(Path(f"/proc/{pid}/ns/net"), self._port)
+        except OSError as error:
+            raise EngineError(f"the network of process {pid} can't be entered: {error}") from error
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._clean_up()
+        if error is None and self._sink_error:
+            raise SupervisorError("log lines could not be delivered") from self._sink_error
+
+    @property
+    def supervisor_exit_code(self) -> int | None:
+        """Always None: containers have no common parent that could end."""
+        return None
+
+    def release(self) -> None:
+        """Start every node's command."""
+        for client in self._clients.values():
+            assert client.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # has ended, as its event reports
+                client.stdin.write(b"\n")
+                client.stdin.close()
+
+    def kill(self, host: str) -> None:
+        """Kill every process of a node: the container ends with its process 1."""
+        with contextlib.suppress(ContainerCommandError):  # has ended
+            self._cli.call("kill", "--signal", "KILL", self._plans[host].name)
+
+    def terminate(self, host: str, already: set[int]) -> set[int]:
+        """Send SIGTERM to all of the node's processes but the first.
+
+        Process ids are the container's own, so this object records them and returns none.
+        """
+        had = " ".join(sorted(self._terminated[host]))
+        with contextlib.suppress(ContainerCommandError):  # has ended
+            reached = self._cli.call(
+                "exec", self._plans[host].name, "sh", "-c", _TERMINATE, "sh", had
+            )
+            self._terminated[host] |= set(reached.split())
+        return set()
+
+    def quota_groups(self) -> dict[str, tuple[int, Path]]:
+        """Return (cgroup version, cpu cgroup) by host, for containers whose cgroup is visible."""
+        found = {host: groups_of(pid).get("cpu") for host, pid in self.pid_by_host.items()}
+        return {host: group for host, group in found.items() if group is not None}
+
+    def thread_ids(self, host: str) -> list[int]:
+        """Return the threads of the container's first process and its descendants."""
+        pid = self.pid_by_host[host]
+        return process_threads({pid} | descendants(list_processes(), [pid]))
+
+    def stopped_periods(self, host: str) -> None:
+        """Return None: the kernel enforces a container's quota."""
+
+    def usage(self, vcpus: float) -> dict[str, NodeUsage]:
+        """Return each running host's current resource usage."""
+        running = {
+            host: pid
+            for host, pid in self.pid_by_host.items()
+            if self._clients[host].poll() is None
+        }
+        groups = {host: groups_of(pid).get("cpuacct") for host, pid in running.items()}
+        return usage_by_host(
+            running, {host: group[1] if group else None for host, group in groups.items()}, vcpus
+        )
+
+    def _start(self, plan: ContainerPlan) -> None:
+        start = (
+            "--interactive",
+            "--entrypoint",
+            "sh",
+            plan.image,
+            "-c",
+            _START,
+            "sh",
+            *plan.command,
+        )
+        client = subprocess.Popen(
+            [self._cli.program, "run", "--name", plan.name, *plan.options, *start],
+            env=self._cli.environment,
+            cwd=plan.folder,  # podman's monitor writes a file `oom` to its working folder
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C goes to the server, which shuts the job down cleanly
+        )
+        self._clients[plan.host] = client
+        thread = threading.Thread(
+            target=self._follow, args=(plan.host, client), name=f"node-{plan.name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def _wait_until_running(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            with contextlib.suppress(ContainerCommandError):  # some do not exist yet
+                names = [plan.name for plan in self._plans.values()]
+                pids = self._cli.call(
+                    "inspect", "--type", "container", "--format", "{{.State.Pid}}", *names
+                ).split()
+                self.pid_by_host = {
+                    host: int(pid) for host, pid in zip(self._plans, pids, strict=True) if int(pid)
+                }
+            if len(self.pid_by_host) == len(self._plans):
+                return
+            for host, client in self._clients.items():
+                if client.poll() is not None:
+                    self._threads[list(self._clients).index(host)].join(_DRAIN_SECONDS)
+                    output = self._last_lines.get(host, "no output")
+                    raise SupervisorError(
+                        f"{host}'s container did not start ({self._cli.name}: {output})"
+                    )
+            if time.monotonic() >= deadline:
+                raise SupervisorError(
+                    f"the job's containers did not start within {_START_SECONDS:g} s"
+                )
+            time.sleep(_TICK_SECONDS)
+
+    def _follow(self, host: str, client: subprocess.Popen[bytes]) -> None:
+        """Deliver the node's output, then report how it ended."""
+        assert client.stdout is not None
+        while line := client.stdout.readline(_MAX_LINE_BYTES):
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            if not text:  # CloudWatch rejects empty events
+                continue
+            self._last_lines[host] = text
+            try:
+                self._on_line(host, text, int(time.time() * 1000))
+            except Exception as error:
+                # Raised at the end: the node must not block.
+                self._sink_error = self._sink_error or error
+        code = client.wait()
+        if code == _PROGRAM_FAILED:
+            self.events.put(
+                {"event": "not_started", "host": host, "error": self._last_lines.get(host, "")}
+            )
+        else:
+            self.events.put(
+                {"event": "ended", "host": host, "exit_code": code if code <= 128 else 128 - code}
+            )
+
+    def _clean_up(self) -> None:
+        for relay in self._relays:
+            relay.close()
+        names = [plan.name for plan in self._plans.values()]
+        with contextlib.suppress(ContainerCommandError):  # verified below
+            self._cli.remove(names)
+        for client in self._clients.values():
+            if client.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    client.stdin.close()
+            try:
+                client.wait(_DRAIN_SECONDS)
+            except subprocess.TimeoutExpired:
+                client.kill()
+                client.wait()
+        for thread in self._threads:
+            thread.join(_DRAIN_SECONDS)
+        left = [host for host, pid in self.pid_by_host.items() if Path(f"/proc/{pid}").exists()]
+        if left:
+            raise SupervisorError(f"containers of {', '.join(left)} can't be removed")

@@ -1,0 +1,34 @@
+"""CPU quotas for containers that run in parallel with those of other jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sagemaker_emulator.engine.host.cgroups import FIRST, USUAL_WEIGHTS, WEIGHT_FILES, CpuQuotas
+
+LEAST_SHARES = 2
+"""Initial weight of a container (`--cpu-shares`), the kernel's minimum."""
+_LEAST = {1: LEAST_SHARES, 2: 1}
+
+
+@dataclass(frozen=True)
+class YieldingQuotas(CpuQuotas):
+    """Quotas of nodes that yield to other jobs' nodes while their own quota is not applied.
+
+    These nodes are booting or shutting down, and would take CPU from jobs that are being measured.
+    A node that is alone on a CPU still gets all of it.
+    """
+
+    def apply(self, group: Path, vcpus: float) -> None:
+        """Apply the quota and raise the node's weight above that of other containers."""
+        super().apply(group, vcpus)
+        (group / WEIGHT_FILES[self.version]).write_text(str(FIRST * USUAL_WEIGHTS[self.version]))
+
+    def lift(self, group: Path) -> None:
+        """Remove the quota and lower the weight."""
+        (group / WEIGHT_FILES[self.version]).write_text(str(_LEAST[self.version]))
+        super().lift(group)
+
+    def _set_weight(self, times: int) -> None:
+        """Do nothing: the parent cgroup also contains other containers."""

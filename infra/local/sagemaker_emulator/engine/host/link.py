@@ -1,0 +1,168 @@
+"""Limits a node's link to a rate and a delay with the kernel's tbf and netem.
+
+Standard library only, as the job supervisor that uses it (engine/host/switch.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sagemaker_emulator.engine.host.relay import CLONE_NEWNET, in_thread
+
+INTERFACE = "eth0"
+PROGRAMS = ("ip", "tc", "nsenter")
+OWN_NETWORK = Path("/proc/self/ns/net")
+DEADLINE_SECONDS = 30.0
+_ETHERNET_HEADER_BYTES = 14
+_BURST_SECONDS = 0.001
+_LEAST_BURST_FRAMES = 2
+_QUEUE_BYTES = 32 << 20
+"""Enough for several peers' TCP windows: a link drops nothing."""
+_DELAY_PACKETS = 100_000
+
+
+class LinkError(OSError):
+    """This machine refuses to create or limit a link; the message gives the reason."""
+
+
+class LinkLimits(NamedTuple):
+    """Rate in each direction, and delay from one node to another."""
+
+    bits_per_second: int
+    delay_microseconds: int
+    """0: none."""
+    mtu_bytes: int = 1500
+
+    def from_node(self, device: str) -> list[str]:
+        """Return tc's lines for a node's own end of its link."""
+        return [f"qdisc add dev {device} root {self._rate()}"]
+
+    def to_node(self, device: str) -> list[str]:
+        """Return tc's lines for the other end."""
+        if not self.delay_microseconds:
+            return self.from_node(device)
+        delay = f"netem delay {self.delay_microseconds}us limit {_DELAY_PACKETS}"
+        return [
+            f"qdisc add dev {device} root handle 1: {delay}",
+            f"qdisc add dev {device} parent 1:1 handle 10: {self._rate()}",
+        ]
+
+    def _rate(self) -> str:
+        # What the link carries in 1 ms: a larger burst would let short messages exceed the rate.
+        # But tbf drops every frame that is larger than the burst.
+        least_bytes = _LEAST_BURST_FRAMES * (self.mtu_bytes + _ETHERNET_HEADER_BYTES)
+        burst_bytes = max(least_bytes, int(self.bits_per_second / 8 * _BURST_SECONDS))
+        return f"tbf rate {self.bits_per_second}bit burst {burst_bytes} limit {_QUEUE_BYTES}"
+
+
+def limit_container(network: Path, limits: LinkLimits) -> None:
+    """Limit the link between a container and this machine's network, in both directions.
+
+    The limits disappear with the link, that is, with the container.
+
+    Args:
+        network: The file of the container's network namespace.
+        limits: Rate and delay. The MTU is the link's own: podman takes that of this machine's
+            default route, such as EC2's 9001.
+
+    Raises:
+        LinkError: If this machine refuses, or the container's eth0 is no veth pair with one end
+            here. Nothing is then limited on this machine's side.
+    """
+    inner = _shown(network, INTERFACE)
+    try:
+        device = socket.if_indextoname(inner.get("link_index", 0))
+    except OSError as error:
+        raise LinkError(f"the other end of a container's {INTERFACE} is not here") from error
+    outer = _shown(OWN_NETWORK, device)
+    # In another namespace the index could be that of this machine's own interface.
+    if (outer.get("linkinfo", {}).get("info_kind"), outer.get("link_index")) != (
+        "veth",
+        inner["ifindex"],
+    ):
+        raise LinkError(f"{device} is not the other end of a container's {INTERFACE}")
+    limits = limits._replace(mtu_bytes=inner["mtu"])
+    call(network, "tc", limits.from_node(INTERFACE))
+    call(OWN_NETWORK, "tc", limits.to_node(device))
+
+
+def _shown(network: Path, device: str) -> dict[str, Any]:
+    said = call(network, "ip", [f"link show dev {device}"], "-json", "-details")
+    found: dict[str, Any] = json.loads(said)[0]
+    return found
+
+
+def make_network() -> int:
+    """Return the descriptor of a new network namespace, which lasts as long as this is open.
+
+    Raises:
+        LinkError: If the kernel refuses.
+    """
+    return in_thread(_new_network)
+
+
+def _new_network() -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        raise LinkError(f"a network namespace: {os.strerror(ctypes.get_errno())}")
+    return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def network_file(network: int) -> Path:
+    """Return the file of a namespace that this process holds open."""
+    return Path(f"/proc/{os.getpid()}/fd/{network}")
+
+
+def call(network: Path, program: str, lines: Sequence[str], *options: str) -> str:
+    """Run `ip` or `tc` on some lines inside a network and return the output.
+
+    Raises:
+        LinkError: If a line fails.
+    """
+    try:
+        done = subprocess.run(
+            ["nsenter", f"--net={network}", program, *options, "-batch", "-"],
+            input="\n".join(lines) + "\n",
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise LinkError(f"{program}: {error}") from error
+    if done.returncode != 0:
+        said = done.stderr.strip().partition("\n")[0].removeprefix("Error: ").rstrip(".")
+        raise LinkError(f"{program}: {said or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def limit_problems() -> tuple[str | None, str | None]:
+    """Return why links cannot be limited here, and why not delayed; None if they can.
+
+    Tested on a link in a network of its own.
+    """
+    with_delay = _limit_problem(LinkLimits(10**9, 50))
+    without = _limit_problem(LinkLimits(10**9, 0)) if with_delay else None
+    return without, None if without else with_delay
+
+
+def _limit_problem(limits: LinkLimits) -> str | None:
+    try:
+        network = make_network()
+    except OSError as error:
+        return str(error)
+    try:
+        call(network_file(network), "ip", ["link add one type veth peer name other"])
+        call(network_file(network), "tc", [*limits.from_node("one"), *limits.to_node("other")])
+    except OSError as error:
+        return str(error)
+    finally:
+        os.close(network)
+    return None

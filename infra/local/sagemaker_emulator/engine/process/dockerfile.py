@@ -1,0 +1,248 @@
+"""Parses a Dockerfile as far as a machine without containers can build it.
+
+Supported: FROM (an image built here is extended; any other is ignored, and this machine's Python is
+the base), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of
+requirements files and packages, optionally with --no-deps or with `-c` to versions that `pip list`
+wrote, ENTRYPOINT and CMD that are `train`, and EXPOSE (no effect). Everything else is refused, with
+its line, instead of being ignored silently.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sagemaker_emulator.interfaces import ImageBuildError
+
+# pip options that do not affect the contents of a virtual environment.
+_PIP_FLAGS = frozenset(
+    {"--no-cache-dir", "--upgrade", "-U", "--quiet", "-q", "--disable-pip-version-check"}
+)
+_PIP_COMMANDS = (
+    ["pip", "install"],
+    ["pip3", "install"],
+    ["python", "-m", "pip"],
+    ["python3", "-m", "pip"],
+)
+# Writes the versions of some of the image's packages to a file for a later `pip install -c`.
+_PINS = re.compile(
+    r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' >"
+    r" (?P<file>/[^\s;&|]+)"
+)
+_VARIABLE = re.compile(r"\$(?:\{(?P<braced>\w+)(?::-(?P<default>[^}]*))?\}|(?P<plain>\w+))")
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One COPY: sources in the build context, and the absolute target ("…/" for a folder)."""
+
+    sources: tuple[str, ...]
+    target: str
+
+
+@dataclass(frozen=True)
+class Install:
+    """One `pip install`: requirements files by their absolute paths in the image, and packages.
+
+    `pins` is a regular expression: packages of the image whose line `name==version` it matches keep
+    their version.
+    """
+
+    requirement_files: tuple[str, ...]
+    packages: tuple[str, ...]
+    with_dependencies: bool = True
+    pins: str | None = None
+
+
+@dataclass
+class Recipe:
+    """Everything that a build needs from a Dockerfile."""
+
+    base: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
+    installs: list[Install] = field(default_factory=list)
+    folder: str = "/"  # WORKDIR
+    arguments: dict[str, str] = field(default_factory=dict)
+
+
+def parse(
+    text: str,
+    build_args: Mapping[str, str],
+    inherit: Callable[[str], Recipe | None] = lambda _base: None,
+) -> Recipe:
+    """Parse a Dockerfile.
+
+    Args:
+        text: The Dockerfile.
+        build_args: Values for its ARGs.
+        inherit: Returns the environment, labels and folder that the image of this name was built
+            with; None if it is not in this store.
+
+    Raises:
+        ImageBuildError: If something is not supported (phase READ Dockerfile).
+    """
+    return _Reader(build_args, inherit).read(text)
+
+
+class _Reader:
+    def __init__(
+        self, build_args: Mapping[str, str], inherit: Callable[[str], Recipe | None]
+    ) -> None:
+        self._build_args = build_args
+        self._inherit = inherit
+        self._recipe = Recipe()
+        self._arguments = self._recipe.arguments
+        self._pins: dict[str, str] = {}  # file -> pattern
+        self._handlers: dict[str, Callable[[str], None]] = {
+            "FROM": self._set_base,
+            "ARG": self._declare_arguments,
+            "ENV": lambda rest: self._recipe.environment.update(self._pairs(rest)),
+            "LABEL": lambda rest: self._recipe.labels.update(self._pairs(rest)),
+            "WORKDIR": self._change_folder,
+            "COPY": self._add_copy,
+            "ADD": self._add_copy,
+            "RUN": self._add_installs,
+            "ENTRYPOINT": self._check_command,
+            "CMD": self._check_command,
+            "EXPOSE": lambda _rest: None,
+        }
+
+    def read(self, text: str) -> Recipe:
+        for number, instruction, rest in _instructions(text):
+            try:
+                if instruction not in self._handlers:
+                    raise ValueError(
+                        "needs a container engine; supported without one:"
+                        f" {', '.join(self._handlers)}"
+                    )
+                self._handlers[instruction](rest)
+            except ValueError as error:
+                raise ImageBuildError(
+                    f"READ Dockerfile: line {number}: {instruction} {rest}: {error}"
+                ) from error
+        if self._recipe.base is None:
+            raise ImageBuildError("READ Dockerfile: it has no FROM line")
+        return self._recipe
+
+    def _set_base(self, rest: str) -> None:
+        if self._recipe.base is not None:
+            raise ValueError("multiple stages need a container engine; use one FROM")
+        words = [word for word in rest.split() if not word.startswith("--")]
+        self._recipe.base = base = self._expand(words[0])
+        if inherited := self._inherit(base):
+            self._recipe.environment.update(inherited.environment)
+            self._recipe.labels.update(inherited.labels)
+            self._recipe.folder = inherited.folder
+
+    def _declare_arguments(self, rest: str) -> None:
+        for item in shlex.split(rest):
+            name, has_default, default = item.partition("=")
+            if name in self._build_args:
+                self._arguments[name] = self._build_args[name]
+            elif has_default:
+                self._arguments[name] = self._expand(default)
+
+    def _change_folder(self, rest: str) -> None:
+        self._recipe.folder = self._absolute(self._expand(rest)).rstrip("/") or "/"
+
+    def _add_copy(self, rest: str) -> None:
+        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+        if any(word.startswith("--from") for word in words):
+            raise ValueError("copying from another image needs a container engine")
+        *sources, target = (self._expand(word) for word in words if not word.startswith("--"))
+        if not sources:
+            raise ValueError("a source and a target are needed")
+        for source in sources:
+            if "://" in source or ".." in source.split("/"):
+                raise ValueError(f"{source} is not in the build context")
+        self._recipe.copies.append(Copy(tuple(sources), self._absolute(target)))
+
+    def _add_installs(self, rest: str) -> None:
+        for command in re.split(r"&&|;", rest):
+            if pins := _PINS.fullmatch(command.strip()):
+                self._pins[pins["file"]] = pins["pattern"]
+                continue
+            words = [self._expand(word) for word in shlex.split(command)]
+            prefix = next(
+                (prefix for prefix in _PIP_COMMANDS if words[: len(prefix)] == prefix), None
+            )
+            if prefix is None or "install" not in words[1:4]:
+                raise ValueError("only `pip install` can be run without a container engine")
+            self._recipe.installs.append(self._install(words[words.index("install") + 1 :]))
+
+    def _install(self, words: list[str]) -> Install:
+        files, packages, with_dependencies = [], [], True
+        pins: str | None = None
+        remaining = iter(words)
+        for word in remaining:
+            if word in ("-r", "--requirement"):
+                files.append(self._absolute(next(remaining, "")))
+            elif word == "-c" and (file := next(remaining, "")) in self._pins:
+                pins = self._pins[file]
+            elif word == "--no-deps":
+                with_dependencies = False
+            elif word.startswith("-") and word not in _PIP_FLAGS:
+                raise ValueError(
+                    f"pip's option {word} isn't passed on; set it in the builder's environment "
+                    "(PIP_EXTRA_INDEX_URL …) or in the requirements file"
+                )
+            elif not word.startswith("-"):
+                packages.append(word)
+        return Install(tuple(files), tuple(packages), with_dependencies, pins)
+
+    def _check_command(self, rest: str) -> None:
+        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+        if words != ["train"]:
+            raise ValueError('SageMaker runs `train`; write ENTRYPOINT ["train"], or omit it')
+
+    def _pairs(self, rest: str) -> dict[str, str]:
+        words = shlex.split(rest)
+        if "=" not in words[0]:  # old form: ENV NAME rest
+            return {words[0]: self._expand(rest.split(maxsplit=1)[1])}
+        pairs = {}
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not equals:
+                raise ValueError(f"expected NAME=value, got {word}")
+            pairs[name] = self._expand(value)
+        return pairs
+
+    def _expand(self, text: str) -> str:
+        values = self._arguments | self._recipe.environment
+        return _VARIABLE.sub(
+            lambda match: values.get(match["braced"] or match["plain"]) or match["default"] or "",
+            text,
+        )
+
+    def _absolute(self, path: str) -> str:
+        joined = posixpath.join(self._recipe.folder, path)
+        is_folder = path.endswith("/") or posixpath.basename(path) in (".", "..")
+        return posixpath.normpath(joined).rstrip("/") + ("/" if is_folder else "")
+
+
+def _instructions(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, INSTRUCTION, rest), with continued lines joined and comments removed."""
+    joined = ""
+    first_number = 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        if not joined:
+            first_number = number
+        if line.endswith("\\"):
+            joined += line[:-1] + " "
+            continue
+        instruction, *rest = (joined + line).split(maxsplit=1)
+        joined = ""
+        yield first_number, instruction.upper(), "".join(rest)
+    if joined:
+        raise ImageBuildError(
+            f"READ Dockerfile: line {first_number}: ends with a backslash and nothing after it"
+        )

@@ -1,0 +1,175 @@
+"""The base class of engines with real nodes: state folder lock, a job's turn, live nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO
+
+from sagemaker_emulator.engine.errors import EngineError, StateInUseError
+from sagemaker_emulator.engine.host import capacity
+from sagemaker_emulator.engine.host.port_lock import training_slot, wait_for
+from sagemaker_emulator.engine.run.job_run import RunTimes
+from sagemaker_emulator.engine.run.node_files import state_id
+from sagemaker_emulator.engine.run.running_nodes import RunningNodes
+from sagemaker_emulator.interfaces import (
+    AccessKey,
+    JobSpec,
+    LineSink,
+    Node,
+    NodeUsage,
+    RunResult,
+)
+
+_FREED_SECONDS = 1.0
+_ANY_KEY = AccessKey("local", "local")  # for an endpoint that checks no keys
+
+
+class ExclusiveEngine(ABC):
+    """Locks its state folder against other live engines, and the machine while its own jobs run."""
+
+    def __init__(
+        self, state_dir: Path, endpoint_url: str, node_key: AccessKey | None, times: RunTimes | None
+    ) -> None:
+        """Lock the state folder.
+
+        Raises:
+            StateInUseError: If another live engine has it.
+        """
+        self._state_dir = state_dir.resolve()
+        self._endpoint_url = endpoint_url
+        self._node_key = node_key or _ANY_KEY
+        self._times = times or RunTimes()
+        self._state_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(self._state_dir / "engine.lock")
+        self._state_id = state_id(self._state_dir)
+        self._cores = capacity.machine_cores()
+        self._live: dict[str, RunningNodes] = {}
+        self._in_turn: set[str] = set()
+
+    def close(self) -> None:
+        """Release the state folder; the end of the process does the same."""
+        self._lock.close()
+
+    def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
+        """Return why this machine cannot hold that many nodes, or None if it can.
+
+        The text is that of a CapacityError.
+        """
+        return capacity.capacity_problem(instance_type, instance_count, self._cores)
+
+    def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
+        """Return why nodes cannot use a request's own entry point and arguments, or None."""
+        return None
+
+    def image_command_problem(self) -> str | None:
+        """Return why nodes cannot use their image's own entry point, or None."""
+        return None
+
+    def run(
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
+    ) -> RunResult:
+        """Run `train` on every node until all have ended, leaving no process or container.
+
+        It runs in the job's turn (see `turn`); a job without one first waits for its own, which
+        does not count as runtime. `exits` is empty if the job was stopped before its turn.
+        """
+        own_turn = self._turn(job, stop, math.inf, lambda: None)
+        with nullcontext(True) if job.job_name in self._in_turn else own_turn as is_held:
+            if not is_held:
+                return RunResult([], stopped=True)
+            return self._run_alone(job, nodes, on_line, stop, max_runtime_seconds)
+
+    @contextlib.contextmanager
+    def turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> Iterator[bool]:
+        """Hold the machine for the job, from creating its nodes to the end of its uploads.
+
+        Yields False if stopped or past the deadline (monotonic) first. `on_wait` is called
+        once if another platform's job holds the machine.
+        """
+        with self._turn(job, stop, deadline, on_wait) as is_held:
+            if is_held:
+                self._in_turn.add(job.job_name)
+            try:
+                yield is_held
+            finally:
+                self._in_turn.discard(job.job_name)
+
+    def _turn(
+        self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
+    ) -> AbstractContextManager[bool]:
+        """Hold the machine for this job alone.
+
+        Yields False if stopped or past the deadline (monotonic) first.
+        """
+        return training_slot(stop, deadline, on_wait)
+
+    @abstractmethod
+    def _run_alone(
+        self,
+        job: JobSpec,
+        nodes: Sequence[Node],
+        on_line: LineSink,
+        stop: threading.Event,
+        max_runtime_seconds: float,
+    ) -> RunResult:
+        """Run the job during its turn."""
+
+    def kill_node(self, job: JobSpec, host: str) -> None:
+        """Kill every process of a node, if it is running, as a hardware failure would."""
+        if running := self._live.get(job.job_name):
+            running.kill(host)
+
+    def usage(self, job: JobSpec) -> Mapping[str, NodeUsage]:
+        """Return the current resource usage of the running nodes by host."""
+        running = self._live.get(job.job_name)
+        return running.usage(self._vcpus(job)) if running else {}
+
+    def _vcpus(self, job: JobSpec) -> float:
+        vcpus = capacity.VCPUS_BY_INSTANCE_TYPE.get(job.instance_type)
+        if vcpus is None:
+            known = ", ".join(capacity.VCPUS_BY_INSTANCE_TYPE)
+            raise EngineError(
+                f"job {job.job_name}: unknown instance type {job.instance_type}; known: {known}"
+            )
+        return vcpus
+
+
+def _take_lock(path: Path) -> IO[str]:
+    """Lock a state folder against other live engines.
+
+    A killed server's children may hold it for a moment longer than the server lives.
+
+    Raises:
+        StateInUseError: If another live engine has it.
+    """
+    file = path.open("w")
+
+    def take() -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
+
+    if wait_for(take, threading.Event(), time.monotonic() + _FREED_SECONDS, lambda: None):
+        return file
+    with contextlib.suppress(OSError):
+        file.close()
+    raise StateInUseError(
+        f"{path.parent} is in use by another live platform; stop it, or use another folder"
+    )

@@ -1,0 +1,46 @@
+"""The interface of a job's running nodes, whether processes on this machine or containers."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from sagemaker_emulator.interfaces import NodeUsage
+
+Event = dict[str, Any]
+"""An event of the nodes.
+
+{"event": "started" | "not_started" | "ended" | "supervisor_lost", "host", "exit_code"?, "error"?}
+"""
+
+
+class RunningNodes(Protocol):
+    """A job's nodes from start to end."""
+
+    events: queue.Queue[Event]
+
+    @property
+    def supervisor_exit_code(self) -> int | None:
+        """Exit code of the process that supervises the nodes, None while it runs."""
+
+    def kill(self, host: str) -> None:
+        """Kill every process of a node."""
+
+    def terminate(self, host: str, already: set[int]) -> set[int]:
+        """Send SIGTERM to a node's processes that have not had one, and return those it reached.
+
+        `already` contains those that have had one.
+        """
+
+    def thread_ids(self, host: str) -> Sequence[int]:
+        """Return the threads of a node's processes."""
+
+    def stopped_periods(self, host: str) -> tuple[int, int] | None:
+        """Return a node's duty cycle as (periods, periods in which the node was stopped).
+
+        None if it has no duty cycle.
+        """
+
+    def usage(self, vcpus: float) -> dict[str, NodeUsage]:
+        """Return each started host's current resource usage; each node has `vcpus` vCPUs."""

@@ -1,0 +1,384 @@
+"""Keeps the jobs of one kind and runs them in order of arrival, as many at once as fit."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, Protocol
+
+from sagemaker_emulator.api.protocol import ApiError, validation_error
+from sagemaker_emulator.faults.injector import FaultInjector, JobFaults
+from sagemaker_emulator.faults.plan import FaultPlan
+from sagemaker_emulator.interfaces import Room
+from sagemaker_emulator.jobs.endings import Ending, internal_error
+from sagemaker_emulator.jobs.job import Change, J, J_contra, job_key
+from sagemaker_emulator.jobs.queue import JobQueue, SingleJobRoom, Waiting
+from sagemaker_emulator.sagemaker.tags import check_new_tags, merged_tags
+from sagemaker_emulator.server.contract import JOBS_STOP_DEADLINE_SECONDS
+from sagemaker_emulator.state.files import RecordStore
+from sagemaker_emulator.state.unsaved import NotSaved
+
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 1.0
+_CLEAN_UP_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol[J_contra]):
+    """Runs jobs of one kind."""
+
+    def run(
+        self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
+    ) -> None:
+        """Run the job to its end in the calling thread."""
+
+    def clean_up(self, job: J_contra) -> None:
+        """Remove the leftovers of a job whose server was killed."""
+
+
+class JobManager(ABC, Generic[J]):
+    """The jobs and the threads that run them; all public methods are thread-safe."""
+
+    kind: ClassVar[str]
+    """Kind of its jobs, as in "training job"."""
+    not_found: ClassVar[str]
+    """Error message for a {name} that no job has."""
+    name_taken: ClassVar[str]
+    """Error message for a name that the job {arn} already has."""
+
+    def __init__(
+        self,
+        runner: Runner[J],
+        store: RecordStore,
+        quotas: Mapping[str, int],
+        faults: FaultInjector | None = None,
+        clock: Callable[[], float] = time.time,
+        room: Room | None = None,
+    ) -> None:
+        """Set up the manager.
+
+        Args:
+            runner: Runs the jobs.
+            store: Stores their records.
+            quotas: Instances by quota name or instance type.
+            faults: Faults to inject.
+            clock: Returns Unix seconds.
+            room: Capacity shared by jobs of all kinds; None runs one job of this kind at a time.
+        """
+        self._runner = runner
+        self._store = store
+        self._quotas = dict(quotas)
+        self._faults = faults or FaultInjector(FaultPlan())
+        self._clock = clock
+        self._changed = threading.Condition(threading.RLock())
+        self._jobs: dict[tuple[str, str], J] = {}
+        self._queue: JobQueue[J] = JobQueue(room or SingleJobRoom())
+        self._stops: dict[tuple[str, str], threading.Event] = {}
+        self._closing = False
+        self._workers = [
+            threading.Thread(target=self._work, name=f"{self.kind}-jobs-{number}", daemon=True)
+            for number in range(1, self._queue.room.most_jobs + 1)
+        ]
+        self._clerk = threading.Thread(
+            target=self._end_overdue, name=f"{self.kind}-jobs-overdue", daemon=True
+        )
+
+    @abstractmethod
+    def _read(self, record: Mapping[str, Any]) -> J:
+        """Return the job of a record that `to_record` returned.
+
+        Raises:
+            TypeError: If the record is from a different version; KeyError means the same.
+        """
+
+    def _release(self) -> None:
+        """Release the resources that ended jobs keep; called under the lock, at start and end."""
+
+    def _retained_resource(self, job: J) -> str | None:
+        """Return a phrase for what prevents an ended job's deletion ("retains …"), or None."""
+        return None
+
+    def start(self) -> None:
+        """Load the records, fail jobs that a killed server left unfinished, and start workers."""
+        for job in self._store.load_all(self._readable):
+            self._jobs[job_key(job.region, job.name)] = job
+            if not job.is_over():
+                self._fail_interrupted(job)
+        self._release()
+        for worker in self._workers:
+            worker.start()
+        self._clerk.start()
+
+    def _readable(self, record: Mapping[str, Any]) -> J:
+        """Return the job of a record.
+
+        Raises:
+            TypeError: If it cannot be described; other exceptions mean the same.
+        """
+        job = self._read(record)
+        job.describe(self._clock())
+        return job
+
+    def delete(self, region: str, name: str) -> None:
+        """Delete a job that has ended and keeps no resources.
+
+        A job that has just ended is deleted once its worker has cleaned up, since a new job of the
+        same name uses the same folders.
+
+        Raises:
+            ResourceInUse: If the job is in progress or keeps a resource.
+        """
+        with self._changed:
+            if self._find(region, name).is_over():
+                self._changed.wait_for(
+                    lambda: job_key(region, name) not in self._stops, _CLEAN_UP_SECONDS
+                )
+            job = self._find(region, name)
+            state = self._retained_resource(job) if job.is_over() else f"is in status {job.status}"
+            if state:
+                raise ApiError(
+                    "ResourceInUse",
+                    f"{self.kind.capitalize()} job {job.arn} {state} and can't be deleted.",
+                )
+            del self._jobs[job_key(region, name)]
+            self._store.remove(*job_key(region, name))
+
+    def describe(self, region: str, name: str) -> dict[str, Any]:
+        with self._changed:
+            return copy.deepcopy(self._find(region, name).describe(self._clock()))
+
+    def summaries(self, region: str) -> list[dict[str, Any]]:
+        with self._changed:
+            return [
+                job.summary(self._clock()) for job in self._jobs.values() if job.region == region
+            ]
+
+    def stop(self, region: str, name: str) -> None:
+        """Request a job's stop; a job that is already stopping is left alone.
+
+        Raises:
+            ValidationException: If the job has ended.
+        """
+        with self._changed:
+            job = self._find(region, name)
+            if job.is_over():
+                raise validation_error(
+                    f"The request was rejected because the {self.kind} job is in status"
+                    f" {job.status}."
+                )
+            self._request_stop(job)
+
+    def tags(self, region: str, arn: str) -> list[dict[str, str]]:
+        with self._changed:
+            return list(self._find_arn(region, arn).tags)
+
+    def add_tags(self, region: str, arn: str, tags: list[dict[str, str]]) -> list[dict[str, str]]:
+        """Set tags by key and return all of them.
+
+        Raises:
+            ResourceLimitExceeded: If there would be more than 50.
+            ValidationException: If a key is reserved by AWS.
+        """
+        check_new_tags(tags)
+        with self._changed:
+            job = self._find_arn(region, arn)
+            job.tags = merged_tags(job.tags, tags)
+            self._save(job)
+            return list(job.tags)
+
+    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None:
+        """Remove tags by key; missing keys are ignored."""
+        with self._changed:
+            job = self._find_arn(region, arn)
+            job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
+            self._save(job)
+
+    def described(self, region: str) -> list[dict[str, Any]]:
+        """Return every job as its Describe… action returns it, with its Tags."""
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.region == region]
+            return [copy.deepcopy(job.describe(self._clock()) | {"Tags": job.tags}) for job in jobs]
+
+    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]:
+        """Return (ARN, tags) of every job."""
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.region == region]
+            return [(job.arn, {tag["Key"]: tag["Value"] for tag in job.tags}) for job in jobs]
+
+    def in_progress(self) -> list[str]:
+        with self._changed:
+            return [job.name for job in self._jobs.values() if not job.is_over()]
+
+    def request_stop_of_all(self) -> None:
+        """Accept no more jobs, and stop those in progress."""
+        with self._changed:
+            self._closing = True
+            for job in self._jobs.values():
+                if not job.is_over():
+                    self._request_stop(job)
+            self._changed.notify_all()
+
+    def close(self, deadline_seconds: float = JOBS_STOP_DEADLINE_SECONDS) -> None:
+        """Stop every job and wait until none is running.
+
+        A job that outlives the deadline is marked as failed at the next start.
+        """
+        self.request_stop_of_all()
+        deadline = time.monotonic() + deadline_seconds
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.join(max(0.0, deadline - time.monotonic()))
+        if any(worker.is_alive() for worker in self._workers):
+            logger.error(
+                "Jobs still running after %.0f s: %s",
+                deadline_seconds,
+                ", ".join(self.in_progress()),
+            )
+        with self._changed:
+            self._release()
+            self._store.save_rest()
+
+    # -- the workers -------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (waiting := self._next()) is not None:
+            job = waiting.job
+            stop = self._stops[job_key(job.region, job.name)]
+            try:
+                self._runner.run(job, self._change_under_lock(job), waiting.faults, stop)
+            except Exception as error:
+                # The record cannot be written, but the next job may still be able to run.
+                logger.exception("Job %s: lost", job.name)
+                with self._changed:
+                    job.end(Ending("Failed", internal_error(error)), self._clock())
+            with self._changed:
+                self._stops.pop(job_key(job.region, job.name), None)
+                self._queue.room.release(job.run_name)
+                self._changed.notify_all()
+
+    def _next(self) -> Waiting[J] | None:
+        """Return the next job that may start; None if the platform is closing with none queued."""
+        with self._changed:
+            while (waiting := self._queue.take_ready(self._clock())) is None:
+                if self._closing and not self._queue:
+                    return None
+                self._changed.wait(self._pause_seconds(self._queue.next_ready()))
+            return waiting
+
+    def _end_overdue(self) -> None:
+        """End overdue jobs, even while others run."""
+        with self._changed:
+            while not self._closing:
+                now = self._clock()
+                for waiting, ending in self._queue.take_overdue(now):
+                    waiting.job.end(ending, now)
+                    self._stops.pop(job_key(waiting.job.region, waiting.job.name), None)
+                    self._try_to_save(waiting.job)
+                self._changed.wait(self._pause_seconds(self._queue.next_overdue(now)))
+
+    def _pause_seconds(self, until: float) -> float:
+        return min(_LONGEST_PAUSE_SECONDS, max(_SHORTEST_PAUSE_SECONDS, until - self._clock()))
+
+    def _change_under_lock(self, job: J) -> Change[J]:
+        def change(apply: Callable[[J], None]) -> None:
+            with self._changed:
+                apply(job)
+                self._try_to_save(job)
+
+        return change
+
+    # -- under the lock ----------------------------------------------------------------------------
+
+    def _refuse_while_closing(self) -> None:
+        if self._closing:
+            raise ApiError("ServiceUnavailable", "The local platform is stopping.", http_status=503)
+
+    def _accept(self, waiting: Waiting[J], problem: str | None) -> None:
+        """Queue a job, or fail it at once if this machine can never hold it."""
+        job, now = waiting.job, waiting.job.creation_time
+        self._jobs[job_key(job.region, job.name)] = job
+        if problem is not None:
+            job.end(Ending("Failed", f"CapacityError: {problem}"), now)
+        else:
+            self._enqueue(waiting, now)
+        self._try_to_save(job)
+
+    def _enqueue(self, waiting: Waiting[J], now: float) -> None:
+        job = waiting.job
+        has_room = self._queue.room.fits(job.instance_type, job.instance_count)
+        is_delayed = not has_room or bool(self._queue) or waiting.not_before > now
+        if is_delayed and not waiting.is_virtual:
+            job.note_wait(now)
+        self._stops[job_key(job.region, job.name)] = threading.Event()
+        self._queue.append(waiting)
+        self._changed.notify_all()
+
+    def _request_stop(self, job: J) -> None:
+        job.begin_stop(self._clock())
+        if self._queue.remove(job):
+            job.end(Ending("Stopped"), self._clock())
+        else:
+            self._stops[job_key(job.region, job.name)].set()
+        self._try_to_save(job)
+
+    def _find(self, region: str, name: str) -> J:
+        job = self._jobs.get(job_key(region, name))
+        if job is None:
+            raise validation_error(self.not_found.format(name=name))
+        return job
+
+    def _find_arn(self, region: str, arn: str) -> J:
+        name = arn.rpartition("/")[2]
+        job = self._find(region, name)
+        if job.arn.lower() != arn.lower():
+            raise validation_error(self.not_found.format(name=name))
+        return job
+
+    def _refuse_taken_name(self, job: J) -> None:
+        taken = self._jobs.get(job_key(job.region, job.name))
+        if taken is not None:
+            raise ApiError("ResourceInUse", self.name_taken.format(arn=taken.arn))
+
+    def _instances_in_use(self, jobs: Sequence[J]) -> int:
+        """Return the number of instances of jobs in progress."""
+        return sum(job.instance_count for job in jobs if not job.is_over())
+
+    def _fail_interrupted(self, job: J) -> None:
+        """Fail a job whose server died; its last recorded change ends its billable time."""
+        job.end_segment(job.last_modified_time)
+        reason = "InternalServerError: the local platform stopped while the job was in progress"
+        job.end(Ending("Failed", reason), self._clock())
+        self._try_to_save(job)
+        try:
+            self._runner.clean_up(job)
+        except Exception:  # one job's leftovers must not keep the platform from starting
+            logger.exception("Job %s: its nodes' folders could not be removed", job.name)
+
+    def _save(self, job: J) -> None:
+        """Save a job.
+
+        Raises:
+            NotSaved: If that fails. The call that changed the job fails, but the change holds and
+                the next save writes it.
+        """
+        self._store.save(*job_key(job.region, job.name), record=job.to_record())
+
+    def _save_new(self, job: J) -> None:
+        """Save a new job.
+
+        Raises:
+            NotSaved: If that fails; then the job does not exist.
+        """
+        try:
+            self._save(job)
+        except NotSaved:
+            self._store.remove(*job_key(job.region, job.name))
+            raise
+
+    def _try_to_save(self, job: J) -> None:
+        """Save a job that changes by itself; if that fails, log it and continue."""
+        self._store.try_to_save(*job_key(job.region, job.name), record=job.to_record())

@@ -1,0 +1,204 @@
+"""Downloads S3 objects into the nodes' folders: which object goes where, under which name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from sagemaker_emulator.interfaces import Node
+from sagemaker_emulator.jobs.endings import ClientFault
+from sagemaker_emulator.s3_objects import (
+    S3Location,
+    download,
+    error_code,
+    error_message,
+    list_keys,
+)
+
+_PARALLEL_DOWNLOADS = 8
+
+
+class DataDownloadError(ClientFault):
+    """A folder cannot be filled."""
+
+
+class DownloadInterrupted(Exception):
+    """The stop event was set before every folder was filled."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """An S3 source and the nodes' folder that it goes to."""
+
+    source: Mapping[str, Any]
+    """S3Uri, S3DataType and S3DataDistributionType, as in requests for jobs of all kinds."""
+    folder: str
+    """Target folder, a path below /opt/ml."""
+
+
+@dataclass(frozen=True)
+class FolderObject:
+    """One object and its path below the folder."""
+
+    location: S3Location
+    relative_path: str
+
+
+def fill_folders(
+    s3: Any, downloads: Sequence[Download], nodes: Sequence[Node], stop: threading.Event
+) -> None:
+    """Run the downloads; an object is downloaded once and hard-linked to the other nodes.
+
+    Raises:
+        DataDownloadError: If a download fails.
+        DownloadInterrupted: If `stop` is set before the end.
+    """
+    work = [
+        (item, [node.opt_ml / download.folder for node in takers])
+        for download in downloads
+        for item, takers in _shares(s3, download.source, nodes)
+    ]
+
+    def place(job: tuple[FolderObject, list[Path]]) -> None:
+        if stop.is_set():
+            raise DownloadInterrupted
+        _place(s3, *job)
+
+    with ThreadPoolExecutor(_PARALLEL_DOWNLOADS, "download") as pool:
+        for _ in pool.map(place, work):
+            pass
+
+
+def check_sources(s3: Any, downloads: Sequence[Download]) -> None:
+    """Check that the downloads are possible, without downloading.
+
+    Raises:
+        DataDownloadError: If one is not possible.
+    """
+    for each in downloads:
+        _require_objects(s3, each.source)
+
+
+def _shares(
+    s3: Any, source: Mapping[str, Any], nodes: Sequence[Node]
+) -> Iterator[tuple[FolderObject, list[Node]]]:
+    """Yield each object with the nodes that get it.
+
+    These are all nodes or, with ShardedByS3Key, one node, round-robin by sorted key.
+    """
+    objects = _require_objects(s3, source)
+    sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"
+    for index, item in enumerate(objects):
+        yield item, [nodes[index % len(nodes)]] if sharded else list(nodes)
+
+
+def _require_objects(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
+    objects = _objects(s3, source)
+    if not objects:
+        raise DataDownloadError(
+            f"Data download failed:S3 key: {source['S3Uri']} matched no files on s3"
+        )
+    _refuse_collisions(objects)
+    return objects
+
+
+def _refuse_collisions(objects: Sequence[FolderObject]) -> None:
+    """Refuse keys that would map to the same file, such as "data//a" and "data/a"."""
+    taken: dict[PurePosixPath, S3Location] = {}
+    for item in objects:
+        other = taken.setdefault(PurePosixPath(item.relative_path), item.location)
+        if other != item.location:
+            raise DataDownloadError(
+                f"Data download failed:{other} and {item.location} would be the same file"
+                f" {item.relative_path!r} of the channel; rename one of them"
+            )
+
+
+def _objects(s3: Any, source: Mapping[str, Any]) -> list[FolderObject]:
+    location = S3Location.parse(source["S3Uri"])
+    try:
+        if source["S3DataType"] == "ManifestFile":
+            return _manifest_objects(s3, location)
+        return [
+            FolderObject(S3Location(location.bucket, key), _path_below_prefix(location.key, key))
+            for key in list_keys(s3, location)
+        ]
+    except ClientError as error:
+        raise _download_error(location, error) from error
+
+
+def _path_below_prefix(prefix: str, key: str) -> str:
+    """Return a key's path below the prefix.
+
+    The prefix "data/train" contains "data/train/a.csv" as a.csv, and "data/train.csv" as train.csv.
+    """
+    folder = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
+    if key.startswith(folder):
+        # "data//a.csv" is an ordinary key, not an absolute path
+        return key.removeprefix(folder).lstrip("/")
+    return key.removeprefix(prefix.rpartition("/")[0]).lstrip("/")
+
+
+def _manifest_objects(s3: Any, manifest: S3Location) -> list[FolderObject]:
+    """Return the objects of a manifest, [{"prefix": "s3://bucket/path/"}, "relative/key", …]."""
+    try:
+        entries = json.load(s3.get_object(Bucket=manifest.bucket, Key=manifest.key)["Body"])
+        prefix = S3Location.parse(entries[0]["prefix"])
+        relative = [str(entry) for entry in entries[1:]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise DataDownloadError(
+            f"Data download failed:Unable to parse manifest at {manifest}: expected "
+            f'[{{"prefix": "s3://…"}}, "key", …] ({error})'
+        ) from error
+    return [
+        FolderObject(S3Location(prefix.bucket, prefix.key + entry), entry.lstrip("/"))
+        for entry in sorted(set(relative))
+    ]
+
+
+def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
+    first = folders[0] / item.relative_path
+    if ".." in PurePosixPath(item.relative_path).parts or not first.resolve().is_relative_to(
+        folders[0].resolve()
+    ):
+        raise DataDownloadError(
+            f"Data download failed:Key {item.location} leaves its channel's folder: it would be"
+            f" {item.relative_path!r} in it; rename the object"
+        )
+    try:
+        download(s3, item.location, first)
+        for folder in folders[1:]:
+            _link(first, folder / item.relative_path)
+    except ClientError as error:
+        raise _download_error(item.location, error) from error
+    except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
+        raise DataDownloadError(
+            f"Data download failed:{item.location} is a file and a folder at once below its prefix"
+            f" ({error.strerror})"
+        ) from error
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a different file system, or one without hard links
+        shutil.copyfile(source, target)
+
+
+def _download_error(location: S3Location, error: ClientError) -> DataDownloadError:
+    return DataDownloadError(
+        f"Data download failed:Unable to download object {location} ({error_code(error)}:"
+        f" {error_message(error)})"
+    )

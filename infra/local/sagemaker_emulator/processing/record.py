@@ -1,0 +1,176 @@
+"""One Processing job: its request, its status over time, and AWS's descriptions of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sagemaker_emulator.api.protocol import ACCOUNT_ID
+from sagemaker_emulator.interfaces import JobSpec, ProcessingFiles
+from sagemaker_emulator.jobs.endings import (
+    FAILURE_REASON_MAX_CHARACTERS,
+    IN_PROGRESS,
+    INTERNAL_ERROR,
+    Ending,
+)
+from sagemaker_emulator.processing.files import input_folders, output_folders
+from sagemaker_emulator.sagemaker.description import described_processing_request
+
+_RUN_SUFFIX = ".processing"
+"""Job names cannot contain a dot, so this never collides with a training job's name."""
+RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntimeInSeconds provided")
+"""Worded as for training jobs; SageMaker's own message for it is unknown."""
+
+
+@dataclass
+class ProcessingJob:
+    """A job's record; the manager's lock guards every change.
+
+    Times are in Unix seconds, None while unknown.
+    """
+
+    region: str
+    request: dict[str, Any]
+    creation_time: float
+    status: str = "InProgress"
+    last_modified_time: float = 0.0
+    processing_start_time: float | None = None
+    processing_end_time: float | None = None
+    failure_reason: str | None = None
+    exit_message: str | None = None
+    tags: list[dict[str, str]] = field(default_factory=list)
+    account_id: str = ACCOUNT_ID
+
+    @property
+    def name(self) -> str:
+        return str(self.request["ProcessingJobName"])
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.name}{_RUN_SUFFIX}"
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:processing-job/{self.name}"
+
+    @property
+    def image_uri(self) -> str:
+        return str(self.request["AppSpecification"]["ImageUri"])
+
+    @property
+    def _cluster(self) -> dict[str, Any]:
+        cluster: dict[str, Any] = self.request["ProcessingResources"]["ClusterConfig"]
+        return cluster
+
+    @property
+    def instance_type(self) -> str:
+        return str(self._cluster["InstanceType"])
+
+    @property
+    def instance_count(self) -> int:
+        return int(self._cluster["InstanceCount"])
+
+    @property
+    def is_spot(self) -> bool:
+        return False
+
+    @property
+    def max_runtime_seconds(self) -> float:
+        described = described_processing_request(self.request)
+        return float(described["StoppingCondition"]["MaxRuntimeInSeconds"])
+
+    def is_over(self) -> bool:
+        return self.status not in IN_PROGRESS
+
+    def longest_wait(self, now: float) -> tuple[float, Ending]:
+        """Return infinity: it waits for capacity as long as necessary."""
+        return math.inf, Ending("Stopped")
+
+    def note_wait(self, now: float) -> None:
+        """Do nothing: a waiting Processing job is InProgress, like a running one."""
+
+    def begin_segment(self, now: float) -> None:
+        self.processing_start_time = now
+        self.last_modified_time = now
+
+    def end_segment(self, now: float) -> None:
+        if self.processing_start_time is not None and self.processing_end_time is None:
+            self.processing_end_time = now
+
+    def begin_stop(self, now: float) -> None:
+        if self.status == "InProgress":
+            self.status, self.last_modified_time = "Stopping", now
+
+    def end(self, ending: Ending, now: float) -> None:
+        """Set the final status; a job that finished its work before it was stopped is Completed."""
+        self.status, self.last_modified_time = ending.status, now
+        self.processing_end_time = self.processing_end_time or now
+        reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)
+        self.failure_reason = reason and reason[:FAILURE_REASON_MAX_CHARACTERS]
+
+    def shift(self, seconds: float) -> None:
+        """Shift all of the job's times by this many seconds."""
+        self.creation_time += seconds
+        self.last_modified_time += seconds
+        if self.processing_start_time is not None:
+            self.processing_start_time += seconds
+        if self.processing_end_time is not None:
+            self.processing_end_time += seconds
+
+    def spec(self) -> JobSpec:
+        app = self.request["AppSpecification"]
+        folders = [one.folder for one in input_folders(self.request)]
+        folders += [one.folder for one in output_folders(self.request)]
+        return JobSpec(
+            job_name=self.run_name,
+            job_arn=self.arn,
+            region=self.region,
+            image_uri=self.image_uri,
+            instance_type=self.instance_type,
+            instance_count=self.instance_count,
+            hyperparameters={},
+            environment=self.request.get("Environment", {}),
+            container_entrypoint=app.get("ContainerEntrypoint", ()),
+            container_arguments=app.get("ContainerArguments", ()),
+            processing=ProcessingFiles(
+                config=self._described() | {"ProcessingJobArn": self.arn},
+                folders=folders,
+            ),
+        )
+
+    def _described(self) -> dict[str, Any]:
+        return described_processing_request(self.request)
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """Return DescribeProcessingJob's response: the echoed request and what is known so far."""
+        return self._described() | self.summary(now) | self._started()
+
+    def _started(self) -> dict[str, Any]:
+        """Return the start time; empty for jobs whose instances never started."""
+        if self.processing_start_time is None:
+            return {}
+        return {"ProcessingStartTime": self.processing_start_time}
+
+    def summary(self, now: float) -> dict[str, Any]:
+        known = {
+            "ProcessingEndTime": self.processing_end_time if self.is_over() else None,
+            "FailureReason": self.failure_reason,
+            "ExitMessage": self.exit_message,
+        }
+        return {
+            "ProcessingJobName": self.name,
+            "ProcessingJobArn": self.arn,
+            "CreationTime": self.creation_time,
+            "LastModifiedTime": self.last_modified_time,
+            "ProcessingJobStatus": self.status,
+            **{name: value for name, value in known.items() if value is not None},
+        }
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ProcessingJob:
+        return cls(**record)

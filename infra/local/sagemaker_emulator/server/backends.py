@@ -1,0 +1,148 @@
+"""The backends that a platform can be served with.
+
+To add one, write a module and a row of `BACKENDS`. Engines are imported on first use: the process
+engine needs no podman, a simulation needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sagemaker_emulator.api.access import access_keys
+from sagemaker_emulator.api.in_process import ClientFactory
+from sagemaker_emulator.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+from sagemaker_emulator.builds.ecr_registry import Registry
+from sagemaker_emulator.engine.errors import EngineError
+from sagemaker_emulator.interfaces import Engine, ImageStore, Room
+from sagemaker_emulator.jobs.execution import ExecutionServices
+from sagemaker_emulator.jobs.node_metrics_store import NodeMetricsStore
+from sagemaker_emulator.processing.runner import EngineProcessingRunner, ProcessingRunner
+from sagemaker_emulator.sagemaker.metric_series import MetricSeries
+from sagemaker_emulator.server.contract import ServerConfig, ServerStartError
+from sagemaker_emulator.settings import SettingsError
+from sagemaker_emulator.state.files import RecordStore
+from sagemaker_emulator.training.runner import EngineRunner, JobRunner
+
+
+@dataclass(frozen=True)
+class Backend:
+    """Runs a platform's jobs and builds its images."""
+
+    images: ImageStore
+    make_runner: Callable[[ClientFactory], JobRunner]
+    make_processing_runner: Callable[[ClientFactory], ProcessingRunner]
+    account_id: str = ACCOUNT_ID
+    room: Room | None = None
+    """Capacity of an engine that runs several jobs at once; None: one at a time."""
+    registry: Registry | None = None
+    """Registry that images are pushed to; None if only ECR knows them."""
+    series: MetricSeries = field(default_factory=MetricSeries)
+    """Time series of its jobs' metrics."""
+    kept_metrics: NodeMetricsStore | None = None
+    """Persists its nodes' metrics across restarts; None: not persisted."""
+    is_simulated: bool = False
+    """True if roles, networks and others' images are accepted by name."""
+
+
+MakeBackend = Callable[[ServerConfig, str], Backend]
+"""(settings, endpoint URL) -> backend; raises EngineError and SettingsError."""
+
+
+def make_backend(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Return the backend of the configured engine.
+
+    Raises:
+        ServerStartError: If the engine or its settings cannot be used.
+    """
+    try:
+        return BACKENDS[config.engine](config, endpoint_url)
+    except (EngineError, SettingsError) as error:
+        raise ServerStartError(str(error)) from error
+
+
+def with_real_nodes(
+    config: ServerConfig,
+    engine: Engine,
+    images: ImageStore,
+    room: Room | None = None,
+    registry: Registry | None = None,
+) -> Backend:
+    """Return the backend of an engine with real nodes."""
+    series = MetricSeries()
+    kept_metrics = NodeMetricsStore(RecordStore(config.state_dir / "node_metrics"))
+
+    def services(clients: ClientFactory) -> ExecutionServices:
+        return ExecutionServices(
+            engine,
+            images,
+            clients,
+            config.cold_start_seconds,
+            file_systems=config.file_systems,
+            series=series,
+            kept_metrics=kept_metrics,
+        )
+
+    return Backend(
+        images,
+        lambda clients: EngineRunner(services(clients)),
+        lambda clients: EngineProcessingRunner(services(clients)),
+        room=room,
+        registry=registry,
+        series=series,
+        kept_metrics=kept_metrics,
+    )
+
+
+def _process(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Return a backend with process trees on this machine."""
+    from sagemaker_emulator.engine.process.engine import ProcessEngine
+    from sagemaker_emulator.engine.process.image_store import ProcessImageStore
+
+    images = ProcessImageStore(config.state_dir)
+    node_key = access_keys(config.state_dir).node
+    return with_real_nodes(
+        config, ProcessEngine(config.state_dir / "engine", images, endpoint_url, node_key), images
+    )
+
+
+def _container(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Return a backend with containers, whose images are in a registry."""
+    from sagemaker_emulator.engine.choice import make_container_engine
+
+    engine, images = make_container_engine(config.state_dir, endpoint_url, config.registry)
+    return with_real_nodes(config, engine, images, engine.room, images.registry)
+
+
+def _simulated(config: ServerConfig, endpoint_url: str) -> Backend:
+    """Return a backend that runs nothing and computes all times."""
+    from sagemaker_emulator.simulation.execution import SimulatedRunner
+    from sagemaker_emulator.simulation.images import SimulatedImageStore
+    from sagemaker_emulator.simulation.model import PerformanceModel, read_model
+    from sagemaker_emulator.simulation.processing import SimulatedProcessingRunner
+
+    model = read_model(config.model_file) if config.model_file else PerformanceModel()
+    images = SimulatedImageStore(config.state_dir)
+    return Backend(
+        images,
+        lambda clients: SimulatedRunner(
+            model, images, clients, config.cold_start_seconds, config.time_scale
+        ),
+        lambda clients: SimulatedProcessingRunner(
+            model,
+            images,
+            clients,
+            config.cold_start_seconds,
+            time_scale=config.time_scale,
+            leaves=config.processing_leaves,
+        ),
+        account_id=SIMULATED_ACCOUNT_ID,
+        is_simulated=True,
+    )
+
+
+BACKENDS: Mapping[str, MakeBackend] = {
+    "process": _process,
+    "container": _container,
+    "simulated": _simulated,
+}

@@ -1,0 +1,186 @@
+"""Constants and settings shared by the server's process and the code that manages it.
+
+Imports nothing heavy, so that a status query is fast.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from sagemaker_emulator.settings import digest
+from sagemaker_emulator.state.files import DamagedFile, read_json
+
+HOST = "127.0.0.1"
+"""Loopback only: the platform runs what it is sent, over plain HTTP."""
+
+STATUS_PATH = "/_nodesweep/status"
+
+SERVICE = "nodesweep-local"
+"""The platform's name in its status, which distinguishes it from anything else on its port."""
+
+
+def proof_of(secret: str, endpoint: str, nonce: str) -> str:
+    """Return the proof, for the status, that the platform at this endpoint holds the key.
+
+    It includes the endpoint; otherwise, another server could relay the challenge and impersonate
+    it.
+    """
+    message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
+    return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()
+
+
+SERVER_FILE = "server.json"
+"""File in the state folder that names the process serving it.
+
+It is left behind at the end, and is valid only while that process lives.
+"""
+
+ENGINE_FILE = "engine.json"
+"""File in the state folder that names the engine it belongs to."""
+
+CREDENTIALS_FILE = "aws-credentials"
+"""File in the state folder with the access keys, an AWS shared credentials file."""
+
+JOBS_STOP_DEADLINE_SECONDS = 140.0
+"""A node gets 120 s between SIGTERM and SIGKILL; the rest is for the upload."""
+
+
+class ServerStartError(Exception):
+    """The server cannot start; the message gives the reason and the remedy."""
+
+
+def engine_of(state_dir: Path) -> str | None:
+    """Return the engine that the folder belongs to; None if no platform has used it.
+
+    Raises:
+        ServerStartError: If the record is damaged.
+    """
+
+    def parse(record: Any) -> str:
+        if not isinstance(record["engine"], str):
+            raise TypeError("engine is not a string")
+        return record["engine"]
+
+    remedy = (
+        'it records the engine of this folder. Write {"engine": "process"} (or "container" or'
+        ' "simulated", as used before) into it, or choose another folder with --state-dir'
+    )
+    try:
+        return read_json(state_dir / ENGINE_FILE, parse, remedy)
+    except DamagedFile as error:
+        raise ServerStartError(str(error)) from error
+
+
+def make_state_dir(state_dir: Path) -> None:
+    """Create the folder unless it exists, and make it private.
+
+    It holds jobs' files, logs and objects.
+
+    Raises:
+        ServerStartError: If it cannot be created or accessed.
+    """
+    try:
+        state_dir.mkdir(0o700, parents=True, exist_ok=True)
+        if (state_dir / CREDENTIALS_FILE).exists() and state_dir.stat().st_uid == os.geteuid():
+            state_dir.chmod(0o700)  # created by a version that gave others access
+    except OSError as error:
+        raise _unusable(state_dir, error) from error
+
+
+def open_lock(state_dir: Path, name: str) -> TextIO:
+    """Open the folder's lock file with this name.
+
+    Raises:
+        ServerStartError: If it cannot be opened.
+    """
+    try:
+        return (state_dir / name).open("a")
+    except OSError as error:
+        raise _unusable(state_dir, error) from error
+
+
+def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
+    reason = error.strerror or str(error)
+    return ServerStartError(
+        f"--state-dir {state_dir} can't be used: {reason};"
+        " give a folder that can be created and written to"
+    )
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """A server's settings, passed to its process as JSON; port 0 takes any free one."""
+
+    port: int
+    state_dir: Path
+    owner_pid: int | None = None
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    """Instances by instance type or by a quota's full name.
+
+    For instance "ml.local.small for spot training job usage".
+    """
+    faults_file: Path | None = None
+    cold_start_seconds: float = 0.0
+    """Time that instances take to start without a warm pool."""
+    engine: str = "process"
+    """process, container or simulated."""
+    model_file: Path | None = None
+    """For the simulated engine: its performance model; None for the default one."""
+    time_scale: float = 0.0
+    """For the simulated engine: real seconds per virtual second."""
+    processing_leaves: Path | None = None
+    """For the simulated engine: the folder of files that Processing jobs leave below /opt/ml."""
+    file_systems: Mapping[str, Path] = field(default_factory=dict)
+    """Id of an FSx or EFS file system -> the folder that stands for it."""
+    or_free_port: bool = False
+    """Use a different port if `port` is taken."""
+    registry: str | None = None
+    """For the container engine: host:port of a running OCI registry; None starts its own."""
+
+    def to_json(self) -> str:
+        """Return all settings as JSON, for `from_json`."""
+        return json.dumps(asdict(self), default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> ServerConfig:
+        """Parse the output of `to_json`.
+
+        Raises:
+            ValueError: If the text is invalid.
+            TypeError: If the fields do not match.
+        """
+        config = cls(**json.loads(text))
+        return replace(
+            config,
+            state_dir=Path(config.state_dir),
+            faults_file=Path(config.faults_file) if config.faults_file else None,
+            model_file=Path(config.model_file) if config.model_file else None,
+            processing_leaves=Path(config.processing_leaves) if config.processing_leaves else None,
+            file_systems={name: Path(folder) for name, folder in config.file_systems.items()},
+        )
+
+    def described(self) -> dict[str, Any]:
+        """Return the settings as in the server's status, with files by path and digest.
+
+        A later start compares its own settings with them.
+        """
+        return {
+            "quotas": dict(self.quotas),
+            "faults_file": str(self.faults_file) if self.faults_file else None,
+            "faults_sha256": digest(self.faults_file) if self.faults_file else None,
+            "cold_start_seconds": self.cold_start_seconds,
+            "engine": self.engine,
+            "registry": self.registry,
+            "model_file": str(self.model_file) if self.model_file else None,
+            "model_sha256": digest(self.model_file) if self.model_file else None,
+            "time_scale": self.time_scale,
+            "processing_leaves": str(self.processing_leaves) if self.processing_leaves else None,
+            "file_systems": {name: str(folder) for name, folder in self.file_systems.items()},
+        }

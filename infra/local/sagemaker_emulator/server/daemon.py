@@ -1,0 +1,311 @@
+"""Starts the platform's server in the background, queries its status, and stops it."""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sagemaker_emulator.engine.host.scope import BUS_VARIABLES, scope_command
+from sagemaker_emulator.environment import IMPORT_ROOT, server_environment
+from sagemaker_emulator.process_identity import start_ticks
+from sagemaker_emulator.progress import LONGEST_SECONDS, Progress
+from sagemaker_emulator.server.contract import (
+    JOBS_STOP_DEADLINE_SECONDS,
+    SERVER_FILE,
+    STATUS_PATH,
+    ServerConfig,
+    ServerStartError,
+    make_state_dir,
+    open_lock,
+)
+from sagemaker_emulator.server.owners import add_owner, is_abandoned, living_owners, remove_owner
+from sagemaker_emulator.state.files import DamagedFile, read_json
+from sagemaker_emulator.state.unsaved import lost
+
+STOPPING_DEADLINE_SECONDS = 60.0
+"""Time that a start waits for a predecessor that is shutting down."""
+_STOP_DEADLINE_SECONDS = JOBS_STOP_DEADLINE_SECONDS + 35
+_KILL_DEADLINE_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+_STATUS_TIMEOUT_SECONDS = 5.0
+_LOG_FILE = "server.log"
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A live server, as recorded in its state folder."""
+
+    pid: int
+    start_ticks: int
+    endpoint: str
+
+    def is_alive(self) -> bool:
+        return start_ticks(self.pid) == self.start_ticks
+
+    def is_on(self, port: int | None) -> bool:
+        """Return True if it serves this port; None and 0 stand for any."""
+        return not port or self.endpoint.endswith(f":{port}")
+
+
+def start(config: ServerConfig) -> str:
+    """Start the folder's server unless it is running, and return its endpoint.
+
+    Raises:
+        ServerStartError: If it does not start; the message gives the server's reason.
+    """
+    make_state_dir(config.state_dir)
+    with _start_lock(config.state_dir):
+        _wait_for_stopping_server(config, time.monotonic() + STOPPING_DEADLINE_SECONDS)
+        found = find_server(config.state_dir)
+        if found is not None:
+            _refuse_other_settings(found, config)
+            if not (found.is_on(config.port) or config.or_free_port):
+                raise ServerStartError(
+                    f"The platform of this state folder is already running at {found.endpoint},"
+                    " not on"
+                    f" port {config.port}: stop it first, or choose another --state-dir"
+                )
+            if config.owner_pid is not None and living_owners(config.state_dir):
+                add_owner(config.state_dir, config.owner_pid)
+            return found.endpoint
+        process = _spawn(config)
+        try:
+            return _wait_until_ready(process, config)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
+    """Wait while the folder's platform is shutting down: its jobs get time to end."""
+    while endpoint := _stopping_endpoint(config):
+        if time.monotonic() >= deadline:
+            raise ServerStartError(
+                f"The platform at {endpoint} is still stopping its jobs, for up to"
+                f" {JOBS_STOP_DEADLINE_SECONDS:g} s, or hangs: start again once it has ended, or"
+                " end it with `python -m sagemaker_emulator stop`"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _stopping_endpoint(config: ServerConfig) -> str | None:
+    """Return the endpoint of the folder's platform if it is shutting down, else None.
+
+    Adopting it would return an endpoint that is about to close. Only the recorded endpoint is
+    queried: any other program on the port could claim anything and block the start.
+    """
+    found = find_server(config.state_dir)
+    if found is None:
+        return None
+    answer = read_status(found.endpoint)
+    # no response: it has already closed its socket
+    is_serving = answer is not None and answer.get("running")
+    is_serving = is_serving and not is_abandoned(config.state_dir)
+    return None if is_serving else found.endpoint
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) -> str:
+    """Wait for the server's endpoint while the process makes progress.
+
+    Importing moto takes 1 s on an idle core; a loaded machine or many objects to restore take
+    longer.
+    """
+    log, progress = config.state_dir / _LOG_FILE, Progress(process.pid)
+    while (problem := progress.problem()) is None:
+        found = find_server(config.state_dir)
+        if found is not None and read_status(found.endpoint) is not None:
+            return found.endpoint
+        if process.poll() is not None:
+            raise ServerStartError(_last_line(log, process.returncode))
+        time.sleep(_POLL_SECONDS)
+    raise ServerStartError(f"The server was not ready {problem} and was ended: see {log}")
+
+
+@contextmanager
+def _start_lock(state_dir: Path) -> Iterator[None]:
+    """Allow one start at a time per folder.
+
+    A second one then finds the first one's server instead of a held lock. A start always ends.
+    """
+    deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS + LONGEST_SECONDS
+    with open_lock(state_dir, "start.lock") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise ServerStartError(
+                        f"Another start of {state_dir} is taking too long: see its log there"
+                    ) from error
+                time.sleep(_POLL_SECONDS)
+        yield
+
+
+def join(state_dir: Path, port: int | None, pid: int) -> bool:
+    """Make a process an owner of the server on this port, which then runs at least as long.
+
+    Wait for a server that is shutting down.
+
+    Returns:
+        False if no server with owners runs, or if the process already is an owner: it must not call
+        `leave` then.
+
+    Raises:
+        ServerStartError: If the wait takes too long.
+    """
+    with _start_lock(state_dir):
+        deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS
+        _wait_for_stopping_server(ServerConfig(port or 0, state_dir), deadline)
+        runs = status(state_dir, port)["running"]
+        return bool(runs and living_owners(state_dir)) and add_owner(state_dir, pid)
+
+
+def leave(state_dir: Path, port: int | None, pid: int) -> bool:
+    """Remove an owner, and stop the server if none is left.
+
+    Returns:
+        False if an owner is left or no server runs.
+    """
+    with _start_lock(state_dir):
+        remove_owner(state_dir, pid)
+        is_last = not living_owners(state_dir)
+    return is_last and stop(state_dir, port)
+
+
+def stop(
+    state_dir: Path, port: int | None = None, deadline_seconds: float = _STOP_DEADLINE_SECONDS
+) -> bool:
+    """Stop the folder's server (on this port, if given) and its jobs, and wait until it has ended.
+
+    Returns:
+        False if none is running.
+    """
+    found = find_server(state_dir, port)
+    if found is None:
+        return False
+    with suppress(ProcessLookupError):  # has just ended by itself
+        os.kill(found.pid, signal.SIGTERM)
+    if not _wait_for_end(found, deadline_seconds):
+        with suppress(ProcessLookupError):
+            # its nodes die with it; the next start fails its jobs
+            os.kill(found.pid, signal.SIGKILL)
+        _wait_for_end(found, _KILL_DEADLINE_SECONDS)
+    return True
+
+
+def status(state_dir: Path, port: int | None = None) -> dict[str, Any]:
+    """Return the status of the folder's server (on this port, if given), or {"running": false, …}.
+
+    `not_kept` lists what is not on disk, or was not when the last server ended; `problem` reports
+    that the server does not respond.
+    """
+    found = find_server(state_dir, port)
+    if found is None:
+        return {"running": False, "state_dir": str(state_dir), "not_kept": lost(state_dir)}
+    return read_status(found.endpoint) or {
+        "running": False,
+        "state_dir": str(state_dir),
+        "not_kept": [],  # it may still be written
+        "pid": found.pid,
+        "endpoint": found.endpoint,
+        "problem": f"process {found.pid} is alive but does not respond at {found.endpoint}",
+    }
+
+
+def find_server(state_dir: Path, port: int | None = None) -> RunningServer | None:
+    """Return the live server recorded in the folder's server file; ignore one that has died."""
+    try:
+        server = read_json(
+            state_dir / SERVER_FILE, lambda record: RunningServer(**record), "remove it"
+        )
+    except DamagedFile:  # The next start writes it, or finds the folder locked.
+        return None
+    return server if server and server.is_alive() and server.is_on(port) else None
+
+
+def read_status(endpoint: str) -> dict[str, Any] | None:
+    """Return the response of GET /_nodesweep/status; None if there is no timely one."""
+    said: list[dict[str, Any] | None] = []
+    # In a thread, since a socket's timeout restarts with every byte: a response that trickles in
+    # would be read forever.
+    asking = threading.Thread(
+        target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True
+    )
+    asking.start()
+    asking.join(_STATUS_TIMEOUT_SECONDS)
+    return said[0] if said else None
+
+
+def _ask_status(endpoint: str) -> dict[str, Any] | None:
+    # loopback never goes through a proxy
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        try:
+            answer = opener.open(endpoint + STATUS_PATH, timeout=_STATUS_TIMEOUT_SECONDS)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:  # 503: the platform is shutting down
+            return dict(json.load(answer)) if answer.status in (200, 503) else None
+    except (OSError, http.client.HTTPException, ValueError, TypeError):
+        # nothing responds, or another program does
+        return None
+
+
+def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
+    """Refuse settings that differ from the running server's: they would silently have no effect."""
+    answer = {"engine": "process", **(read_status(found.endpoint) or {})}
+    for name, value in config.described().items():
+        if value and answer.get(name) != value:
+            raise ServerStartError(
+                f"The platform of this state folder is already running at {found.endpoint} with"
+                f" {name} {answer.get(name)}, not the requested {value}: stop it first, or choose"
+                " another --state-dir"
+            )
+
+
+def _spawn(config: ServerConfig) -> subprocess.Popen[bytes]:
+    environment = server_environment(os.environ)
+    bus = {name: os.environ[name] for name in BUS_VARIABLES if name in os.environ}
+    scope = scope_command(environment | bus)
+    command = [*scope, sys.executable, "-P", "-m", "sagemaker_emulator", "serve"]
+    command += ["--settings", config.to_json()]
+    python_path = os.pathsep.join(filter(None, [IMPORT_ROOT, os.environ.get("PYTHONPATH")]))
+    with (config.state_dir / _LOG_FILE).open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=environment | (bus if scope else {}) | {"PYTHONPATH": python_path},
+        )
+
+
+def _wait_for_end(server: RunningServer, deadline_seconds: float) -> bool:
+    deadline = time.monotonic() + deadline_seconds
+    while server.is_alive():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _last_line(log: Path, exit_code: int) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"The server ended with exit code {exit_code} and no message"

@@ -1,0 +1,145 @@
+"""Simulated Processing jobs: the model gives their times, the user their outputs.
+
+A program that does not run has no outputs, and no model can compute them, so the user who starts
+the platform provides a folder with what the program leaves below /opt/ml; without it, all requests
+are refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sagemaker_emulator.api.in_process import ClientFactory
+from sagemaker_emulator.api.protocol import SIMULATED_ACCOUNT_ID, validation_error
+from sagemaker_emulator.faults.injector import JobFaults
+from sagemaker_emulator.interfaces import ImageStore, Node
+from sagemaker_emulator.jobs.artifacts import upload_folder
+from sagemaker_emulator.jobs.downloads import check_sources
+from sagemaker_emulator.jobs.endings import Ending
+from sagemaker_emulator.jobs.job import Change
+from sagemaker_emulator.processing.execution import LOG_GROUP, exit_message
+from sagemaker_emulator.processing.files import input_folders, output_folders
+from sagemaker_emulator.processing.record import RUNTIME_EXCEEDED, ProcessingJob
+from sagemaker_emulator.simulation.model import PerformanceModel, model_of_job
+from sagemaker_emulator.simulation.virtual import VirtualExecution
+
+
+@dataclass(frozen=True)
+class SimulatedProcessingRunner:
+    """A `sagemaker_emulator.processing.runner.ProcessingRunner` that computes times only."""
+
+    model: PerformanceModel
+    images: ImageStore
+    clients: ClientFactory
+    cold_start_seconds: float
+    time_scale: float = 0.0
+    """Real seconds per virtual second, 0 to 1."""
+    leaves: Path | None = None
+    """Folder with the files that a job's program leaves below /opt/ml; None: there is none."""
+
+    account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
+    has_virtual_clock: ClassVar[bool] = True
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Check that a job would have outputs and that its model variables are valid.
+
+        Raises:
+            ValidationException: If it would not, or if one is invalid.
+        """
+        if self.leaves is None:
+            raise validation_error(
+                "A simulation runs no program, so a Processing job would have no outputs: start"
+                " the local platform with --engine process or container, or provide the files that"
+                " the program would leave below /opt/ml: --processing-leaves DIR."
+            )
+        for output in output_folders(request):
+            if not (self.leaves / output.folder).is_dir():
+                raise validation_error(
+                    "A simulation runs no program, and the files that this one would leave in"
+                    f" /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
+                    f" {output.folder}."
+                )
+        model_of_job(self.model, request.get("Environment", {}))
+
+    def capacity_problem(self, job: ProcessingJob) -> str | None:
+        """Return None: there is room for any number of nodes of any type."""
+        return None
+
+    def run(
+        self,
+        job: ProcessingJob,
+        change: Change[ProcessingJob],
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        SimulatedProcessing(job, change, self, faults, stop).run()
+
+    def clean_up(self, job: ProcessingJob) -> None:
+        """Do nothing: a job has only its record."""
+
+
+class SimulatedProcessing(VirtualExecution[ProcessingJob]):
+    """Runs one job to its end in the calling thread.
+
+    Every outcome is in the job's record; nothing is raised.
+    """
+
+    group = LOG_GROUP
+
+    def __init__(
+        self,
+        job: ProcessingJob,
+        change: Change[ProcessingJob],
+        runner: SimulatedProcessingRunner,
+        faults: JobFaults,
+        stop: threading.Event,
+    ) -> None:
+        super().__init__(job, change, runner, faults, stop)
+        self._runner = runner
+        self._model = model_of_job(runner.model, job.request.get("Environment", {}))
+        # As if one node had left it.
+        self._nodes = [Node("algo-1", "", runner.leaves)] if runner.leaves else []
+
+    def run(self) -> None:
+        ending = self._segment()
+        self._write(self._log())
+        self._record(lambda job, now: job.end(ending, now))
+
+    def _run_phases(self) -> Ending:
+        self._pass(self._model.startup_seconds + self._runner.cold_start_seconds)
+        self._pass(self._faults.pending_seconds)
+        if self._faults.capacity_error is not None:
+            return Ending("Failed", self._faults.capacity_error)
+        self._record(lambda job, now: job.begin_segment(now))
+        s3 = self._runner.clients("s3", self._job.region)
+        check_sources(s3, input_folders(self._job.request))
+        self._pass(self._model.download_seconds)
+        ending = self._process()
+        if ending.status != "Completed":
+            return ending
+        self._pass(self._model.upload_seconds)
+        for output in output_folders(self._job.request):
+            upload_folder(s3, self._nodes, output.folder, output.uri)
+        return ending
+
+    def _process(self) -> Ending:
+        """Let time pass until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
+        line = (
+            f"[simulated] nothing runs: {self._job.instance_count} nodes are assumed to need"
+            f" {self._model.processing_seconds:g} s, and their output was provided"
+        )
+        self._printed.append((self._elapsed, line))
+        most = self._job.max_runtime_seconds
+        end_seconds = min(self._model.processing_seconds, most)
+        struck = self._next_fault([(0.0, line)], end_seconds)
+        self._pass(struck[0] if struck else end_seconds)
+        if struck is not None:
+            return self._rules[struck[1]].ending()
+        if message := exit_message(self._nodes):
+            self._record(lambda job, now: setattr(job, "exit_message", message))
+        is_done = self._model.processing_seconds <= most
+        return Ending("Completed") if is_done else RUNTIME_EXCEEDED

@@ -1,0 +1,49 @@
+"""Queries that a simulation cannot answer.
+
+It knows roles, networks, file systems and others' images by name only and accepts any, so "not
+found" would be wrong; instead, the operation is refused as not modeled, which callers treat as a
+check that cannot be made. Queries about what was created here through the API get moto's response.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs
+
+from sagemaker_emulator.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
+
+_QUERIES = {("iam", "GetRole"), ("ec2", "DescribeSubnets"), ("ec2", "DescribeSecurityGroups")}
+_ECR_TARGET = "AmazonEC2ContainerRegistry_V20150921.BatchGetImage"
+MESSAGE = (
+    "A simulation accepts roles, networks, file systems and other accounts' images by name and"
+    " does not check them."
+)
+"""Message of the error that replaces moto's."""
+
+SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
+"""The services whose requests are checked."""
+
+
+def is_unknowable(service: str, target: str, body: bytes) -> bool:
+    """Return True if a simulation cannot answer a query for which moto finds nothing.
+
+    Return False if moto's response is right.
+    """
+    if service == "ecr":
+        return target == _ECR_TARGET and _registry(body) not in (
+            None,
+            ACCOUNT_ID,
+            SIMULATED_ACCOUNT_ID,
+        )
+    if service == "elasticfilesystem":
+        return True
+    return (service, parse_qs(body.decode(errors="replace")).get("Action", [""])[0]) in _QUERIES
+
+
+def _registry(body: bytes) -> str | None:
+    try:
+        request: Any = json.loads(body)
+    except ValueError:
+        return None
+    return request.get("registryId") if isinstance(request, dict) else None

@@ -1,0 +1,180 @@
+"""A simulated job of any kind, on a virtual clock.
+
+Whenever the record changes, its earlier times are shifted back so that the last change is now:
+nothing is in the future, and the intervals are the model's. A time scale makes virtual seconds take
+real time.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from sagemaker_emulator.api.in_process import ClientFactory
+from sagemaker_emulator.faults.injector import JobFaults
+from sagemaker_emulator.interfaces import ImageStore
+from sagemaker_emulator.jobs.endings import (
+    ClientFault,
+    Ending,
+    ImageNotFoundError,
+    WaitEnded,
+    internal_error,
+)
+from sagemaker_emulator.jobs.execution import missing_image
+from sagemaker_emulator.jobs.job import Change, Job
+from sagemaker_emulator.log_streams import LogStreams
+
+_LOG_HOST = "algo-1"
+
+logger = logging.getLogger(__name__)
+
+
+class VirtualJob(Job, Protocol):
+    """A job's record whose times can be shifted."""
+
+    def shift(self, seconds: float) -> None:
+        """Shift all of the job's times by this many seconds."""
+
+
+V = TypeVar("V", bound=VirtualJob)
+
+
+class Simulation(Protocol):
+    """Dependencies of simulated jobs of any kind."""
+
+    @property
+    def images(self) -> ImageStore: ...
+
+    @property
+    def clients(self) -> ClientFactory: ...
+
+    @property
+    def time_scale(self) -> float:
+        """Real seconds per virtual second, 0 to 1."""
+
+
+class VirtualExecution(ABC, Generic[V]):
+    """Runs one job to its end in the calling thread.
+
+    Every outcome is in the job's record; nothing is raised.
+    """
+
+    group: ClassVar[str]
+    """Log group of its stream."""
+
+    def __init__(
+        self,
+        job: V,
+        change: Change[V],
+        simulation: Simulation,
+        faults: JobFaults,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._job = job
+        self._change = change
+        self._simulation = simulation
+        self._faults = faults
+        self._stop = stop
+        self._clock = clock
+        self._rules = [rule for rule in faults.training if rule.concerns(job)]
+        self._times_struck: Counter[int] = Counter()
+        self._printed: list[tuple[float, str]] = []
+        """(virtual seconds since creation, line)"""
+        self._last = job.creation_time
+        self._lapse = 0.0
+        self._elapsed = 0.0
+        """Virtual seconds: `_lapse` since the record's last change, `_elapsed` since creation."""
+
+    @abstractmethod
+    def _run_phases(self) -> Ending:
+        """Run one segment, from the start of its instances to its end."""
+
+    def _segment(self) -> Ending:
+        try:
+            if problem := missing_image(self._simulation.images, self._job):
+                raise ImageNotFoundError(problem)
+            return self._run_phases()
+        except ClientFault as error:
+            return Ending("Failed", f"ClientError: {error}")
+        except WaitEnded as wait:
+            return wait.ending
+        except Exception as error:
+            logger.exception("Job %s: the platform failed", self._job.name)
+            return Ending("Failed", internal_error(error))
+        finally:
+            self._record(lambda job, now: job.end_segment(now))
+
+    def _next_fault(
+        self, lines: Sequence[tuple[float, str]], end_seconds: float
+    ) -> tuple[float, int] | None:
+        """Return (seconds since the program began, rule index) of the first fault, if any.
+
+        Faults after the end do not count.
+        """
+        due: list[tuple[float, int]] = []
+        for number, rule in enumerate(self._rules):
+            at = rule.after_seconds
+            if rule.at_line is not None:
+                at = next((moment for moment, line in lines if re.search(rule.at_line, line)), None)
+            if (
+                at is not None
+                and at <= end_seconds
+                and self._times_struck[number] < rule.max_strikes
+            ):
+                due.append((at, number))
+        return min(due, default=None)
+
+    def _log(self) -> list[tuple[int, str]]:
+        """Return (Unix milliseconds, line) of what has been printed so far."""
+        created = self._clock() - self._elapsed
+        return [(int((created + at) * 1000), line) for at, line in self._printed]
+
+    def _write(self, lines: Sequence[tuple[int, str]]) -> None:
+        """Write lines to algo-1's stream."""
+        if not lines:
+            return
+        clients = self._simulation.clients
+        try:
+            with LogStreams(clients("logs", self._job.region), self.group) as streams:
+                streams.open(_LOG_HOST, f"{self._job.name}/{_LOG_HOST}-{lines[0][0]}")
+                for unix_milliseconds, line in lines:
+                    streams.write(_LOG_HOST, line, unix_milliseconds)
+        except (ClientError, BotoCoreError):
+            logger.exception("Job %s: its log could not be written", self._job.name)
+
+    def _pass(self, seconds: float) -> None:
+        """Let virtual time pass.
+
+        Raises:
+            WaitEnded: If the job is stopped.
+        """
+        passed, scale = seconds, self._simulation.time_scale
+        if scale > 0:
+            began = time.monotonic()
+            if self._stop.wait(passed * scale):
+                passed = min(passed, (time.monotonic() - began) / scale)
+        self._lapse += passed
+        self._elapsed += passed
+        if self._stop.is_set():
+            raise WaitEnded(Ending("Stopped"))
+
+    def _record(self, apply: Callable[[V, float], None]) -> None:
+        """Apply a change now, and shift earlier times so that the last was `_lapse` seconds ago."""
+        now = self._clock()
+        shift_seconds = now - self._lapse - self._last
+
+        def moved(job: V) -> None:
+            job.shift(shift_seconds)
+            apply(job, now)
+
+        self._change(moved)
+        self._last, self._lapse = now, 0.0

@@ -1,0 +1,205 @@
+"""Atomic, durable files and JSON records."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from sagemaker_emulator.state.unsaved import Ledger, NotSaved
+
+_CHUNK_BYTES = 1 << 20
+_NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""Errors of some network and FUSE file systems on fsync of a folder."""
+_T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
+
+
+class DamagedFile(Exception):
+    """A file is not what the platform wrote; the message gives its path, reason and remedy."""
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        super().__init__(f"{path} is damaged ({reason}): {remedy}")
+
+
+class UnsafeFile(DamagedFile):
+    """A file with a secret belongs to another user, or others may read or write it."""
+
+    def __init__(self, path: Path, reason: str, remedy: str) -> None:
+        Exception.__init__(self, f"{path} is not used: {reason}. {remedy}")
+
+
+def read_secret_file(path: Path, remedy: str) -> str:
+    """Return the text of a private file that this user or root owns.
+
+    Raises:
+        UnsafeFile: If others own it or may access it; the message includes `remedy`.
+        OSError: If it cannot be read.
+    """
+    with path.open() as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid not in (os.geteuid(), 0):
+            raise UnsafeFile(path, f"it belongs to user {found.st_uid}, not to this user", remedy)
+        if found.st_mode & 0o077:
+            mode = stat.S_IMODE(found.st_mode)
+            raise UnsafeFile(path, f"its mode is {mode:o}, so others may access it", remedy)
+        return file.read()
+
+
+def write_atomically(
+    path: Path, content: bytes | str | IO[bytes], mode: int = 0o600, is_durable: bool = True
+) -> None:
+    """Write via a temporary file in the same folder: readers see the old file or the new one.
+
+    The file is on disk on return and survives a power failure, unless `is_durable` is False.
+    """
+    _make_folder(path.parent, is_durable)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            # By descriptor: the name may be a link by now if a node has the folder.
+            os.fchmod(handle, mode)
+            if isinstance(content, str):
+                content = content.encode()
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                shutil.copyfileobj(content, file, _CHUNK_BYTES)
+            if is_durable:
+                file.flush()
+                os.fsync(handle)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    if is_durable:
+        _sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete the file durably, if it exists."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+        _sync_folder(path.parent)
+
+
+def _make_folder(folder: Path, is_durable: bool) -> None:
+    if folder.is_dir():
+        return
+    if folder.parent != folder:
+        _make_folder(folder.parent, is_durable)
+    folder.mkdir(exist_ok=True)
+    if is_durable:
+        _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Sync a folder; otherwise, a power failure may lose the names of files that are on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_FOLDER_SYNC:
+            raise
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, json.dumps(value).encode())
+
+
+def read_json(path: Path, parse: Callable[[Any], _T], remedy: str) -> _T | None:
+    """Return the result of `parse` for the file's JSON; None if the file does not exist.
+
+    Raises:
+        DamagedFile: If it is not JSON or `parse` fails; the message includes `remedy`.
+    """
+    try:
+        return parse(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedFile(path, error.strerror or str(error), remedy) from error
+    except _UNREADABLE as error:
+        raise DamagedFile(path, _reason(error), remedy) from error
+
+
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""Errors for content that is not JSON or has a different shape."""
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return "it is not JSON"
+    return f"it has an unexpected structure: {type(error).__name__}: {error}"
+
+
+class RecordStore:
+    """JSON records in a folder, one file each, named by a key of one or more path-safe parts."""
+
+    def __init__(self, folder: Path, ledger: Ledger | None = None) -> None:
+        """Open the store; `ledger` records what is not on disk."""
+        self._folder = folder
+        self.ledger = ledger or Ledger()
+        self._unsaved: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def save(self, *key: str, record: dict[str, Any]) -> None:
+        """Save a record.
+
+        Raises:
+            NotSaved: If it cannot be written.
+        """
+        self._unsaved[key] = record
+        with self.ledger.tracking(self._name(key)):
+            write_json(self._path(key), record)
+        del self._unsaved[key]
+
+    def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
+        """Save a record of something that continues even if it can't be saved."""
+        with suppress(NotSaved):
+            self.save(*key, record=record)
+
+    def save_rest(self) -> None:
+        """Retry the records that could not be written when they changed."""
+        for key, record in sorted(self._unsaved.items()):
+            self.try_to_save(*key, record=record)
+
+    def remove(self, *key: str) -> None:
+        self._unsaved.pop(key, None)
+        remove(self._path(key))
+        self.ledger.forget(self._name(key))
+
+    def load_all(
+        self,
+        parse: Callable[[Mapping[str, Any]], _T],
+        remedy: str = "it is left out; repair or remove it",
+    ) -> Iterator[_T]:
+        """Yield the result of `parse` for every record.
+
+        A record that is not JSON or that `parse` cannot read is noted in the ledger and left on
+        disk: it must not keep the platform from starting.
+        """
+        for path in sorted(self._folder.rglob("*.json")):
+            try:
+                read = read_json(path, parse, remedy)
+            except DamagedFile as error:
+                self.ledger.note_damaged(str(error))
+                continue
+            if read is not None:
+                yield read
+
+    def _name(self, key: tuple[str, ...]) -> str:
+        return "/".join((self._folder.name, *key))
+
+    def _path(self, key: tuple[str, ...]) -> Path:
+        return self._folder.joinpath(*key).with_name(f"{key[-1]}.json")

@@ -1,0 +1,35 @@
+"""A training job's S3 channels, downloaded to the nodes' input/data/<channel> folders."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from sagemaker_emulator.interfaces import Node
+from sagemaker_emulator.jobs.downloads import Download, fill_folders
+from sagemaker_emulator.s3_objects import S3Location, error_message, list_keys
+
+
+def fill_channels(
+    s3: Any, channels: Sequence[Mapping[str, Any]], nodes: Sequence[Node], stop: threading.Event
+) -> None:
+    """Download every S3 channel."""
+    downloads = [
+        Download(channel["DataSource"]["S3DataSource"], f"input/data/{channel['ChannelName']}")
+        for channel in channels
+        if "S3DataSource" in channel["DataSource"]
+    ]
+    fill_folders(s3, downloads, nodes, stop)
+
+
+def missing_data_reason(s3: Any, channel: Mapping[str, Any]) -> str | None:
+    """Return S3's error message, "" if no object matches, None if there is data."""
+    source = channel["DataSource"]["S3DataSource"]
+    try:
+        found = next(list_keys(s3, S3Location.parse(source["S3Uri"]), page_size=10), None)
+    except ClientError as error:
+        return error_message(error)
+    return None if found is not None else ""

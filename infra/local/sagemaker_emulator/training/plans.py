@@ -1,0 +1,249 @@
+"""SageMaker's training plans: Search…Offerings, Create and Describe, and what a job's plan needs.
+
+A plan reserves instances of one type from a start to an end; nothing is paid for. An offering's ID
+holds its terms, so that any offering found once can be bought.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sagemaker_emulator.api.protocol import Action, ApiError, validation_error
+from sagemaker_emulator.state.files import RecordStore
+from sagemaker_emulator.training.limits import refuse_unmodelled
+
+_TARGETS = ["training-job"]
+_DEFAULT_HOURS = 24
+_HOUR_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Terms of a plan: instances of one type from a time, in Unix seconds, for some hours."""
+
+    instance_type: str
+    instance_count: int
+    start: int
+    hours: int
+
+    @property
+    def end(self) -> int:
+        """The end of the reservation in Unix seconds."""
+        return self.start + self.hours * _HOUR_SECONDS
+
+    @property
+    def offering_id(self) -> str:
+        """The terms as an ID of the characters that the service allows."""
+        text = f"{self.instance_type}|{self.instance_count}|{self.start}|{self.hours}"
+        return f"tpo-{text.encode().hex()}"
+
+    @classmethod
+    def of_offering(cls, offering_id: str) -> Terms:
+        """Return the terms in an offering's ID.
+
+        Raises:
+            ResourceNotFound: If no search returned this ID.
+        """
+        try:
+            text = bytes.fromhex(offering_id.removeprefix("tpo-")).decode()
+            kind, count, start, hours = text.split("|")
+            return cls(kind, int(count), int(start), int(hours))
+        except ValueError as error:
+            message = f"Training plan offering {offering_id} not found."
+            raise ApiError("ResourceNotFound", message) from error
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """One plan and its only reserved capacity."""
+
+    region: str
+    name: str
+    account_id: str
+    terms: Terms
+
+    @property
+    def arn(self) -> str:
+        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:training-plan/{self.name}"
+
+    def status(self, now: float) -> str:
+        if now < self.terms.start:
+            return "Scheduled"
+        return "Active" if now < self.terms.end else "Expired"
+
+    def describe(self, now: float, in_use: int) -> dict[str, Any]:
+        """Return DescribeTrainingPlan's response."""
+        terms = self.terms
+        period = {
+            "Status": self.status(now),
+            "DurationHours": terms.hours,
+            "DurationMinutes": 0,
+            "StartTime": terms.start,
+            "EndTime": terms.end,
+            "TotalInstanceCount": terms.instance_count,
+        }
+        capacity = {
+            "ReservedCapacityArn": self.arn.replace(":training-plan/", ":reserved-capacity/"),
+            "ReservedCapacityType": "Instance",
+            "InstanceType": terms.instance_type,
+            **period,
+        }
+        return {
+            "TrainingPlanArn": self.arn,
+            "TrainingPlanName": self.name,
+            **period,
+            "AvailableInstanceCount": max(0, terms.instance_count - in_use),
+            "InUseInstanceCount": in_use,
+            "TargetResources": _TARGETS,
+            "ReservedCapacitySummaries": [capacity],
+        }
+
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> TrainingPlan:
+        return cls(**{**record, "terms": Terms(**record["terms"])})
+
+
+class TrainingPlans:
+    """The platform's training plans; action methods take (region, request)."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        account_id: str,
+        in_use: Callable[[str], int],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Set up the plans.
+
+        Args:
+            store: Stores their records.
+            account_id: Account of their ARNs.
+            in_use: Returns the number of instances that jobs in progress use of a plan's ARN.
+            clock: Returns Unix seconds.
+        """
+        self._store = store
+        self._account_id = account_id
+        self._in_use = in_use
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._plans: dict[str, TrainingPlan] = {}
+
+    def load(self) -> None:
+        """Load the records of the last server."""
+        for plan in self._store.load_all(TrainingPlan.from_record):
+            self._plans[plan.arn] = plan
+
+    def actions(self) -> dict[str, Action]:
+        return {
+            "SearchTrainingPlanOfferings": self.search,
+            "CreateTrainingPlan": self.create,
+            "DescribeTrainingPlan": self.describe,
+        }
+
+    def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return an offering of just what is asked for, also of a time that has passed.
+
+        A past one is for rehearsing an expired plan.
+        """
+        refuse_unmodelled(
+            *((request.get(name), name) for name in ("UltraServerType", "TrainingPlanArn"))
+        )
+        if "InstanceType" not in request or not request.get("InstanceCount"):
+            raise validation_error("InstanceType and InstanceCount must be specified.")
+        start = int(request.get("StartTimeAfter", self._clock()))
+        hours = request.get("DurationHours", _DEFAULT_HOURS)
+        terms = Terms(request["InstanceType"], request["InstanceCount"], start, hours)
+        if request.get("TargetResources", _TARGETS) != _TARGETS:
+            return {"TrainingPlanOfferings": []}
+        if terms.end > request.get("EndTimeBefore", terms.end):
+            return {"TrainingPlanOfferings": []}
+        period = {"DurationHours": hours, "DurationMinutes": 0}
+        capacity = {
+            "InstanceType": terms.instance_type,
+            "InstanceCount": terms.instance_count,
+            "StartTime": terms.start,
+            "EndTime": terms.end,
+            **period,
+        }
+        offering = {
+            "TrainingPlanOfferingId": terms.offering_id,
+            "TargetResources": _TARGETS,
+            "ReservedCapacityOfferings": [capacity],
+            **period,
+        }
+        return {"TrainingPlanOfferings": [offering]}
+
+    def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Reserve an offering; no fee is charged.
+
+        Raises:
+            ResourceInUse: If the name is taken.
+            ResourceNotFound: If there is no such offering.
+            NotSaved: If the plan cannot be saved.
+        """
+        members = ("Tags", "SpareInstanceCountPerUltraServer")
+        refuse_unmodelled(*((request.get(name), name) for name in members))
+        terms = Terms.of_offering(request["TrainingPlanOfferingId"])
+        plan = TrainingPlan(region, request["TrainingPlanName"], self._account_id, terms)
+        with self._lock:
+            if plan.arn in self._plans:
+                raise ApiError("ResourceInUse", f"Training plan {plan.arn} already exists.")
+            self._store.save(region, plan.name, record=plan.to_record())
+            self._plans[plan.arn] = plan
+        return {"TrainingPlanArn": plan.arn}
+
+    def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        name = request["TrainingPlanName"].rpartition("/")[2]
+        plan = self._find(f"arn:aws:sagemaker:{region}:{self._account_id}:training-plan/{name}")
+        return plan.describe(self._clock(), self._in_use(plan.arn))
+
+    def check(self, region: str, request: Mapping[str, Any]) -> None:
+        """Check that a training job can run on its plan now, if it has one.
+
+        SageMaker also accepts a plan that has not begun and lets the job wait; the platform does
+        not model that, nor that a plan's end stops its jobs.
+
+        Raises:
+            ResourceNotFound: If there is no such plan in the region.
+            ValidationException: If the plan is not active or not for these instances.
+        """
+        resources = request["ResourceConfig"]
+        arn = resources.get("TrainingPlanArn")
+        if arn is None:
+            return
+        plan = self._find(arn)
+        terms, status = plan.terms, plan.status(self._clock())
+        if plan.region != region:
+            raise _not_found(arn)
+        if request.get("EnableManagedSpotTraining"):
+            raise validation_error("TrainingPlanArn is not supported with managed spot training.")
+        if status != "Active":
+            raise validation_error(f"Training plan {arn} is {status}; it must be Active.")
+        if terms.instance_type != resources["InstanceType"]:
+            raise validation_error(
+                f"Training plan {arn} reserves {terms.instance_type}, not"
+                f" {resources['InstanceType']}."
+            )
+        if terms.instance_count < resources["InstanceCount"]:
+            raise validation_error(
+                f"Training plan {arn} reserves {terms.instance_count} instances, fewer than the"
+                f" job's {resources['InstanceCount']}."
+            )
+
+    def _find(self, arn: str) -> TrainingPlan:
+        with self._lock:
+            plan = self._plans.get(arn)
+        if plan is None:
+            raise _not_found(arn)
+        return plan
+
+
+def _not_found(arn: str) -> ApiError:
+    return ApiError("ResourceNotFound", f"Training plan {arn} not found.")

@@ -1,0 +1,101 @@
+"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete, List, Search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sagemaker_emulator.api.in_process import ClientFactory
+from sagemaker_emulator.api.protocol import Action, validation_error
+from sagemaker_emulator.jobs.lists import Listing, page
+from sagemaker_emulator.jobs.outputs import refuse_missing_bucket
+from sagemaker_emulator.sagemaker.search import found_jobs
+from sagemaker_emulator.sagemaker.tags import check_new_tags
+from sagemaker_emulator.training.channels import missing_data_reason
+from sagemaker_emulator.training.limits import check_request
+from sagemaker_emulator.training.manager import TrainingJobs
+from sagemaker_emulator.training.plans import TrainingPlans
+
+_LISTING = Listing("TrainingJobSummaries", "TrainingJobName", "TrainingJobStatus")
+
+
+class TrainingApi:
+    """Maps requests to the jobs; methods take (region, request) and return the response."""
+
+    def __init__(self, jobs: TrainingJobs, plans: TrainingPlans, clients: ClientFactory) -> None:
+        self._jobs = jobs
+        self._plans = plans
+        self._clients = clients
+
+    def actions(self) -> dict[str, Action]:
+        return {
+            "CreateTrainingJob": self.create,
+            "DescribeTrainingJob": self.describe,
+            "UpdateTrainingJob": self.update,
+            "StopTrainingJob": self.stop,
+            "DeleteTrainingJob": self.delete,
+            "ListTrainingJobs": self.list,
+            "Search": self.search,
+        }
+
+    def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        check_request(request)
+        check_new_tags(request.get("Tags", []))
+        self._plans.check(region, request)
+        self._refuse_missing_data(region, request)
+        refuse_missing_bucket(
+            self._clients("s3", region),
+            request["OutputDataConfig"]["S3OutputPath"],
+            "output data config S3OutputPath",
+            request["RoleArn"],
+            region,
+        )
+        return {"TrainingJobArn": self._jobs.create(region, request).arn}
+
+    def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        return self._jobs.describe(region, request["TrainingJobName"])
+
+    def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._jobs.stop(region, request["TrainingJobName"])
+        return {}
+
+    def update(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        return {"TrainingJobArn": self._jobs.update(region, request).arn}
+
+    def delete(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._jobs.delete(region, request["TrainingJobName"])
+        return {}
+
+    def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of summaries."""
+        wanted, plan = request.get("WarmPoolStatusEquals"), request.get("TrainingPlanArnEquals")
+        summaries = [
+            summary
+            for summary in self._jobs.summaries(region)
+            if wanted in (None, summary.get("WarmPoolStatus", {}).get("Status"))
+            and plan in (None, summary.get("TrainingPlanArn"))
+        ]
+        return _LISTING.page(summaries, request)
+
+    def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of the training jobs that satisfy an expression."""
+        found = found_jobs(self._jobs.described(region), request)
+        answer = page("Results", [{"TrainingJob": job} for job in found], request)
+        return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
+
+    def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
+        """Check that the input data exists, as SageMaker does before it accepts a job."""
+        for channel in request.get("InputDataConfig", []):
+            if "S3DataSource" not in channel["DataSource"]:
+                continue
+            reason = missing_data_reason(self._clients("s3", region), channel)
+            if reason is None:
+                continue
+            uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+            bucket = uri.split("/")[2]
+            raise validation_error(
+                f'No S3 objects found under S3 URL "{uri}" given in input data source. Please'
+                f" ensure that the bucket exists in the selected region ({region}), that objects"
+                f' exist under that S3 prefix, and that the role "{request["RoleArn"]}" has'
+                f' "s3:ListBucket" permissions on bucket "{bucket}".'
+                + (f" Error message from S3: {reason}" if reason else "")
+            )

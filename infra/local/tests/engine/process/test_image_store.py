@@ -1,0 +1,472 @@
+"""Image builds with a package of a few bytes, so that nothing is downloaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from infra.local.tests.engine.process.image_builds import WHEEL, build, hash_of, write_wheel
+from sagemaker_emulator.engine.process.dockerfile import parse
+from sagemaker_emulator.engine.process.image_content import read_content
+from sagemaker_emulator.engine.process.image_store import ProcessImageStore
+from sagemaker_emulator.interfaces import ImageBuildError
+from sagemaker_emulator.process_identity import start_ticks
+
+ROOT = Path(__file__).resolve().parents[5]
+
+DOCKERFILE = """
+FROM python:3.11
+COPY requirements.txt *.whl /tmp/build/
+RUN pip install -r /tmp/build/requirements.txt
+COPY . /opt/ml/code/
+COPY lib /opt/own/lib
+ENV PROGRAM=train.py PYTHONPATH=/opt/elsewhere:/opt/own
+WORKDIR /opt/own
+LABEL kind=tiny
+"""
+DIST_INFO = {
+    "METADATA": "Metadata-Version: 2.1\nName: tinytrain\nVersion: 1.0\n",
+    "WHEEL": WHEEL,
+    "RECORD": "",
+    "entry_points.txt": "[console_scripts]\ntrain = tinytrain:main\n",
+}
+
+
+@pytest.fixture
+def context(tmp_path):
+    folder = tmp_path / "context"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tinytrain-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tinytrain.py", "def main():\n    print('tiny')\n")
+        for name, text in DIST_INFO.items():
+            wheel.writestr(f"tinytrain-1.0.dist-info/{name}", text)
+    (folder / "Dockerfile").write_text(DOCKERFILE)
+    (folder / "requirements.txt").write_text("./tinytrain-1.0-py3-none-any.whl  # local\n")
+    (folder / "train.py").write_text("print(1)\n")
+    (folder / "lib").mkdir()
+    (folder / "lib" / "one.py").write_text("")
+    (folder / ".dockerignore").write_text("# not for nodes\nnotes*\nDockerfile\n")
+    (folder / "notes.txt").write_text("private")
+    return folder
+
+
+makes_no_environment = pytest.mark.usefixtures("copied_environments")
+
+
+def test_build_run_resolve(store, context):
+    lines = []
+    image = build(store, context, on_line=lines.append)
+    folder = store.resolve("123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny:1")
+    assert folder == store.resolve(f"localhost:5000/tiny@{image.digest}")
+    assert image.labels == {"kind": "tiny"}
+    assert subprocess.check_output([folder / "venv/bin/train"], text=True) == "tiny\n"
+    assert (folder / "code/train.py").read_text() == "print(1)\n"
+    assert not (folder / "code/notes.txt").exists()
+    assert [str(path.relative_to(folder)) for path in folder.glob("files/**/*.py")] == [
+        "files/opt/own/lib/one.py"
+    ]
+    record = json.loads((folder / "image.json").read_text())
+    assert record["environment"] == {"PROGRAM": "train.py", "PYTHONPATH": "/opt/elsewhere:/opt/own"}
+    assert record["folder"] == "/opt/own"
+    assert store.images() == [("tiny", "1", image.digest)]
+    assert lines[0].startswith("[READ Dockerfile] FROM python:3.11: ")
+    log = "\n".join(lines)
+    assert "./tinytrain-1.0" in log and str(context.parent) not in log
+
+
+@makes_no_environment
+def test_same_inputs_same_digest_and_a_code_change_keeps_the_environment(store, context, tmp_path):
+    first = build(store, context)
+    copied = shutil.copytree(context, tmp_path / "elsewhere")
+    os.utime(copied / "train.py", (0, 0))
+    (copied / "__pycache__").mkdir()
+    (copied / "__pycache__" / "train.pyc").write_text("x")
+    assert build(store, copied) == first
+
+    (context / "train.py").write_text("print(2)\n")
+    lines = []
+    second = build(store, context, tag="2", on_line=lines.append)
+    assert second.digest != first.digest
+    assert any(line.startswith("[REUSE virtual environment]") for line in lines)
+    assert [len(list(store._venvs.glob("*/complete.json"))), len(store.images())] == [1, 2]
+
+
+@makes_no_environment
+def test_tags_are_immutable(store, context):
+    build(store, context)
+    (context / "train.py").write_text("print(2)\n")
+    with pytest.raises(ImageBuildError, match="immutable"):
+        build(store, context)
+
+
+@pytest.mark.parametrize(
+    "uri", ["tiny:2", "other:1", "tiny@sha256:" + "0" * 64, "not an image", "tiny"]
+)
+def test_what_is_not_there_resolves_to_none(store, uri):
+    assert store.resolve(uri) is None
+
+
+@makes_no_environment
+def test_failed_install_names_its_phase_and_is_not_resolved(store, context):
+    (context / "requirements.txt").write_text(
+        "./tinytrain-1.0-py3-none-any.whl\nno_such_package @ file:///no/where\n"
+    )
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements .* 1.*/no/where"):
+        build(store, context)
+    assert store.images() == []
+    assert store.resolve("tiny:1") is None
+
+
+HASHED = (
+    "FROM python:3.11\nCOPY requirements.txt /tmp/r.txt\nRUN pip install --no-deps -r /tmp/r.txt\n"
+)
+
+
+@makes_no_environment
+def test_hash_that_does_not_fit_is_refused_by_uv_and_by_pip(store, context):
+    arguments = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(context),
+        "UV_NO_INDEX": "1",
+        "UV_FIND_LINKS": str(context),
+    }
+    (context / "Dockerfile").write_text(HASHED)
+    (context / "requirements.txt").write_text(
+        f"tinytrain==1.0 {hash_of(context / 'tinytrain-1.0-py3-none-any.whl')}\n"
+    )
+    lines = []
+    build(store, context, on_line=lines.append, **arguments)
+    assert "[INSTALL requirements]" not in lines  # uv took it
+    (context / "requirements.txt").write_text(f"tinytrain==1.0 --hash=sha256:{'0' * 64}\n")
+    with pytest.raises(ImageBuildError, match=r"(?s)INSTALL requirements .*DO NOT MATCH"):
+        build(store, context, tag="2", **arguments)
+
+
+UNHASHED = HASHED.replace("--no-deps ", "")
+
+
+@makes_no_environment
+@pytest.mark.parametrize("place", ["server", "pip.conf", "ENV"])
+def test_a_private_package_is_not_taken_from_the_public_index(
+    store, context, tmp_path, monkeypatch, place
+):
+    """Dependency confusion: uv, which reads no pip configuration, would find the stranger's newer
+    one.
+    """
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    private, public = tmp_path / "private", tmp_path / "public"
+    for folder, version in ((private, "1.0"), (public, "9.0")):
+        folder.mkdir()
+        write_wheel(folder, "ourlib", version)
+    arguments = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(public)}  # what uv asks by itself
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(private)}
+    dockerfile = UNHASHED
+    if place == "server":
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+    elif place == "pip.conf":
+        conf = tmp_path / "pip.conf"
+        conf.write_text(f"[global]\nno-index = true\n[install]\nfind-links = {private}\n")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(conf))
+    else:
+        lines = "".join(f"ENV {name}={value}\n" for name, value in settings.items())
+        dockerfile = UNHASHED.replace("COPY", f"{lines}COPY", 1)
+    (context / "Dockerfile").write_text(dockerfile)
+    (context / "requirements.txt").write_text("ourlib\n")
+    build(store, context, **arguments)
+    [module] = store.resolve("tiny:1").glob("venv/lib/python3*/site-packages/ourlib.py")
+    assert module.read_text() == "version = '1.0'\n"
+
+
+def test_installers_see_the_dockerfiles_own_settings_as_its_run_does(tmp_path):
+    text = "FROM a\nARG PIP_INDEX_URL=http://a\nARG PIP_TIMEOUT=5\nENV PIP_TIMEOUT=9\nENV OTHER=1\n"
+    recipe = parse(text, {"PIP_INDEX_URL": "http://b"})
+    content = read_content(tmp_path, recipe, {"PIP_INDEX_URL": "http://b", "UV_OFFLINE": "1"})
+    assert content.installer_arguments == {
+        "PIP_INDEX_URL": "http://b",
+        "PIP_TIMEOUT": "9",
+        "UV_OFFLINE": "1",
+    }
+
+
+@makes_no_environment
+def test_uv_installs_where_pip_is_not_configured(store, context, tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    write_wheel(tmp_path, "ourlib", "1.0")
+    (context / "Dockerfile").write_text(UNHASHED)
+    (context / "requirements.txt").write_text("ourlib\n")
+    lines = []
+    build(store, context, on_line=lines.append, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path))
+    assert "[INSTALL requirements with uv]" in lines and "[INSTALL requirements]" not in lines
+
+
+@makes_no_environment
+def test_torch_is_what_pip_chooses_and_then_its_hash_is_checked(store, context, tmp_path):
+    """The wheel +cpu fits `torch==1.0` and is the newer one; only the other's link shows a hash."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    cuda = write_wheel(tmp_path, "torch", "1.0", "Requires-Dist: cudalibrary\n")
+    fragment = hash_of(cuda).removeprefix("--hash=").replace(":", "=")
+    link = f'<a href="{cuda.as_uri()}#{fragment}">{cuda.name}</a>'
+    (tmp_path / "index.html").write_text(link)
+    cpu = write_wheel(wheels, "torch", "1.0+cpu")
+    pinned = f"torch==1.0 \\\n    {hash_of(cuda)} \\\n    "
+    found = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": f"{tmp_path / 'index.html'} {wheels}",
+        "UV_OFFLINE": "1",
+    }
+    (context / "Dockerfile").write_text(HASHED + "RUN pip install torch\n")
+    (context / "requirements.txt").write_text(f"{pinned}{hash_of(cpu)}\n")
+    build(store, context, **found)
+    python = store.resolve("tiny:1") / "venv/bin/python"
+    assert (
+        subprocess.check_output([python, "-c", "import torch; print(torch.version)"], text=True)
+        == "1.0+cpu\n"
+    )
+    assert not list(store._venvs.glob("*/torch-download"))
+    (context / "requirements.txt").write_text(f"{pinned}--hash=sha256:{'1' * 64}\n")
+    with pytest.raises(ImageBuildError, match=r"torch-1\.0\+cpu-"):
+        build(store, context, tag="2", **found)
+
+
+@makes_no_environment
+def test_half_an_environment_is_made_anew(store, context):
+    content = build(store, context)
+    [complete] = store._venvs.glob("*/complete.json")
+    complete.unlink()
+    shutil.rmtree(complete.parent / "lib")
+    shutil.rmtree(store._images)
+    assert build(store, context) == content
+    assert (
+        subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    )
+
+
+@makes_no_environment
+def test_a_moved_store_is_built_anew(store, context, tmp_path):
+    build(store, context)
+    moved = ProcessImageStore((tmp_path / "state").rename(tmp_path / "moved"))
+    assert moved.resolve("tiny:1") is None
+    build(moved, context)
+    assert (
+        subprocess.check_output([moved.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    )
+
+
+@makes_no_environment
+def test_environments_in_another_folder_by_a_link_are_whole(context, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "venvs").symlink_to(tmp_path / "elsewhere")
+    store = ProcessImageStore(tmp_path / "state")
+    build(store, context)
+    assert store.resolve("tiny:1") is not None
+
+
+@makes_no_environment
+def test_concurrent_builds_of_the_same_thing(store, context):
+    lines = []
+    with ThreadPoolExecutor(2) as pool:
+        images = list(
+            pool.map(lambda tag: build(store, context, tag=tag, on_line=lines.append), ["1", "2"])
+        )
+    assert images[0] == images[1]
+    assert lines.count("[MAKE virtual environment]") == 1
+    assert {tag for _, tag, _ in store.images()} == {"1", "2"}
+
+
+def test_stop_and_deadline(store, context):
+    stop = threading.Event()
+    with pytest.raises(ImageBuildError, match="was stopped"):
+        build(
+            store, context, on_line=lambda line: stop.set() if "MAKE" in line else None, stop=stop
+        )
+    with pytest.raises(ImageBuildError, match="timed out"):
+        build(store, context, seconds=0.3)
+    assert store.images() == []
+
+
+KILLED_BUILDER = """
+import os, sys, threading, time
+from pathlib import Path
+from sagemaker_emulator.engine.process.build_run import BuildRun, build_lock
+from sagemaker_emulator.engine.process.installer import installer_environment
+venvs = Path(sys.argv[1])
+run = BuildRun(lambda line: print(line, flush=True), threading.Event(), time.monotonic() + 600)
+with build_lock(venvs / "x.lock", run) as lock_fd:
+    compiler = "setsid sleep 600 & echo compiler $!; wait"
+    run.command("INSTALL", ["sh", "-c", compiler], installer_environment({}, venvs), venvs, lock_fd)
+"""
+
+
+def test_compilers_of_a_killed_builder_are_ended_and_those_of_a_live_one_are_not(store):
+    """They are no children of the server: the kernel ends pip with it, but not what pip has
+    started.
+    """
+    command = [sys.executable, "-c", KILLED_BUILDER, str(store._venvs)]
+    builder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert builder.stdout is not None
+        compiler = int(
+            next(line for line in builder.stdout if line.startswith("compiler")).split()[1]
+        )
+        ProcessImageStore(store._venvs.parent)
+        assert start_ticks(compiler) is not None
+    finally:
+        builder.kill()
+        builder.wait()
+        builder.stdout.close()
+    assert start_ticks(compiler) is not None
+    ProcessImageStore(store._venvs.parent)
+    assert start_ticks(compiler) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ("COPY nowhere.py /opt/ml/code/", r"nowhere\.py .*build context"),
+        ("COPY notes.txt /opt/ml/code/", r"\.dockerignore"),
+        ("COPY train.py /usr/bin/", "nodes see only /opt/ml/code"),
+        (
+            "ENV MODEL=/opt/ml/model\nCOPY train.py /opt/ml/model/",
+            "nodes see only /opt/ml/code",
+        ),
+        (
+            "ENV PATH=/usr/bin:/ ROOT=/\nCOPY train.py /usr/bin/",
+            "nodes see only /opt/ml/code",
+        ),
+        ("RUN pip install -r /elsewhere.txt", "no earlier COPY"),
+    ],
+)
+def test_contexts_that_do_not_fit(store, context, change, complaint):
+    with (context / "Dockerfile").open("a") as file:
+        file.write(change + "\n")
+    with pytest.raises(ImageBuildError, match=complaint):
+        build(store, context)
+
+
+@pytest.mark.parametrize("requirement", ["-r more.txt", "./absent-1.0-py3-none-any.whl"])
+def test_messages_name_no_folder_of_this_machine(store, context, requirement):
+    """They reach whoever asked CodeBuild for the image."""
+    (context / "requirements.txt").write_text(f"{requirement}\n")
+    with pytest.raises(ImageBuildError, match="build context") as raised:
+        build(store, context)
+    assert str(context) not in str(raised.value)
+    (context / "Dockerfile").write_text("FROM python:3.11\nCOPY none.txt /opt/ml/code/\n")
+    with pytest.raises(ImageBuildError, match=r"none\.txt ") as raised:
+        build(store, context)
+    assert str(context) not in str(raised.value)
+
+
+def test_build_args_of_installers_and_requirements_make_the_environments_name(context):
+    from sagemaker_emulator.engine.process.dockerfile import parse
+
+    def venv_digest(**build_args):
+        return read_content(context, parse(DOCKERFILE, build_args), build_args).venv_digest
+
+    plain = venv_digest()
+    assert venv_digest(OTHER="x") == plain
+    assert venv_digest(PIP_EXTRA_INDEX_URL="https://example.org") != plain
+    with zipfile.ZipFile(context / "tinytrain-1.0-py3-none-any.whl", "a") as wheel:
+        wheel.writestr("more.py", "")
+    assert venv_digest() != plain
+
+
+def layer_on(folder, image, requirement):
+    """A context that adds one package to an image of the store."""
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(
+        "ARG BASE_IMAGE\nFROM ${BASE_IMAGE}\nCOPY requirements.txt"
+        " /opt/packages/requirements.txt\nRUN python -m pip list --format=freeze | sed -nE"
+        " '/^(tinytrain|torch)==/p' > /opt/packages/kept.txt\nRUN python -m pip install"
+        " --no-cache-dir -c /opt/packages/kept.txt -r /opt/packages/requirements.txt\n"
+    )
+    (folder / "requirements.txt").write_text(f"{requirement}\n")
+    return {"BASE_IMAGE": f"123456789012.dkr.ecr.us-east-1.amazonaws.com/tiny@{image.digest}"}
+
+
+@makes_no_environment
+def test_layer_on_an_image_of_the_store_has_all_of_it_and_leaves_it_as_it_is(
+    store, context, tmp_path
+):
+    base = build(store, context)
+    arguments = layer_on(tmp_path / "layer", base, write_wheel(tmp_path, "added", "1.0"))
+    lines = []
+    layered = build(store, tmp_path / "layer", "2", on_line=lines.append, **arguments)
+    below, above = store.resolve("tiny:1"), store.resolve("tiny:2")
+    assert "[COPY virtual environment]" in lines and "[MAKE virtual environment]" not in lines
+    said = subprocess.check_output([above / "venv/bin/train"], text=True)
+    assert (
+        said == "tiny\n"
+        and str(above.joinpath("venv").resolve()) in (above / "venv/bin/train").read_text()
+    )
+    for image, code in ((above, 0), (below, 1)):
+        found = subprocess.run(
+            [image / "venv/bin/python", "-c", "import tinytrain, added"], stderr=subprocess.PIPE
+        )
+        assert found.returncode == code, found.stderr
+    records = [json.loads((image / "image.json").read_text()) for image in (below, above)]
+    assert [records[1][key] for key in ("environment", "labels", "folder")] == [
+        records[0][key] for key in ("environment", "labels", "folder")
+    ]
+    for kept in ("code/train.py", "files/opt/own/lib/one.py"):
+        assert (above / kept).is_file()
+    assert build(store, tmp_path / "layer", "2", **arguments) == layered
+
+
+@makes_no_environment
+def test_layer_replaces_a_package_for_itself_alone_and_none_that_is_held(store, context, tmp_path):
+    """The one that is held is an error of pip's, whose last lines name both versions."""
+    base = build(store, context)
+    layer, newer = tmp_path / "layer", write_wheel(tmp_path, "tinytrain", "2.0")
+    arguments = layer_on(layer, base, newer)
+    with pytest.raises(
+        ImageBuildError, match=r"(?s)INSTALL requirements .*\(constraint\) tinytrain==1\.0"
+    ):
+        build(store, layer, "2", **arguments)
+    for version in ("1.0", "2.0"):
+        write_wheel(tmp_path, "needer", version, f"Requires-Dist: tinytrain=={version}\n")
+    found = {f"{tool}_{name}": value for tool in ("PIP", "UV") for name, value in
+             (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path)))}  # fmt: skip
+    (layer / "requirements.txt").write_text("needer\n")
+    build(store, layer, "3", **arguments, **found)
+    assert list((store.resolve("tiny:3") / "venv").glob("lib/*/site-packages/needer-1.0.dist-info"))
+    (layer / "requirements.txt").write_text(f"{newer}\n")
+    (layer / "Dockerfile").write_text((layer / "Dockerfile").read_text().replace("tinytrain|", ""))
+    build(store, layer, "2", **arguments)
+    for tag, version in (("1", "1.0"), ("2", "2.0")):
+        python = store.resolve(f"tiny:{tag}") / "venv/bin/python"
+        ask = "import importlib.metadata; print(importlib.metadata.version('tinytrain'))"
+        assert subprocess.check_output([python, "-c", ask], text=True) == f"{version}\n"
+    assert (
+        subprocess.check_output([store.resolve("tiny:1") / "venv/bin/train"], text=True) == "tiny\n"
+    )
+
+
+@makes_no_environment
+def test_files_on_an_image_of_the_store_take_its_environment(store, context, tmp_path):
+    base = build(store, context)
+    (tmp_path / "layer").mkdir()
+    (tmp_path / "layer" / "other.py").write_text("")
+    (tmp_path / "layer" / "Dockerfile").write_text(
+        f"FROM localhost/tiny@{base.digest}\nENV MORE=${{PROGRAM}}\nCOPY other.py /opt/ml/code/\n"
+    )
+    build(store, tmp_path / "layer", "2")
+    below, above = store.resolve("tiny:1"), store.resolve("tiny:2")
+    assert (above / "venv").resolve() == (below / "venv").resolve()
+    assert sorted(path.name for path in above.glob("code/*.py")) == ["other.py", "train.py"]
+    assert json.loads((above / "image.json").read_text())["environment"]["MORE"] == "train.py"

@@ -1,0 +1,89 @@
+"""A job beside busy neighbours is seen to be starved; one that comes before them is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.local.tests.engine.engine_bench import TIMES, Bench, OneImage, write_image
+from sagemaker_emulator.engine.host.cgroups import CpuQuotas
+from sagemaker_emulator.engine.process.engine import ProcessEngine
+
+LEAST_ATTAINED = 1 / 1.05
+"""A share below which a scaling efficiency may be off by more than 5%."""
+NEIGHBOURS_OF_A_CPU = 6
+"""The nodes are one group to the scheduler, with the weight of one process; half of it is on each
+of two CPUs.
+"""
+TRAIN = """
+boot = pathlib.Path(os.environ["SM_BOOT_BARRIER_DIR"])
+(boot / "ready").touch()
+while not (boot / "go").exists(): time.sleep(0.01)
+end = time.monotonic() + 4
+while time.monotonic() < end: sum(range(1000))
+(boot / "done").touch()
+time.sleep(0.5)
+"""
+
+
+@pytest.fixture
+def busy_bench(tmp_path: Path, job) -> Iterator[Bench]:
+    image = write_image(tmp_path / "image", SM_BOOT_BARRIER="1")
+    engine = ProcessEngine(tmp_path / "state", OneImage(image), "http://127.0.0.1:1", times=TIMES)
+    bench = Bench(engine, image, job)
+    bench.program(TRAIN)
+    yield bench
+    engine.close()
+
+
+@pytest.fixture
+def neighbours() -> Iterator[None]:
+    """Processes that want all of every CPU, each in a session of its own: where the kernel groups
+    processes by session (autogroup), those of one session would share the weight of one process.
+    """
+    cpus = [cpu for cpu in sorted(os.sched_getaffinity(0)) for _ in range(NEIGHBOURS_OF_A_CPU)]
+    code = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(cpu)], start_new_session=True)
+        for cpu in cpus
+    ]
+    time.sleep(0.5)
+    yield
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def shares(bench: Bench) -> list[float | None]:
+    result = bench.run(nodes=2, seconds=120)
+    assert result.failed_host is None
+    return [result.attainment[host].share for host in ("algo-1", "algo-2")]
+
+
+@pytest.mark.slow
+def test_nodes_beside_busy_neighbours_are_starved(
+    busy_bench: Bench, neighbours: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as where the kernel refuses it
+    monkeypatch.setattr(CpuQuotas, "_set_weight", lambda self, times: None)
+    if busy_bench.engine._quotas is None:
+        assert busy_bench.run(nodes=2, seconds=120).attainment == {}
+        return
+    assert all(share is not None and share < LEAST_ATTAINED for share in shares(busy_bench))
+
+
+@pytest.mark.slow
+def test_nodes_that_come_before_other_work_are_not(busy_bench: Bench) -> None:
+    """As on a quiet machine, whatever else runs on this one: they have 64 times the weight of
+    it.
+    """
+    if busy_bench.engine._quotas is None:
+        assert busy_bench.run(nodes=2, seconds=120).attainment == {}
+        return
+    assert all(share is not None and share >= LEAST_ATTAINED for share in shares(busy_bench))

@@ -1,0 +1,90 @@
+"""CreateProcessingJob requests, and waits for the jobs' ends."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from infra.local.tests.platform_client import ROLE_ARN, wait_until
+from infra.local.tests.platform_fakes import IMAGE_URI
+
+OVER = ("Completed", "Failed", "Stopped")
+LOG_GROUP = "/aws/sagemaker/ProcessingJobs"
+
+
+def processing_request(name: str, program: str = "quick", **changes: Any) -> dict[str, Any]:
+    """Return a valid CreateProcessingJob request without data.
+
+    `changes` replace top-level members; `program` selects the fake engine's program.
+    """
+    return {
+        "ProcessingJobName": name,
+        "ProcessingResources": cluster(1),
+        "AppSpecification": {"ImageUri": IMAGE_URI, "ContainerEntrypoint": ["python3", "app.py"]},
+        "Environment": {"PROGRAM": program},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+        "RoleArn": ROLE_ARN,
+        **changes,
+    }
+
+
+def cluster(count: int, instance_type: str = "ml.local.small") -> dict[str, Any]:
+    """Return ProcessingResources with this many nodes."""
+    return {
+        "ClusterConfig": {
+            "InstanceType": instance_type,
+            "InstanceCount": count,
+            "VolumeSizeInGB": 1,
+        }
+    }
+
+
+def s3_input(name: str, uri: str, **more: Any) -> dict[str, Any]:
+    """Return an input of a request, copied to /opt/ml/processing/input/NAME."""
+    place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/input/{name}"}
+    kind = {"S3DataType": "S3Prefix", "S3InputMode": "File"}
+    return {"InputName": name, "S3Input": {**place, **kind, **more}}
+
+
+def s3_output(name: str, uri: str, **more: Any) -> dict[str, Any]:
+    """Return an output of a request: /opt/ml/processing/output/NAME at the job's end."""
+    place = {"S3Uri": uri, "LocalPath": f"/opt/ml/processing/output/{name}"}
+    return {"OutputName": name, "S3Output": {**place, "S3UploadMode": "EndOfJob", **more}}
+
+
+def wait_for_end(sagemaker: Any, name: str, deadline_seconds: float = 300.0) -> dict[str, Any]:
+    """Return the job's final description."""
+
+    def over() -> dict[str, Any] | None:
+        job = sagemaker.describe_processing_job(ProcessingJobName=name)
+        return job if job["ProcessingJobStatus"] in OVER else None
+
+    found: dict[str, Any] = wait_until(over, deadline_seconds)
+    return found
+
+
+def run_job(
+    platform: SimpleNamespace, name: str, program: str = "quick", **changes: Any
+) -> dict[str, Any]:
+    """Create a job and return its final description."""
+    platform.sagemaker.create_processing_job(**processing_request(name, program, **changes))
+    return wait_for_end(platform.sagemaker, name)
+
+
+def texts_below(s3: Any, bucket: str, prefix: str) -> dict[str, str]:
+    """Return the text of every object below the prefix, by the rest of its key."""
+    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    return {
+        one["Key"].removeprefix(prefix): s3.get_object(Bucket=bucket, Key=one["Key"])["Body"]
+        .read()
+        .decode()
+        for one in found
+    }
+
+
+def log_of(platform: SimpleNamespace, name: str, host: str) -> list[str]:
+    """Return the lines of one node's log stream."""
+    events = platform.logs.filter_log_events(
+        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{name}/{host}-"
+    )["events"]
+    return [event["message"] for event in events]
