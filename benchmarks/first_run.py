@@ -27,14 +27,14 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
   recommend 4 nodes and the other 2). The second CPU did 3 to 5% less work per CPU second.
 - Page faults, which CPU speed does not show: memory freed after a step goes back to the kernel. In
   alternating trials outside the platform, a step of 3,584 rows took 9.9 to 17.0 us of CPU time per
-  row, 8.4 to 10.4 with MALLOC_MMAP_MAX_=0, MALLOC_TRIM_THRESHOLD_=17179869184 and
-  MALLOC_TOP_PAD_=67108864; of 28,672 rows, 9.7 to 12.8 and 10.3 to 12.2. Not yet tried in whole
-  runs (`training.environment`).
-- Another load does not separate the counts. A cost per step of s at every node gives
-  1/E(N) = 1 + s(N - 1), so E(4) and E(8) are at best 10 and 11% (log scale) from 75% (s = 0.07),
-  and their deviations are 9 and 8%: about 8 of 10 runs agree, whatever the batch. Batches of 10,240
-  rows instead of 28,672 gave E = 87, 79 and 63% (one run; 89, 78 and 70% with 28,672 before it).
-- Limits of 50% and D = 1.25 would give the same answer in all ten, but 8 nodes, the largest count.
+  row, 8.4 to 10.4 if glibc keeps its memory (MALLOC_MMAP_MAX_=0, MALLOC_TOP_PAD_=67108864,
+  MALLOC_TRIM_THRESHOLD_=17179869184). Whole runs vary as much with it: E(8) was 81, 76 and 71%.
+- Against limits of 75% and D = 1.5, no batch separates the counts. A cost per step of s at every
+  node gives 1/E(N) = 1 + s(N - 1), so E(4) and E(8) are at best 10 and 11% (log scale) from 75%
+  (s = 0.07), and their deviations are 9 and 8%: about 8 of 10 runs agree. Against 50% and D = 1.2
+  the distance is 20% and more (s = 0.2): quiet runs with 6,144 rows gave E(4) = 73 and 80% and
+  E(8) = 40 and 41%, with 4,096 rows 58 to 66% and 29 to 32% (three runs), and with 5,120 rows,
+  which configs/local.yaml has, 77% and 36%.
 """
 
 from __future__ import annotations
