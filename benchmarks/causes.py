@@ -261,7 +261,7 @@ done()
 
 @dataclass(frozen=True)
 class Case:
-    """What is injected, in seconds per step (checkpoint and evaluation: each time)."""
+    """The injected delays, in seconds per step (checkpoint and evaluation: each time)."""
 
     number: int
     framework: str
@@ -276,7 +276,7 @@ class Case:
 
     @property
     def on_one_node(self) -> tuple[Any, ...]:
-        """What the run on one node depends on."""
+        """Fields that the run on one node depends on."""
         alone = ("data", "checkpoint", "evaluation")
         injected = {cause: s for cause, s in self.injected.items() if cause in alone}
         return self.framework, self.megabytes, tuple(sorted(injected.items()))
@@ -284,7 +284,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What was measured of a case; points are shares of efficiency lost from one to two nodes."""
+    """The measurement of a case; points are shares of efficiency lost from one to two nodes."""
 
     number: int
     framework: str

@@ -210,7 +210,7 @@ class RecordDamaged(RunFailed):
 
 
 CALL_ERRORS = (BotoCoreError, ClientError, BackendUnavailable)
-"""What a call of a platform raises when it fails."""
+"""Errors of a platform's calls."""
 
 
 def error_code(error: BaseException) -> str | None:

@@ -24,7 +24,7 @@ DEFAULT = "sagemaker"
 
 @dataclass(frozen=True)
 class Backend:
-    """What a run asks of a backend. Importing one is quick, and so is rendering.
+    """The functions of a backend that a run calls. Importing one is quick, and so is rendering.
 
     Attributes:
         request: the backend's name for a job's request.

@@ -123,7 +123,7 @@ def job_prefix(sweep: str) -> str:
 
 
 class JobKey(NamedTuple):
-    """What a job's name says of its place in the sweep; `arm` is the code of its arm."""
+    """A job's place in the sweep, as its name has it; `arm` is the code of its arm."""
 
     arm: str
     nodes: int

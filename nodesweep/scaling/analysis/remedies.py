@@ -1,4 +1,4 @@
-"""What to change in a job that scales poorly, and what each change is predicted to save.
+"""Changes to a job that scales poorly, with the saving predicted for each.
 
 REMEDIES has one row per change. Where the parts of T (step_budget.py) allow a prediction, a row has
 the share of T that each run would save: `expected` if the row's assumption holds, and `most`, all

@@ -66,7 +66,7 @@ MOST_ERROR = 0.03
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
 """Smallest named cause: with an interval from repeats, and without one."""
 _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
-"""What often only rank 0 does, while the others wait for it."""
+"""Parts that often only rank 0 has, while the others wait for it."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
 _OWN_CLOCK = (
     "the program reports its own time, and nodesweep splits only a time that it measures itself"

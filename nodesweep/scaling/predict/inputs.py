@@ -1,4 +1,4 @@
-"""What a prediction is made from: the measured parts of T, or the reason why there is none."""
+"""The inputs of a prediction: the measured parts of T, or the reason why there are none."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Place(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What was measured: `values` has each part's seconds per run as (draws, places).
+    """The measurements: `values` has each part's seconds per run as (draws, places).
 
     `passes` are the seconds of the forward and backward pass per optimizer step on one node at
     further batches, measured for themselves: by samples per process, in each draw.

@@ -1,4 +1,4 @@
-"""What nodesweep and the emulator both know, and neither takes from the other."""
+"""Facts that nodesweep and the emulator both state, and neither takes from the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is changed in moto, or used although it is private, stands in one file."""
+"""All that is changed in moto, or used although it is private, stands in one file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def motos_names(tree: ast.Module) -> set[str]:
 
 
 def changed_parts(source: str) -> list[str]:
-    """What a file changes in moto: attributes that are assigned or set by name."""
+    """The changes of a file to moto: attributes that are assigned or set by name."""
     tree = ast.parse(source)
     names = motos_names(tree)
     targets: list[ast.AST] = []

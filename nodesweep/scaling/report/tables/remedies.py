@@ -1,4 +1,4 @@
-"""What would help: E and T predicted with each change, as a table and as lines for a terminal."""
+"""Changes that would help: E and T predicted with each, as a table and as lines for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster does to jobs: real daemons that are killed, and other people's commands."""
+"""A cluster's mishaps: real daemons that are killed, and other people's commands."""
 
 from __future__ import annotations
 

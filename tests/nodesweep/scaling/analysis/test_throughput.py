@@ -75,7 +75,7 @@ def test_a_constant_or_unknown_batch_or_a_metric_keeps_the_answer(fields, grown)
 
 
 def test_inefficient_counts_leave_no_baseline_either(grown):
-    """Whether the time to train falls is as unknown as before."""
+    """It is as unknown as before that the time to train falls."""
     _, answer = advise(grown({1: 100, 2: 90, 4: 80}))
     assert answer.chosen is None and answer.reason.startswith("Throughput only")
 

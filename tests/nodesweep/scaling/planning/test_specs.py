@@ -13,7 +13,7 @@ INPUTS = ResolvedInputs("bench-20260102000000-01234567", "image@sha256:1", "s3:/
 
 
 def render(spec: JobSpec):
-    """What a backend may make of a job: here, all but what identifies it."""
+    """A request as a backend may make it: here, all but what identifies it."""
     return {"nodes": spec.nodes, "type": spec.instance_type, "variables": dict(spec.variables)}
 
 

@@ -1,4 +1,4 @@
-"""What few measurements leave open of a sum of terms."""
+"""The terms of a sum that few measurements leave open."""
 
 from __future__ import annotations
 

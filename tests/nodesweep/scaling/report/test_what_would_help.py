@@ -1,4 +1,4 @@
-"""What would help, as the report shows it."""
+"""The report's section on changes that would help."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def test_a_few_fast_sweeps_start_no_level() -> None:
 
 
 def test_a_few_fast_sweeps_do_not_blind_the_chart() -> None:
-    """What is above the limit, of either side, is no noise that the limits must allow for."""
+    """Runs beyond a limit, on either side, are no noise that the limits must allow for."""
     times = noisy(*[100.0] * 6, 80.0, 80.0, *[100.0] * 8)
     judged = chart_sweeps(levels(*times), 0.05, 1)
     assert any(each.faster_since == "sweep-7" for each in judged)
