@@ -249,7 +249,7 @@ class ReportConfig(Section):
     )
     parity: ParityConfig = Field(
         default_factory=ParityConfig,
-        description="Criteria for counting a point as trained as well as the baseline.",
+        description="Criteria for whether a point trained as well as the baseline.",
     )
     recommendation: RecommendationConfig = Field(
         default_factory=RecommendationConfig,

@@ -122,8 +122,8 @@ class SweepConfig(Section):
         # Omitted when null, so that sweeps without variants keep their ids and reports.
         exclude_if=lambda variants: variants is None,
         description=(
-            "1–7 differences of configuration to compare with the rest of the config by time and"
-            " cost, each at every node count (docs/instance-types.md). Null: none."
+            "1–7 variants of the config to compare with it by time and cost, each at every node"
+            " count (docs/instance-types.md). Null: none."
         ),
     )
     design: DesignName = Field(

@@ -58,7 +58,7 @@ class LogFilter:
 
 
 def _key_of(job: str) -> names.JobKey:
-    """Return the key of a job; that of a Processing job has no nodes."""
+    """Return a job's key; in a Processing job's, `nodes` is a placeholder."""
     attempt = names.attempt_of_validation_job(job)
     return names.parse_job_name(job) or names.JobKey("", _OF_VALIDATION, 0, attempt or 0)
 

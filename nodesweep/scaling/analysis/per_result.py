@@ -35,7 +35,7 @@ class Amounts(Part):
     usd: float | None = Field(description="Cost, warm pool included.")
     train_seconds: float | None = Field(
         description=(
-            "Train time; of a failed attempt its Training phase, else its billed or train time."
+            "Train time. For a failed attempt: Training phase or, if unknown, billed or train time."
         )
     )
     submit_to_end_seconds: float | None = Field(description="From submission to end.")

@@ -139,7 +139,7 @@ class EfficiencyLoss(Part):
     to_nodes: int
     efficiency: float = Field(description="E(from) - E(to), the sum of the causes.")
     causes: tuple[LossCause, ...] = Field(description="Every cause, the largest first.")
-    slowest_node: str | None = Field(description="At the larger count; see `slowest_node` above.")
+    slowest_node: str | None = Field(description="`CountBudget.slowest_node` at `to_nodes`.")
 
     @property
     def named(self) -> list[LossCause]:

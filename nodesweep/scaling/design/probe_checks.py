@@ -75,7 +75,7 @@ def counts_to_validate(
 def _deciding_count(
     recommendation: Recommendation, chosen: int, projected: Sequence[int]
 ) -> int | None:
-    """Return the count that would be recommended if its projected time were too long.
+    """Return the count that would be recommended if its projection overestimates its time.
 
     By efficiency it is the next larger one that only its time rules out. A deadline is missed by
     the next smaller one, which is cheaper; if there is none, and by the value of an hour, it is the

@@ -3,7 +3,7 @@
 The smallest and the largest count of each arm come first, then the counts between, then repeats;
 a cell gets no further probe once it cannot be the answer (docs/instance-types.md). The bounds are
 Student's t on logarithms with the spread of all cells pooled; their error is spent over cells and
-looks, so that the cell that answers is dropped in at most 5% of sweeps.
+looks, so that the best cell is dropped in at most 5% of sweeps.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.t_distribution import t_quantile
 
 ERROR = 0.05
-"""The largest share of sweeps in which the cell that answers may be dropped."""
+"""The largest share of sweeps in which the best cell may be dropped."""
 SINGLE_RUN_FACTOR = 1.5
-"""Least factor by which a single run decides: with one run in 20 twice as long, the cell that
-answers is still dropped in less than 5% of sweeps (benchmarks/instances/grid.py)."""
+"""Least factor by which a single run decides: with one run in 20 twice as long, the best
+cell is still dropped in less than 5% of sweeps (benchmarks/instances/grid.py)."""
 SINGLE_RUN_ERRORS = 4.0
 """Least standard errors by which a single run decides."""
 MOST_EFFICIENCY = 1.25

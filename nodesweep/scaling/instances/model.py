@@ -104,9 +104,9 @@ class ArmChoice(_Compared):
 
     question: Question = Field(
         description=(
-            "cheapest_within_deadline: of all arms that meet the deadline (and the budget); "
-            "fastest_within_budget: of all within the budget (and the deadline); "
-            "cheapest_efficient: of the counts that each type's own recommendation names."
+            "cheapest_within_deadline: of the combinations that meet the deadline (and the budget);"
+            " fastest_within_budget: of those within the budget (and the deadline);"
+            " cheapest_efficient: of the counts recommended for each type or variant."
         )
     )
     instance_type: str | None = Field(description="The chosen arm; null: none.")

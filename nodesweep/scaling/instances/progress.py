@@ -125,7 +125,7 @@ def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
-    """Return the point of a job; None if its name has none of the config's arms."""
+    """Return the key of a job's point; None if its name has none of the config's arms."""
     arm = arm_of_job(config, outcome.job_name)
     return None if arm is None else Key(arm, outcome.nodes, outcome.repeat)
 

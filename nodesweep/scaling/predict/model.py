@@ -62,7 +62,7 @@ class Prediction(Part):
     """Predictions from one report."""
 
     sweep_id: str = Field(description="Sweep whose report it is made from.")
-    headline: str = Field(description="The recommendation, and that predictions are behind it.")
+    headline: str = Field(description="The recommendation, and that it rests on predictions.")
     chosen: int | None = Field(
         description="Recommended node count, measured or predicted; null: none."
     )
@@ -72,6 +72,6 @@ class Prediction(Part):
         description="Measured and predicted counts against every limit; empty without intervals."
     )
     next_job: NextJob | None = Field(
-        description="The further job that would settle it; null: no prediction is behind it."
+        description="The job that would settle the recommendation; null: it rests on no prediction."
     )
     assumes: tuple[str, ...] = Field(description="What the predictions take for granted.")

@@ -1,4 +1,4 @@
-"""The physical model of T(N): each part of the time by its own law, with what is not known open.
+"""The physical model of T(N): a law for each part of the time; unknowns stay open.
 
     T(N) = compute + communication + waiting + data + fixed
 

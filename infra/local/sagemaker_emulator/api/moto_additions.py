@@ -223,7 +223,9 @@ def with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
 def of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
     """Handle HeadObject with versionId=null, which rclone sends after a multipart upload."""
 
-    def headed(self: Any, bucket_name: str, query: dict[str, Any], *rest: Any, **more: Any) -> Any:
+    def head_current_version(
+        self: Any, bucket_name: str, query: dict[str, Any], *rest: Any, **more: Any
+    ) -> Any:
         if (
             query.get("versionId") == ["null"]
             and not self.backend.get_bucket(bucket_name).is_versioned
@@ -231,7 +233,7 @@ def of_the_null_version(head_object: Callable[..., Any]) -> Callable[..., Any]:
             query = {name: value for name, value in query.items() if name != "versionId"}
         return head_object(self, bucket_name, query, *rest, **more)
 
-    return headed
+    return head_current_version
 
 
 def with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], Any]:

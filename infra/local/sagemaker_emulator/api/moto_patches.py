@@ -59,7 +59,7 @@ def _operation(
 
 
 def _logs(operation: str, make: Callable[[Any], Any], reason: str) -> Patch:
-    """Return the patch of an operation of CloudWatch Logs that names a log group."""
+    """Return the patch of a CloudWatch Logs operation whose request names a log group."""
 
     def made(theirs: Any) -> Any:
         return additions.of_a_named_group(operation, make(theirs))

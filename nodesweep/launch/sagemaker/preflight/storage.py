@@ -86,7 +86,7 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
 
 
 def judge_repository(config: BenchmarkConfig, is_there: bool) -> Findings:
-    """Check that image.repository exists; a given image does not need the layer."""
+    """Check that image.repository exists; with image.uri, a missing one is only a notice."""
     name = config.image.repository
     if is_there:
         return Findings()
