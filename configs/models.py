@@ -30,7 +30,7 @@ from nodesweep.configs.locations import (
     url_problem,
 )
 from nodesweep.configs.overrides import override
-from nodesweep.configs.section import NOT_MEASURED, WITH_SECRETS, Section, Slug
+from nodesweep.configs.section import HIDDEN, NOT_MEASURED, WITH_SECRETS, Section, Slug
 from nodesweep.configs.sweep import SweepConfig
 from nodesweep.configs.training import TrainingConfig
 
@@ -459,6 +459,8 @@ class BenchmarkConfig(Section):
         known: dict[str, str] = {}
         for name in self.arm_names if self.sweep.variants is not None else ():
             own = self._of_variant(name).model_dump_json(context=WITH_SECRETS)
+            if HIDDEN in own:  # read back from a record, where different values look alike
+                continue
             if (twin := known.setdefault(own, name)) != name:
                 raise ValueError(
                     f"sweep.variants: {name} is the same configuration as {twin}; let it set"

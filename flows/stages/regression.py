@@ -45,7 +45,12 @@ def alarm_on_regression(
     own_type = [
         trend
         for trend in trends
-        if report.instances is None or trend.platform.instance_type == report.platform.instance_type
+        if report.instances is None
+        or (
+            report.sweep_id in trend.sweeps  # variants may be of the same type
+            if report.instances.variants
+            else trend.platform.instance_type == report.platform.instance_type
+        )
     ]
     known = {
         nodes

@@ -60,6 +60,13 @@ def test_a_config_read_back_from_a_record_has_the_same_variants(make: Configs) -
     ]
 
 
+def test_variants_that_differ_in_a_masked_value_read_back_from_a_record(make: Configs) -> None:
+    pinned = {"name": "pinned", "set": {"training.hyperparameters.pin-memory": "true"}}
+    config = make(pinned, training={"hyperparameters": {"pin-memory": "false"}})
+    again = parse_config(hide_in_config(config), origin="record")
+    assert again.arm_names == config.arm_names
+
+
 def test_a_config_without_variants_keeps_its_id_and_one_with_others_has_another(
     make: Configs, make_config: Configs
 ) -> None:

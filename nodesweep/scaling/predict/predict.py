@@ -20,6 +20,7 @@ from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.inputs import (
+    NotPredictable,
     choose_counts,
     place_of,
     read_measurements,
@@ -67,7 +68,9 @@ def predict(
         goals = section(report, "report").get("recommendation") or {}
         predicted = {row.nodes for row in rows}  # one may have been contended
         known = [row for row in report.summary if row.nodes not in predicted]
-        answer = recommend([*known, *rows], RecommendationConfig.model_validate(goals))
+        rules = RecommendationConfig.model_validate(goals)
+        _refuse_withheld(report, rules)
+        answer = recommend([*known, *rows], rules)
     sizes = sorted({*(each.place.batch for each in measured), *passes})
     counts = tuple(
         _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)
@@ -85,10 +88,28 @@ def predict(
     )
 
 
+def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None:
+    """Refuse a report that recommends nothing though its rows would, as for a drift of the times.
+
+    A sequential sweep is undecided by bounds of its own, which say nothing against its times.
+
+    Raises:
+        NotPredictable: It withholds its recommendation.
+    """
+    own = report.recommendation
+    if own is None or own.chosen is not None or own.basis == "sequential":
+        return
+    by_rows = recommend(report.summary, rules)
+    if by_rows is not None and by_rows.chosen is not None:
+        raise NotPredictable(
+            f"{report.sweep_id}: the report withholds its recommendation: {own.reason}"
+        )
+
+
 def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -> SummaryRow:
     """Return a prediction as a row of the summary, for the rules that judge measured rows.
 
-    Time outside T is that of `like`, the largest measured count.
+    Time outside T, and a node's warm pool, are those of `like`, the largest measured count.
     """
     nodes, within, efficient = outlook.place.nodes, outlook.interval, outlook.efficiency_interval
     train = like.train.model_copy(
@@ -108,14 +129,20 @@ def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -
     billable = _with_time_around(like.clocks.billable, like.train, train)
     waited = _with_time_around(like.clocks.submit_to_end, like.train, train)
     usd = node_cost_usd(nodes, billable.seconds, report.price)
+    pool = like.costs.warm_pool_usd
+    pool = None if pool is None else pool * nodes / like.nodes
+    total = None if usd is None else usd + (pool or 0.0)
     ends = None
-    if usd is not None and within is not None:
+    if total is not None and within is not None:
         per_second = node_cost_usd(nodes, 1.0, report.price) or 0.0
-        low, high = (usd + (end - outlook.seconds) * per_second for end in within.bounds)
+        low, high = (total + (end - outlook.seconds) * per_second for end in within.bounds)
         ends = Interval(low=low, high=high, level=within.level)
-    costs = dict.fromkeys(RunCosts.model_fields) | dict.fromkeys(
-        ("run_usd", "on_demand_usd", "total_usd"), usd
-    )
+    costs = dict.fromkeys(RunCosts.model_fields) | {
+        "run_usd": usd,
+        "on_demand_usd": usd,
+        "warm_pool_usd": pool,
+        "total_usd": total,
+    }
     return like.model_copy(
         update={
             "nodes": nodes,

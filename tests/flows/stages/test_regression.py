@@ -13,7 +13,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RegressionEstablished
 from nodesweep.flows.stages.regression import alarm_on_regression
 from nodesweep.scaling import names
-from nodesweep.scaling.instances.model import InstanceComparison
+from nodesweep.scaling.instances.model import ComparedVariant, InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.chart import LEARNING_SWEEPS
@@ -225,3 +225,16 @@ def test_of_several_types_the_recommended_one_alone_is_judged(bucket: Bucket) ->
         alarm_on_regression(bucket.config, tonight, 0.05)
     of_types = tonight.model_copy(update={"instances": comparison})
     alarm_on_regression(bucket.config, of_types, 0.05)
+
+
+def test_of_variants_the_recommended_one_alone_is_judged(bucket: Bucket) -> None:
+    """Another variant of the same type had runs at 2 nodes the night before."""
+    bucket.night(1, region="us-west-2")  # stands for conditions that the variant sets
+    tonight = report_of(bucket.config, bucket.sweep(2), 1.0, lost=2)
+    comparison = InstanceComparison(
+        instance_types=("ml.m5.xlarge",) * 2, main="large", arms=(), answers=(), prices={},
+        variants=(ComparedVariant(name="base", set={}), ComparedVariant(name="large", set={})),
+        points_asked=0, points_done=0,
+    )  # fmt: skip
+    of_variants = tonight.model_copy(update={"instances": comparison})
+    alarm_on_regression(bucket.config, of_variants, 0.05)

@@ -71,6 +71,38 @@ def test_a_predicted_count_is_recommended_and_confirmed(budget_report, snapshot)
     assert prediction.headline == snapshot
 
 
+def test_a_warm_pool_costs_as_much_per_node_as_at_the_largest_measured_count(budget_report):
+    report = budget_report()
+    without = predict(report).counts[0]
+    rows = [
+        row.model_copy(
+            update={"costs": row.costs.model_copy(update={"warm_pool_usd": 0.5 * row.nodes})}
+        )
+        for row in report.summary
+    ]
+    (count,) = predict(report.model_copy(update={"summary": tuple(rows)})).counts
+    assert count.usd == pytest.approx(without.usd + 4.0)
+    assert count.usd_interval.low == pytest.approx(without.usd_interval.low + 4.0)
+
+
+def test_what_the_report_withholds_is_not_recommended(budget_report):
+    report = budget_report()
+    why = "Undecided between 2 and 4 nodes: runs got slower during the sweep."
+    withheld = report.recommendation.model_copy(update={"chosen": None, "reason": why})
+    with pytest.raises(NotPredictable, match="withholds its recommendation: Undecided between"):
+        predict(report.model_copy(update={"recommendation": withheld}))
+    for own in (None, withheld.model_copy(update={"basis": "sequential"})):
+        assert predict(report.model_copy(update={"recommendation": own})).chosen is not None
+
+
+def test_a_report_that_can_recommend_nothing_is_predicted_from(budget_report):
+    report = budget_report()
+    config = {"report": {"recommendation": {"budget_usd_per_run": 1e-6}}}
+    none = report.recommendation.model_copy(update={"chosen": None})
+    found = predict(report.model_copy(update={"recommendation": none, "config": config}))
+    assert found.chosen is None
+
+
 def test_a_count_that_fails_needs_no_job(budget_report, snapshot):
     slow = {1: (100.0, 0.0), 2: (50.0, 20.0), 4: (25.0, 30.0)}
     prediction = predict(budget_report(slow))
