@@ -38,7 +38,7 @@ from benchmarks.chaos.world import REPOSITORY
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.models import BenchmarkConfig
 from tests.flows.simulated_sweep import write_config
-from tests.nodesweep.aws.hostile_server import DRIPS, dripping_server
+from tests.hostile_server import DRIPS, dripping_server
 
 SWEEP = "chaos-20261121024705-75cbf942"
 

@@ -23,7 +23,7 @@ LOCK = PROJECT.parents[1] / "requirements.lock"
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 SETTINGS = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 UV = Path(sys.executable).with_name("uv")
-SHARED = {"plain", "processes", "tasks"}
+SHARED = {"hostile_server", "plain", "processes"}
 """Folders and modules of the repository's tests with helpers that know nothing of nodesweep."""
 
 

@@ -24,7 +24,7 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
-from tests.nodesweep.aws.hostile_server import PAGE, Words, hostile_server
+from tests.hostile_server import PAGE, Words, hostile_server
 
 pytestmark = pytest.mark.usefixtures("prefect", "quiet")
 Configs = Callable[..., BenchmarkConfig]

@@ -21,7 +21,7 @@ import nodesweep.aws.responses
 from nodesweep.aws.responses import client_of
 from nodesweep.cli.guard import explain
 from nodesweep.errors import CallTimedOut, PlatformUnresponsive, is_transient
-from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
+from tests.hostile_server import DRIPS, Words, dripping_server, hostile_server
 
 OBJECT = {"ETag": '"0f"', "x-amz-request-id": "1"}
 SOON = Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.1)

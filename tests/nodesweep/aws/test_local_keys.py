@@ -27,7 +27,7 @@ from nodesweep.errors import CallTimedOut, ForeignResponse
 from sagemaker_emulator.api.access import access_keys
 from sagemaker_emulator.server import contract
 from sagemaker_emulator.server.contract import CREDENTIALS_FILE, SERVICE
-from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
+from tests.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 
 def status_of(folder: Path, endpoint: str, path: str) -> bytes:

@@ -24,7 +24,7 @@ from nodesweep.errors import (
     error_code,
     is_transient,
 )
-from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
+from tests.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 
 HTML = {"Content-Type": "text/html"}
 CALLS: dict[str, tuple[str, Callable[[Any], Any]]] = {

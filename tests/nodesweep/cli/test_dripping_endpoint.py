@@ -14,7 +14,7 @@ import nodesweep.aws.clients as tasks_clients
 import nodesweep.aws.platform as tasks_platform
 import nodesweep.aws.responses as tasks_answers
 from nodesweep.aws.platform import aws_client
-from tests.nodesweep.aws.hostile_server import DRIPS, dripping_server
+from tests.hostile_server import DRIPS, dripping_server
 from tests.nodesweep.cli.test_main import LOCAL, REPOSITORY, nodesweep
 
 SWEEP = "local-20261120000000-00000000"

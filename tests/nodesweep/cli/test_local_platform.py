@@ -25,7 +25,7 @@ from nodesweep.cli.local_platform import own_platform, running_platform
 from nodesweep.configs.models import PlatformConfig
 from sagemaker_emulator.api.access import access_keys
 from sagemaker_emulator.server.contract import SERVICE, proof_of
-from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
+from tests.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_main import LOCAL, nodesweep
 from tests.plain import plain
 

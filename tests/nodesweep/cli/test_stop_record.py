@@ -16,7 +16,7 @@ from syrupy.assertion import SnapshotAssertion
 from infra.local.tests.platform_client import job_request, serve_platform
 from nodesweep.cli import stop_record
 from nodesweep.cli.stop_record import record_stop
-from tests.nodesweep.aws.hostile_server import DRIPS, Words, dripping_server, hostile_server
+from tests.hostile_server import DRIPS, Words, dripping_server, hostile_server
 from tests.nodesweep.cli.test_local_platform import config_in, served_before
 from tests.nodesweep.cli.test_main import nodesweep
 

@@ -30,7 +30,7 @@ from sagemaker_emulator.server import daemon, serving
 from sagemaker_emulator.server.backends import with_real_nodes
 from sagemaker_emulator.server.contract import SERVICE, ServerConfig, ServerStartError
 from sagemaker_emulator.server.platform import Platform
-from tests.nodesweep.aws.hostile_server import DRIPS, dripping_server
+from tests.hostile_server import DRIPS, dripping_server
 from tests.processes.warm_process import WarmProcess
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -26,7 +26,7 @@ from nodesweep.launch.sagemaker.preflight.online import (
 from nodesweep.launch.sagemaker.preflight.rule import AccountRule, RuleContext, evaluate
 from nodesweep.scaling.rules.rule import Findings
 from nodesweep.tasks.preflight.facts import read_facts
-from tests.nodesweep.aws.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
+from tests.hostile_server import DRIPS, PAGE, Words, dripping_server, hostile_server
 from tests.nodesweep.launch.sagemaker.preflight.questions import clients, question
 from tests.plain import plain
 
