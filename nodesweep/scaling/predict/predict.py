@@ -91,13 +91,13 @@ def predict(
 def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None:
     """Refuse a report that recommends nothing though its rows would, as for a drift of the times.
 
-    A sequential sweep is undecided by bounds of its own, which say nothing against its times.
+    A design's own bounds may leave a sweep undecided, which says nothing against its times.
 
     Raises:
         NotPredictable: It withholds its recommendation.
     """
     own = report.recommendation
-    if own is None or own.chosen is not None or own.basis == "sequential":
+    if own is None or own.chosen is not None or own.basis not in ("interval", "point"):
         return
     by_rows = recommend(report.summary, rules)
     if by_rows is not None and by_rows.chosen is not None:
