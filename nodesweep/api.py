@@ -51,13 +51,18 @@ class Plan:
         """Return one row per planned run, in execution order.
 
         Columns: nodes, repeat, order, seed, world_size, global_batch_size, per_replica_batch_size
-        (samples), accumulate_grad_batches, learning_rate and instance_type.
+        (samples), accumulate_grad_batches, learning_rate, and instance_type or, if the sweep
+        compares variants, variant.
         """
         from pandas import DataFrame
 
+        arms = [point.arm for point in self.planned]
         frame = DataFrame([asdict(point) for point in self.planned], dtype=object)
-        texts = {"instance_type": "string", "learning_rate": "Float64"}
-        return frame.astype({name: texts.get(name, "Int64") for name in frame.columns})
+        frame = frame.drop(columns="arm").astype("Int64", errors="ignore")
+        frame["learning_rate"] = frame["learning_rate"].astype("Float64")
+        column = "variant" if any(arm.is_variant for arm in arms) else "instance_type"
+        frame[column] = DataFrame({column: [arm.name for arm in arms]}, dtype="string")[column]
+        return frame
 
 
 class Report:

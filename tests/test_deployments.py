@@ -180,7 +180,7 @@ def test_a_blank_field_says_what_the_preset_has(preset: str) -> None:
     config = config_from_parameters({"preset": preset})
     dataset = config.dataset.source if config.dataset is not None else "none"
     has = {
-        "instance_type": ", ".join(config.instance_types),
+        "instance_type": ", ".join(dict.fromkeys(config.instance_types)),
         "node_counts": [*config.sweep.node_counts],
         "repeats": config.sweep.repeats,
         "distribution": config.training.distribution.kind,

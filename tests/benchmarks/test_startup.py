@@ -102,7 +102,8 @@ def test_exit_code_and_result(
 
 
 WAITS = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 print('{"stage": "session"}', file=sys.stderr)
 time.sleep(0.3)
 try:

@@ -89,8 +89,14 @@ def test_plan_lists_the_runs_and_the_cost_bound() -> None:
     plan = nodesweep.plan(config)
     frame = plan.points()
     assert sorted(frame["nodes"]) == [1, 1, 2, 2, 4, 4, 8, 8]
-    assert frame.dtypes["world_size"] == "Int64"
+    assert frame.dtypes["world_size"] == "Int64" and frame.dtypes["learning_rate"] == "Float64"
+    assert set(frame["instance_type"]) == {"ml.p3.16xlarge"} and "variant" not in frame
     assert plan.cost_bound_usd is not None and plan.cost_bound_usd > 0
+
+
+def test_a_plan_of_variants_names_them() -> None:
+    frame = nodesweep.plan(nodesweep.load_config("examples/variants_p4d")).points()
+    assert {"base", "bf16-large"} < set(frame["variant"]) and "instance_type" not in frame
 
 
 def test_a_plan_imports_no_library_of_tables_or_plots() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 
 from infra.local.tests.platform_client import serve_platform
@@ -13,6 +14,9 @@ from sagemaker_emulator.server import daemon
 from sagemaker_emulator.server.contract import ServerConfig
 from tests.processes.warm_process import Forked, WarmProcess, warm_process
 
+# A busy machine may slow an example down; that is not a failure.
+hypothesis.settings.register_profile("emulator", deadline=None)
+hypothesis.settings.load_profile("emulator")
 _WITH_FAKES = """
 import sys
 from infra.local.tests.serve_with_fakes import main

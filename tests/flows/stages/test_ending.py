@@ -311,7 +311,8 @@ def test_every_test_that_is_listed_is_there() -> None:
     listed = yaml.safe_load(Path(__file__).with_name("ending_evidence.yaml").read_text())
     known = [
         name
-        for path in (REPOSITORY / "tests").rglob("test_*.py")
+        for folder in ("tests", "infra/local/tests")
+        for path in (REPOSITORY / folder).rglob("test_*.py")
         for name in (
             path.name,
             *re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.M),

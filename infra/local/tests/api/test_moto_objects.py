@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
+import boto3
 import pytest
+from moto import mock_aws
 from moto.core import DEFAULT_ACCOUNT_ID
 
 from sagemaker_emulator.api.moto_objects import stored_object
@@ -18,10 +20,13 @@ TOLD = (
 
 
 @pytest.fixture
-def s3(aws: Callable[[str], Any]) -> Any:
-    client = aws("s3")
-    client.create_bucket(Bucket="kept")
-    return client
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="kept")
+        yield client
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ def test_failures(squeue: Any, tmp_path: Path, snapshot: Any) -> None:
             run([command], deadline_seconds=0.2 if name == "silent" else 60)
         said[name] = str(failed.value).replace(str(tmp_path), "FOLDER")
 
-    fail("not installed", "squeue-of-no-site")
+    with pytest.MonkeyPatch.context() as alone:
+        alone.setenv("PATH", str(tmp_path))  # others may have folders that this user can't read
+        fail("not installed", "squeue-of-no-site")
     squeue(
         "echo unused; echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
     )
