@@ -27,6 +27,7 @@ from nodesweep.scaling.trend.report_file import parse_report
 from tests.nodesweep.launch.sagemaker.rendered import build_request
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, NOW, SWEEP, WAVE
+from tests.nodesweep.scaling.instances.conftest import all_runs as runs_of_types
 from tests.nodesweep.scaling.planning.test_queue import INPUTS
 
 SECONDS = {
@@ -207,6 +208,45 @@ def test_a_larger_batch_without_a_metric_leaves_convergence_open(variants_config
     report, _ = report_of(config, runs)
     assert report.instances.answers[0].nodes is None
     assert report.headline == snapshot
+
+
+def counted(runs, of_base, of_variant, **metrics):
+    """Return the runs with the samples that base and the variant processed; None: not counted."""
+
+    def of(each):
+        processed = of_variant if "b-r" in each.job_name else of_base
+        samples = {} if processed is None else {"samples": {"processed": processed}}
+        return replace(each, metrics={**samples, **metrics})
+
+    return [of(each) for each in runs]
+
+
+def test_a_variant_that_does_less_work_is_not_the_cheapest(variants_config, snapshot):
+    half = {"name": "half", "set": {"training.hyperparameters.epochs": 1}}
+    config = variants_config(half, goals={"deadline_seconds": 800})
+    report, _ = report_of(config, counted(all_runs(), 60_000, 30_000))
+    assert report.instances.answers[0].nodes is None
+    assert report.headline == snapshot
+    assert {arm.answer for arm in report.instances.arms} == {"fail"}
+    report, _ = report_of(config, counted(all_runs(), 60_000, 59_900))
+    assert report.instances.answers[0].name == "half"
+    metric = {"final_metric": {"name": "loss", "value": 0.4, "goal": "minimize"}}
+    report, _ = report_of(config, counted(all_runs(), 60_000, 30_000, **metric))
+    assert report.instances.answers[0].name == "half"
+
+
+def test_variants_whose_work_is_unknown_have_a_caveat(variants_config, types_config, snapshot):
+    def caveats(runs):
+        report, _ = report_of(variants_config(FP16), runs)
+        return [each for each in report.caveats if "work was not compared" in each]
+
+    assert caveats(all_runs()) == snapshot
+    assert caveats(counted(all_runs(), 60_000, None)) == snapshot
+    assert caveats(counted(all_runs(), 60_000, 60_000)) == []
+    metric = {"final_metric": {"name": "loss", "value": 0.4, "goal": "minimize"}}
+    assert caveats(counted(all_runs(), None, None, **metric)) == []
+    report, _ = report_of(types_config(), runs_of_types())
+    assert not any("work was not compared" in each for each in report.caveats)
 
 
 def test_types_as_variants_have_their_own_price_and_are_of_a_kind(variants_config, snapshot):
