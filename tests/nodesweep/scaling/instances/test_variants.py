@@ -14,9 +14,11 @@ from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
 from nodesweep.scaling.instances.arms import arms_given_up
+from nodesweep.scaling.instances.main_config import config_of_main
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.planning.plan import plan_arms
+from nodesweep.scaling.report.guidance import find_guidance
 from nodesweep.scaling.report.plots.types import draw_types
 from nodesweep.scaling.report.render import render_csv, render_html, render_markdown
 from nodesweep.scaling.report.tables.instances import arms_table, brief_arms_table
@@ -247,6 +249,37 @@ def test_variants_whose_work_is_unknown_have_a_caveat(variants_config, types_con
     assert caveats(counted(all_runs(), None, None, **metric)) == []
     report, _ = report_of(types_config(), runs_of_types())
     assert not any("work was not compared" in each for each in report.caveats)
+
+
+def test_advice_is_on_the_recommended_variants_own_config(make_config):
+    """So that a variant with SMDDP is not advised to use it."""
+    times = {("a", 1): 4000.0, ("a", 4): 3000.0, ("b", 1): 2000.0, ("b", 4): 1500.0}
+    runs = [
+        replace(run(*cell, train_seconds=seconds), instance_type="ml.p4d.24xlarge")
+        for cell, seconds in times.items()
+    ]
+
+    def matters(base, variant):
+        config = make_config(
+            sweep={
+                "variants": [{"name": "other", "set": {"training.distribution.kind": variant}}],
+                "node_counts": [1, 4],
+                "repeats": 1,
+            },
+            training={"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": base}},
+            report={"recommendation": {"deadline_seconds": 10_000}},
+        )
+        price = price_of(load_catalogue().get("ml.p4d.24xlarge"), "us-east-1")
+        plan = plan_arms(config, instances(config))
+        prices = {"ml.p4d.24xlarge": price}
+        report, _ = analyse_sweep(SWEEP, config, plan, runs, prices, {}, NOW)
+        assert report.instances.main == "other"
+        assert config_of_main(report)["training"]["distribution"]["kind"] == variant
+        assert config_of_main(report.model_copy(update={"config": None})) is None
+        return [advice.matter for advice in find_guidance(report)]
+
+    assert "SMDDP" not in matters("torch_distributed", "smddp")
+    assert "SMDDP" in matters("smddp", "torch_distributed")
 
 
 def test_types_as_variants_have_their_own_price_and_are_of_a_kind(variants_config, snapshot):
