@@ -73,18 +73,29 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
     config, plan = facts.config, facts.plan
     if not plan.by_arm:
         return facts
+    configs = {arm: _without_budget(config.of_arm(arm.name)) for arm in plan.by_arm}
     arms = {
         arm.name: replace(
             facts,
-            config=_without_budget(config.of_arm(arm.name)),
+            config=configs[arm],
             instance=instance,
             plan=own,
             arms={},
             points_of_all_arms=plan.points,
+            points_of_type=tuple(
+                point
+                for point in plan.points
+                if _capacity(configs[point.arm]) == _capacity(configs[arm])
+            ),
         )
         for (arm, own), instance in zip(plan.by_arm.items(), instances, strict=True)
     }
     return replace(facts, arms=arms)
+
+
+def _capacity(config: BenchmarkConfig) -> tuple[str, str | None]:
+    """Return the instance type and the training plan, whose nodes the arms with both share."""
+    return config.training.instance_type, config.training.training_plan_arn
 
 
 def _without_budget(config: BenchmarkConfig) -> BenchmarkConfig:

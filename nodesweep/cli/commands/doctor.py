@@ -303,7 +303,7 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
     if findings.notices:
         return Finding("warning", "; ".join(findings.notices))
     enough = [f"{arm.peak_nodes} x {arm.training.instance_type}" for arm in facts.each]
-    return Finding("ok", f"enough for {join_words(enough)} at once")
+    return Finding("ok", f"enough for {join_words(dict.fromkeys(enough))} at once")
 
 
 def _nearest(path: Path) -> Path:

@@ -81,7 +81,10 @@ class JudgedCell:
 
 
 def judge_cells(
-    config: BenchmarkConfig, rows_by_arm: RowsByArm, repeated: Collection[Cell] = ()
+    config: BenchmarkConfig,
+    rows_by_arm: RowsByArm,
+    repeated: Collection[Cell] = (),
+    samples: Collection[float] = (),
 ) -> list[JudgedCell]:
     """Judge every cell with a time by deadline and budget.
 
@@ -91,6 +94,7 @@ def judge_cells(
         config: The benchmark.
         rows_by_arm: Each arm's summary rows.
         repeated: Cells whose nodes each did all of the work.
+        samples: The samples of a run of each cell, where they were counted.
     """
     goals = config.report.recommendation
     measured = {arm: measured_counts(rows) for arm, rows in rows_by_arm.items()}
@@ -99,7 +103,7 @@ def judge_cells(
     if goals.deadline_seconds is not None and everything:
         deadline = Deadline(goals.deadline_seconds, deadline_clock(everything))
     judged = []
-    unknown = _convergence_unknown(everything)
+    unknown = _convergence_unknown(everything, samples)
     for arm, counts in measured.items():
         unlike = _unlike_main(config, rows_by_arm, arm)
         own = _own_judgements(rows_by_arm[arm], counts, goals)
@@ -167,14 +171,17 @@ def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> V
     )
 
 
-def _convergence_unknown(counts: Sequence[MeasuredCount]) -> Verdict | None:
-    """Return a verdict on all cells if their global batch differs and none has a metric, else None.
+def _convergence_unknown(
+    counts: Sequence[MeasuredCount], samples: Collection[float]
+) -> Verdict | None:
+    """Return a verdict on all cells if their batch or work differs without a metric, else None.
 
-    The larger batch may need more epochs for the same model (docs/method.md).
+    The larger batch may need more epochs for the same model (docs/method.md), and fewer samples may
+    make a worse one.
     """
     rows = [count.row for count in counts]
     sizes = [row.global_batch_size for row in rows if row.global_batch_size is not None]
-    differs = bool(sizes) and max(sizes) > min(sizes) * (1 + SAME)
+    differs = any(each and max(each) > min(each) * (1 + SAME) for each in (sizes, samples))
     is_unknown = differs or any(row.convergence_unknown for row in rows)
     if not is_unknown or any(row.final_metric is not None for row in rows):
         return None
@@ -185,8 +192,8 @@ def _convergence_unknown(counts: Sequence[MeasuredCount]) -> Verdict | None:
         limit=None,
         interval=None,
         reason=(
-            "its convergence is unknown: the global batch differs between the combinations and "
-            "no run reported a final metric"
+            "its convergence is unknown: the global batch or the number of samples differs between "
+            "the combinations and no run reported a final metric"
         ),
     )
 

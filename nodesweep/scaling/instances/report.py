@@ -38,6 +38,7 @@ from nodesweep.scaling.instances.model import (
 )
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
 from nodesweep.scaling.instances.validated import confirm_choice
+from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.report.build import analyse
@@ -113,7 +114,13 @@ def _combine_reports(
         for arm, report in reports.items()
         for each in find_repeated(report.summary, report.points)
     ]
-    judged = judge_cells(config, {arm: report.summary for arm, report in reports.items()}, repeated)
+    samples = samples_by_cell(reports)
+    judged = judge_cells(
+        config,
+        {arm: report.summary for arm, report in reports.items()},
+        repeated,
+        [count for count in samples.values() if count is not None],
+    )
     probed, *further = choose_cells(config, judged)
     chosen = probed.name or main_arm(config).name
     main = next((arm for arm in reports if arm.name == chosen), next(iter(reports)))
@@ -293,7 +300,22 @@ def _caveats(
     if len(clocks) > 1:
         words = join_words(sorted(clocks))
         yield f"The {comparison.word}s' train times are on different clocks ({words})."
+    yield from _unknown_work(reports, comparison)
     yield from own.caveats
     for arm, report in reports.items():
         if report is not own:
             yield from (f"{arm.name}: {each}" for each in report.caveats if each not in own.caveats)
+
+
+def _unknown_work(reports: Reports, comparison: InstanceComparison) -> Iterator[str]:
+    """Warn of variants that nothing shows to do the same work: neither samples nor a metric."""
+    rows = [row for report in reports.values() for row in report.summary]
+    if not comparison.variants or any(row.final_metric is not None for row in rows):
+        return
+    uncounted = [cell for cell, count in samples_by_cell(reports).items() if count is None]
+    if uncounted:
+        names = join_words(dict.fromkeys(cell.arm.name for cell in uncounted))
+        yield (
+            "The variants' work was not compared: no run reported a final metric, and samples were "
+            f"not counted with {names}, so one that costs less may do less work."
+        )

@@ -16,6 +16,7 @@ from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.remedies import BLOG, GUIDE, LOADER_DOC, Setting
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
+from nodesweep.scaling.instances.main_config import config_of_main
 from nodesweep.scaling.outcome.failure import MemoryShortage, memory_that_ran_out
 from nodesweep.scaling.report.caveats import DATA_WAIT_LIMIT
 from nodesweep.scaling.report.model import Point, ScalingReport
@@ -110,7 +111,8 @@ def find_guidance(report: ScalingReport) -> tuple[Advice, ...]:
 
 def setting_of(report: ScalingReport) -> Setting:
     """Return the facts about a sweep that decide which changes are possible."""
-    training, dataset = (_section(report.config, name) for name in ("training", "dataset"))
+    config = config_of_main(report)
+    training, dataset = (_section(config, name) for name in ("training", "dataset"))
     kind = _section(training, "distribution").get("kind")
     strategy = _section(training, "hyperparameters").get("strategy")
     name = report.conditions.instance_type
@@ -144,7 +146,7 @@ def _finding(shortage: MemoryShortage) -> str:
 
 def _ladder(report: ScalingReport, point: Point) -> Iterator[Advice]:
     """Yield the developer guide's steps in its order, except those that this job already takes."""
-    training = _section(report.config, "training")
+    training = _section(config_of_main(report), "training")
     hyperparameters = _section(training, "hyperparameters")
     kind = _section(training, "distribution").get("kind")
     batch = point.per_replica_batch_size

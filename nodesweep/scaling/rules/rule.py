@@ -59,12 +59,12 @@ def merge_arms(found: Mapping[str, Findings]) -> Findings:
 
 
 def combine(found: Iterable[Findings]) -> Findings:
-    """Return all findings as one, in order."""
+    """Return all findings as one, in order, each sentence once."""
     each = tuple(found)
     return Findings(
-        tuple(problem for one in each for problem in one.problems),
-        tuple(notice for one in each for notice in one.notices),
-        tuple(hint for one in each for hint in one.hints),
+        tuple(dict.fromkeys(problem for one in each for problem in one.problems)),
+        tuple(dict.fromkeys(notice for one in each for notice in one.notices)),
+        tuple(dict.fromkeys(hint for one in each for hint in one.hints)),
     )
 
 
@@ -120,7 +120,8 @@ class Facts:
     each variable that training.environment refers to and that is set; None for a plan, since its
     run may be started elsewhere. `request_problems`: problems in the shape of the built requests.
     `arms`: in a sweep of several arms the facts of each by its name, as if it were measured alone;
-    each has the points of all arms in `points_of_all_arms`.
+    each has the points of all arms in `points_of_all_arms`, and those of the arms with its instance
+    type and training plan in `points_of_type`.
     """
 
     config: BenchmarkConfig
@@ -131,6 +132,7 @@ class Facts:
     request_problems: tuple[str, ...] = ()
     arms: Mapping[str, Facts] = field(default_factory=dict)
     points_of_all_arms: tuple[PlannedPoint, ...] = ()
+    points_of_type: tuple[PlannedPoint, ...] = ()
 
     @property
     def each(self) -> tuple[Facts, ...]:
@@ -167,8 +169,8 @@ class Facts:
 
     @property
     def peak_nodes(self) -> int:
-        """The most nodes in use at once: the largest jobs, as many as may run in parallel."""
-        return self._peak(self.plan.points)
+        """The most nodes of its type in use at once: the largest jobs that may run in parallel."""
+        return self._peak(self.points_of_type or self.plan.points)
 
     @property
     def peak_nodes_together(self) -> int:

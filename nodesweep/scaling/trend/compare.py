@@ -13,7 +13,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import NOT_COMPARED, marked_fields
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.scaling.analysis.intervals import (
@@ -26,10 +25,10 @@ from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.per_result import expected
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.formats import join_words, nodes_text
+from nodesweep.scaling.instances.main_config import config_of_main
 from nodesweep.scaling.outcome.outcome import TrainClock
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, ScalingReport
 from nodesweep.scaling.report_part import Part
-from nodesweep.scaling.secrets import hide_in_config
 
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05
@@ -268,17 +267,9 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
         "code": (
             source.split("/")[-2] if isinstance(source, str) and source.count("/") > 1 else None
         ),
-        **_compared_config_fields(_config_of_main(report)),
+        **_compared_config_fields(config_of_main(report)),
         **_sized(report),
     }
-
-
-def _config_of_main(report: ScalingReport) -> Mapping[str, Any] | None:
-    """Return the config of what the report describes: of a sweep of variants, the main one's."""
-    if report.instances is None or not report.instances.variants:
-        return report.config
-    config = BenchmarkConfig.model_validate(report.config)
-    return hide_in_config(config.of_arm(report.instances.main))
 
 
 def _sized(report: ScalingReport) -> dict[str, str | None]:

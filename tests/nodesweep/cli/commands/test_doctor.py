@@ -293,6 +293,20 @@ def test_account(quota: float, state: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert "ml.p3.16xlarge" in finding.text
 
 
+def test_variants_on_one_type_share_its_quota(
+    make_config: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fp16 = {"name": "fp16", "set": {"training.hyperparameters.precision": "16"}}
+    config = make_config(
+        sweep={"node_counts": [4], "repeats": 1, "max_parallel_jobs": 2, "variants": [fp16]},
+        training={"instance_type": "ml.p3.16xlarge"},
+    )
+    for quota, text in ((8.0, "enough for 8 x ml.p3.16xlarge at once"), (7.0, "needs 8")):
+        account = Account(quota)
+        monkeypatch.setattr("nodesweep.aws.platform.aws_client", lambda *_, one=account, **how: one)
+        assert doctor.check_quotas(config).text.count(text) == 1
+
+
 def test_without_credentials_nothing_can_start(
     monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
 ) -> None:

@@ -14,9 +14,11 @@ from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
 from nodesweep.scaling.instances.arms import arms_given_up
+from nodesweep.scaling.instances.main_config import config_of_main
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
 from nodesweep.scaling.instances.report import analyse_sweep
 from nodesweep.scaling.planning.plan import plan_arms
+from nodesweep.scaling.report.guidance import find_guidance
 from nodesweep.scaling.report.plots.types import draw_types
 from nodesweep.scaling.report.render import render_csv, render_html, render_markdown
 from nodesweep.scaling.report.tables.instances import arms_table, brief_arms_table
@@ -27,6 +29,7 @@ from nodesweep.scaling.trend.report_file import parse_report
 from tests.nodesweep.launch.sagemaker.rendered import build_request
 from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, NOW, SWEEP, WAVE
+from tests.nodesweep.scaling.instances.conftest import all_runs as runs_of_types
 from tests.nodesweep.scaling.planning.test_queue import INPUTS
 
 SECONDS = {
@@ -207,6 +210,76 @@ def test_a_larger_batch_without_a_metric_leaves_convergence_open(variants_config
     report, _ = report_of(config, runs)
     assert report.instances.answers[0].nodes is None
     assert report.headline == snapshot
+
+
+def counted(runs, of_base, of_variant, **metrics):
+    """Return the runs with the samples that base and the variant processed; None: not counted."""
+
+    def of(each):
+        processed = of_variant if "b-r" in each.job_name else of_base
+        samples = {} if processed is None else {"samples": {"processed": processed}}
+        return replace(each, metrics={**samples, **metrics})
+
+    return [of(each) for each in runs]
+
+
+def test_a_variant_that_does_less_work_is_not_the_cheapest(variants_config, snapshot):
+    half = {"name": "half", "set": {"training.hyperparameters.epochs": 1}}
+    config = variants_config(half, goals={"deadline_seconds": 800})
+    report, _ = report_of(config, counted(all_runs(), 60_000, 30_000))
+    assert report.instances.answers[0].nodes is None
+    assert report.headline == snapshot
+    assert {arm.answer for arm in report.instances.arms} == {"fail"}
+    report, _ = report_of(config, counted(all_runs(), 60_000, 59_900))
+    assert report.instances.answers[0].name == "half"
+    metric = {"final_metric": {"name": "loss", "value": 0.4, "goal": "minimize"}}
+    report, _ = report_of(config, counted(all_runs(), 60_000, 30_000, **metric))
+    assert report.instances.answers[0].name == "half"
+
+
+def test_variants_whose_work_is_unknown_have_a_caveat(variants_config, types_config, snapshot):
+    def caveats(runs):
+        report, _ = report_of(variants_config(FP16), runs)
+        return [each for each in report.caveats if "work was not compared" in each]
+
+    assert caveats(all_runs()) == snapshot
+    assert caveats(counted(all_runs(), 60_000, None)) == snapshot
+    assert caveats(counted(all_runs(), 60_000, 60_000)) == []
+    metric = {"final_metric": {"name": "loss", "value": 0.4, "goal": "minimize"}}
+    assert caveats(counted(all_runs(), None, None, **metric)) == []
+    report, _ = report_of(types_config(), runs_of_types())
+    assert not any("work was not compared" in each for each in report.caveats)
+
+
+def test_advice_is_on_the_recommended_variants_own_config(make_config):
+    """So that a variant with SMDDP is not advised to use it."""
+    times = {("a", 1): 4000.0, ("a", 4): 3000.0, ("b", 1): 2000.0, ("b", 4): 1500.0}
+    runs = [
+        replace(run(*cell, train_seconds=seconds), instance_type="ml.p4d.24xlarge")
+        for cell, seconds in times.items()
+    ]
+
+    def matters(base, variant):
+        config = make_config(
+            sweep={
+                "variants": [{"name": "other", "set": {"training.distribution.kind": variant}}],
+                "node_counts": [1, 4],
+                "repeats": 1,
+            },
+            training={"instance_type": "ml.p4d.24xlarge", "distribution": {"kind": base}},
+            report={"recommendation": {"deadline_seconds": 10_000}},
+        )
+        price = price_of(load_catalogue().get("ml.p4d.24xlarge"), "us-east-1")
+        plan = plan_arms(config, instances(config))
+        prices = {"ml.p4d.24xlarge": price}
+        report, _ = analyse_sweep(SWEEP, config, plan, runs, prices, {}, NOW)
+        assert report.instances.main == "other"
+        assert config_of_main(report)["training"]["distribution"]["kind"] == variant
+        assert config_of_main(report.model_copy(update={"config": None})) is None
+        return [advice.matter for advice in find_guidance(report)]
+
+    assert "SMDDP" not in matters("torch_distributed", "smddp")
+    assert "SMDDP" in matters("smddp", "torch_distributed")
 
 
 def test_types_as_variants_have_their_own_price_and_are_of_a_kind(variants_config, snapshot):

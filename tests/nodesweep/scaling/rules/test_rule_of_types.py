@@ -7,6 +7,7 @@ from nodesweep.scaling.rules.rule import Findings, merge_arms
 from nodesweep.tasks.preflight.facts import read_facts
 
 LARGE, SMALL = "ml.g5.12xlarge", "ml.g5.xlarge"
+PLAN = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/march"
 
 
 def types_facts(make_config, types, training=None, **sweep):
@@ -46,3 +47,20 @@ def test_nodes_at_once_are_of_a_type_and_of_all(make_config):
     facts = types_facts(make_config, (LARGE, SMALL), repeats=1, max_parallel_jobs=2)
     assert [arm.peak_nodes for arm in facts.each] == [3, 3]
     assert [arm.peak_nodes_together for arm in facts.each] == [4, 4]
+
+
+def test_nodes_at_once_of_a_type_are_those_of_all_variants_on_it(make_config):
+    def peaks(*variants):
+        sweep = {"node_counts": [1, 2, 4], "repeats": 3, "max_parallel_jobs": 27}
+        config = make_config(
+            sweep={**sweep, "variants": variants}, training={"instance_type": SMALL}
+        )
+        return [arm.peak_nodes for arm in read_facts(config).each]
+
+    fp16 = {"name": "fp16", "set": {"training.hyperparameters.precision": "16"}}
+    bf16 = {"name": "bf16", "set": {"training.hyperparameters.precision": "bf16"}}
+    larger = {"name": "larger", "set": {"training.instance_type": LARGE}}
+    reserved = {"name": "reserved", "set": {"training.training_plan_arn": PLAN}}
+    assert peaks(fp16, bf16) == [63, 63, 63]
+    assert peaks(fp16, larger) == [42, 42, 21]
+    assert peaks(fp16, reserved) == [42, 42, 21]

@@ -1,0 +1,20 @@
+"""The config of what a report describes, which is one variant of a sweep of variants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.secrets import hide_in_config
+
+if TYPE_CHECKING:
+    from nodesweep.scaling.report.model import ScalingReport
+
+
+def config_of_main(report: ScalingReport) -> Mapping[str, Any] | None:
+    """Return the report's config, of a sweep of variants that of the main one; None if unknown."""
+    if report.config is None or report.instances is None or not report.instances.variants:
+        return report.config
+    config = BenchmarkConfig.model_validate(report.config)
+    return hide_in_config(config.of_arm(report.instances.main))
