@@ -150,7 +150,8 @@ def test_interrupted_sweep_ends_with_the_metric_of_one_that_was_not(
             True,
             STEPS,
         )
-    assert (interrupted.metrics["interruptions"], whole.metrics["interruptions"]) == (1, 0)
+    counted = (interrupted.metrics["interruptions"], whole.metrics["interruptions"])
+    assert counted == (1, 0), "\n".join(interrupted.lines)  # seen once as (0, 0), on a busy machine
     assert 28 <= interrupted.metrics["resumed_at_step"] < STEPS
     assert interrupted.metrics["samples"] == whole.metrics["samples"]
     assert interrupted.metrics["final_metric"] == whole.metrics["final_metric"]
