@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from statistics import fmean
 from typing import NamedTuple
 
@@ -101,7 +100,9 @@ def replay_rounds(
     probes = dict.fromkeys(cells, 0)
     asked: list[tuple[Cell, int]] = []
     dropped: dict[Cell, str] = {}
-    for number in count(1):
+    number = 0
+    while True:
+        number += 1
         samples = _samples(runs, asked)
         known = [cell for cell in cells if cell in samples or not probes[cell]]
         error = _error(len(cells), goals, number - 1, repeats)
