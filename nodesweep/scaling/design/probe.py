@@ -148,7 +148,7 @@ class Probe(Design):
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost with one probe per repeat of the config's design, at each count."""
-        if self.rules.unsuited(config):
+        if self.rules.unsuited(config) or config.sweep.variants is not None:
             return None
         sweep, ends = config.sweep, config.sweep.probe_ends
         cost = probe_cost(

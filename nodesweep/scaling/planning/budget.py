@@ -91,7 +91,9 @@ def cost_bound_of_arms(
     text = (
         f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and "
         f"upload time, and the {len(further)} most expensive retries, at "
-        + ", ".join(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
+        + ", ".join(
+            dict.fromkeys(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
+        )
     )
     return sum(jobs) + sum(further), text
 

@@ -6,13 +6,16 @@ import csv
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import load_config
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.arms import Arm, Cell, arms_of, main_arm
+from nodesweep.scaling.design.registry import DESIGNS
 from nodesweep.scaling.instances.arms import arms_given_up
 from nodesweep.scaling.instances.main_config import config_of_main
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
@@ -31,6 +34,8 @@ from tests.nodesweep.scaling.conftest import outcome
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, NOW, SWEEP, WAVE
 from tests.nodesweep.scaling.instances.conftest import all_runs as runs_of_types
 from tests.nodesweep.scaling.planning.test_queue import INPUTS
+
+REPOSITORY = Path(__file__).resolve().parents[4]
 
 SECONDS = {
     ("a", 1): 3600.0, ("a", 2): 1850.0, ("a", 4): 950.0,
@@ -302,3 +307,10 @@ def test_types_as_variants_have_their_own_price_and_are_of_a_kind(variants_confi
     [problem] = types_are_of_a_kind(Facts(emulated, main, plan, arms=facts)).problems
     assert problem == snapshot
     assert names.of_arm("fp16", "report.html") == "fp16/report.html"
+
+
+def test_a_plan_estimates_no_design_that_cannot_compare_variants_and_names_a_price_once():
+    config = load_config(REPOSITORY / "configs" / "examples" / "variants_p4d.yaml")
+    assert [name for name, design in DESIGNS.items() if design.estimate(config)] == ["full"]
+    text = plan_arms(config, instances(config)).cost_bound_reason
+    assert text.count("ml.p4d.24xlarge") == 1
