@@ -127,7 +127,9 @@ dist.barrier()
 wall, cpu = time.monotonic(), time.process_time()
 for _ in range(steps): step()
 dist.barrier()
-done(units=steps, wall_seconds=time.monotonic() - wall, cpu_seconds=time.process_time() - cpu)
+said = {"wall_seconds": time.monotonic() - wall, "cpu_seconds": time.process_time() - cpu}
+dist.destroy_process_group()
+done(units=steps, **said)
 """
 
 

@@ -75,6 +75,7 @@ wait_for_go()
 seconds = {"stream": [stream() for _ in range(repeats)]}
 if "RENDEZVOUS" in os.environ:
     seconds["all-reduce"] = [all_reduce() for _ in range(repeats)]
+    dist.destroy_process_group()
 done(**seconds)
 """
 

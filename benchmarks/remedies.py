@@ -89,7 +89,9 @@ def train(larger=1, accumulate=1, workers=0, load=0.0, spin=0.0, slow=0.0, compr
     return {"facts": facts, "cpu_used": used}
 trainings = json.loads(os.environ["TRAININGS"])
 wait_for_go()
-done(**{name: train(**given) for name, given in trainings})
+said = {name: train(**given) for name, given in trainings}
+dist.destroy_process_group()
+done(**said)
 """
 
 

@@ -28,6 +28,7 @@ print(f"mine ran as one of {int(total)} in {os.getcwd()} beside {sorted(os.listd
 store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 store.set(f"summed-{dist.get_rank()}", "yes")
 store.wait(["summed-0", "summed-1"])
+dist.destroy_process_group()
 """
 TORCHRUN = {
     "sagemaker_torch_distributed_enabled": "true",

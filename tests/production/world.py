@@ -89,6 +89,7 @@ class World:
         """Create the clients; the machine's runs may also call gates on these ports."""
         self.machine, self.gate_ports = machine, tuple(gate_ports)
         self._runs_at_once: dict[str, int] = {}
+        self._runs: dict[str, list[str]] = {}
         self.endpoint = f"http://{HOST}:{machine.platform_port}"
         user, _, password = machine.auth_file.read_text().strip().partition(":")
         self._api = httpx.Client(
@@ -188,7 +189,10 @@ class World:
     def start(self, deployment: str, **parameters: Any) -> str:
         """Start a run, as the UI does, and return its ID."""
         path = f"/deployments/{self.deployment_id(deployment)}/create_flow_run"
-        return str(self.call("POST", path, parameters=parameters)["id"])
+        run = str(self.call("POST", path, parameters=parameters)["id"])
+        benchmark = parameters.get("settings", {}).get("name")
+        self._runs.setdefault(benchmark, []).append(run)
+        return run
 
     def state(self, run: str) -> str:
         """Return the name of the run's state, e.g. Running, Cancelled, AwaitingRetry."""
@@ -311,7 +315,13 @@ class World:
             running = self.ledger(benchmark).running
             return running if len(running) >= count else None
 
-        return list(wait_for(f"{count} running jobs of {benchmark}", enough, seconds))
+        try:
+            return list(wait_for(f"{count} running jobs of {benchmark}", enough, seconds))
+        except AssertionError as error:
+            runs = [
+                f"{self.state(run)}: {self.log_of(run)}" for run in self._runs.get(benchmark, ())
+            ]
+            raise AssertionError("\n".join([f"{error}; {self.ledger(benchmark)}", *runs])) from None
 
     def no_job_runs(self, benchmark: str, seconds: float = PATIENCE_SECONDS) -> Ledger:
         """Wait until no job of the benchmark is running; return the list."""

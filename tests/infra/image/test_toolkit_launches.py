@@ -176,7 +176,7 @@ def launches(
                 folder / preset, job, True, shipped if is_shipped else baked, Loopback(1, "a test")
             )
             image_environment = shipped_environment if is_shipped else AWS_ENVIRONMENT
-            jobs.append((preset, config, point, instance))
+            jobs.append((preset, config.of_arm(point.arm.name), point, instance))
             for node in (nodes[0], nodes[-1])[: 2 if count > 1 else 1]:
                 environment = node_environment(
                     job, node, shipped, image_environment, 1.0, "http://127.0.0.1:9", KEY, "test"

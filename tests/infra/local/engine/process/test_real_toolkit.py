@@ -43,6 +43,7 @@ if parser.parse_args().boom == rank:
 if parser.parse_args().boom == -rank:
     os.kill(os.getpid(), 9)
 dist.barrier()
+dist.destroy_process_group()
 """
 
 
