@@ -261,7 +261,9 @@ def scatter(deviations: Sequence[float], within: float) -> float:
     sweep imply. Two factors enlarge it: 1 + 1/m for m sweeps and, as for the error of a mean
     (Bartlett 1946), sqrt((1 + r)/(1 - r)) for the correlation r of successive sweeps, whose
     estimate is too low by (1 + 3r)/m (Kendall, Biometrika 41, 1954). A straight line is removed
-    before r is estimated, since a creep is no correlation.
+    before r is estimated, since a creep is no correlation. Adding 0.8 standard errors to r was
+    tried (150 histories): false alarms with AR(1) 3% fell from 11-24% to 4-9%, but steps of 10%
+    found within 4 uncorrelated sweeps fell from 85-94% to 61-74%.
 
     Args:
         deviations: At least 3 deviations of logarithms from their level, in order.
