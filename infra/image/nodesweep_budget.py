@@ -1,4 +1,4 @@
-"""Split one process's training time into parts, for nodesweep_measure.
+"""Split one process's training time into parts, for nodesweep_measure and the image's program.
 
 The time between two events belongs to what the process was doing: the events are a DataLoader's
 batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save,
@@ -58,7 +58,8 @@ class Budget:
 
     def reset(self):
         """Forget everything, at the start and in a forked process."""
-        self.thread = None  # None: before the first step, or not measured
+        self.thread = None  # None: before the first step, in a pause, or not measured
+        self._is_paused = False
         self.is_inside = False
         self._reason = None  # why nothing is split any more
         self.seconds = defaultdict(float)
@@ -83,6 +84,18 @@ class Budget:
         self._last = now
 
     # Events
+
+    def pause(self):
+        """Leave out the time until resume(); no step ends in it."""
+        if threading.get_ident() == self.thread:
+            self._lap(self._place, time.perf_counter())
+            self.thread, self._is_paused = None, True
+
+    def resume(self):
+        """Go on after a pause; without one, nothing happens."""
+        if self._is_paused:
+            self.thread, self._is_paused = threading.get_ident(), False
+            self._last = time.perf_counter()
 
     def fetched(self, loader, began):
         """Record that the process asked a loader at `began` and has its batch now."""

@@ -46,6 +46,7 @@ from training.files import write_text_atomically
 from training.hardware import choose_precision, set_thread_count
 from training.measuring.callback import Measurement
 from training.measuring.metrics import key_value_line, summary_values
+from training.measuring.parts import write_parts
 from training.measuring.probing import steady_steps, steps_between_validations
 from training.measuring.result import collect_metrics
 from training.model.learning_rate import scaled_learning_rate
@@ -128,10 +129,13 @@ def run(arguments: TrainingArguments) -> None:
     metrics = collect_metrics(
         arguments, cluster, batch, data, measurement, module, precision, quota, backend
     )
+    parts = measurement.parts(cluster.world_size, cluster.rank)
     if cluster.rank == 0:
-        publish(metrics, arguments.output_data_dir)
+        publish({**metrics, **parts}, arguments.output_data_dir)
         if arguments.checkpoint_dir is not None:
             remove_checkpoints(arguments.checkpoint_dir)
+    else:
+        write_parts(parts, arguments.output_data_dir)
     if barrier_folder:
         report_end_of_measurement(Path(barrier_folder))
     leave_process_group()

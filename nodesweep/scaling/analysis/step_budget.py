@@ -1,6 +1,7 @@
 """Where the train time goes at each node count, and which parts of it cost the efficiency.
 
-Only runs that nodesweep observed (infra/image/nodesweep_budget.py) have the parts, by rank.
+Only runs in which infra/image/nodesweep_budget.py watched have the parts, by rank: those of the
+image's program, and those that nodesweep observed.
 
 The efficiency lost from h to N nodes splits into parts without a rest. A part with the share s of
 T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N). The
@@ -239,18 +240,24 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
     found: Counter[tuple[int, str]] = Counter()
     for run in runs:
         if run.used and run.outcome.platform_kind in ("aws", "emulated"):
-            reason = _OWN_CLOCK
-            if clock == "observed":
-                if read_run_budget(run.outcome.metrics, run.train_seconds) is not None:
-                    continue
-                written = nested_value(run.outcome.metrics, ("observed", "not_split"))
-                text = " ".join(written.split()) if isinstance(written, str) else ""
-                reason = text[:_MOST_REASON_CHARACTERS] or _NO_REASON
-            found[run.outcome.nodes, reason] += 1
+            metrics = run.outcome.metrics
+            if read_run_budget(metrics, run.train_seconds) is None:
+                found[run.outcome.nodes, _reason(metrics, clock)] += 1
     return tuple(
         MissingParts(nodes=nodes, n=n, reason=reason)
         for (nodes, reason), n in sorted(found.items())
     )
+
+
+def _reason(metrics: Mapping[str, Any] | None, clock: TrainClock) -> str:
+    """Return why a run has no parts."""
+    for place in (("observed", "not_split"), ("not_split",)):
+        written = nested_value(metrics, place)
+        text = " ".join(written.split()) if isinstance(written, str) else ""
+        if text:
+            return text[:_MOST_REASON_CHARACTERS]
+    is_split = clock == "observed" or nested_value(metrics, ("budget",)) is not None
+    return _NO_REASON if is_split else _OWN_CLOCK
 
 
 def read_run_budget(

@@ -46,8 +46,8 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
     if budget is None:
         raise NotPredictable(
             f"{report.sweep_id}: the report has no step budget, which predictions are made from. "
-            "nodesweep measures it in PyTorch scripts that report no train time, on CPUs, with "
-            "steps of 20 ms or more (docs/own-code.md)"
+            "nodesweep measures it in the image's program and in PyTorch scripts that report no "
+            "train time, on CPUs, with steps of 20 ms or more (docs/own-code.md)"
         )
     _refuse_model_parallelism(report)
     rows = {row.nodes: row for row in report.summary}

@@ -153,7 +153,7 @@ def analyse(
             is_shuffled=paired,
         )
         withheld = None if recommendation is judged else recommendation
-    budget = find_step_budget(rows, runs) if clock == "observed" else None
+    budget = find_step_budget(rows, runs)
     check, other_checks = (None, ()) if config is None else design.find_checks(config, runs, asked)
     if config is not None:
         checks = [*([check] if check else []), *other_checks]

@@ -46,12 +46,16 @@ class TableRows(Dataset[Batch]):
 
 
 class TimedLoader:
-    """Passes on a loader's batches, calls `on_request` before each, and sums the seconds waited."""
+    """Passes on a loader's batches and sums the seconds waited.
+
+    It calls `on_request` before each, and `on_batch` with the time of the request after it.
+    """
 
     def __init__(self, loader: DataLoader[Batch]) -> None:
         self._loader = loader
         self.waited_seconds = 0.0
         self.on_request: Callable[[], None] = lambda: None
+        self.on_batch: Callable[[float], None] = lambda asked: None
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -66,6 +70,7 @@ class TimedLoader:
             self.waited_seconds += time.perf_counter() - asked
             if batch is None:
                 return
+            self.on_batch(asked)
             yield batch
 
 

@@ -16,8 +16,9 @@ from training.data.module import TableData
 from training.distributed.process_group import barrier, gather_numbers
 from training.errors import UserError
 from training.measuring.metrics import Validation, key_value_line
+from training.measuring.parts import PROJECTED, RESUMED, SplitStopwatch
 from training.measuring.step_clock import clock_for_device
-from training.measuring.step_timer import StepTimer, Stopwatch
+from training.measuring.step_timer import StepTimer
 from training.model.module import FINAL_METRIC, Classifier
 
 PROGRESS_EVERY_SECONDS = 5.0
@@ -50,7 +51,7 @@ class Measurement(pl.Callback):
         self._batch, self._max_steps = batch, max_steps
         self.probe, self._first_steady, self._amount = probe, first_steady, amount
         self._steps_before = 0
-        self._clock, self._stopwatch = clock_for_device(), Stopwatch()
+        self._clock, self._stopwatch = clock_for_device(), SplitStopwatch()
         self.timer = StepTimer(self._clock)
         self.planned_steps: int | None = None
         self.steps = 0
@@ -72,6 +73,11 @@ class Measurement(pl.Callback):
     def train_seconds(self) -> float:
         """Train clock so far, over all processes this run has had."""
         return self._seconds_before + self._stopwatch.seconds
+
+    def parts(self, world_size: int, rank: int) -> dict[str, Any]:
+        """Return the parts of this rank's train time; see SplitStopwatch.facts()."""
+        reason = PROJECTED if self.probe is not None else RESUMED if self.interruptions else None
+        return self._stopwatch.facts(world_size, rank, reason)
 
     def start_run(self) -> None:
         """Record run_start: every rank is up, and nothing has touched the data yet."""
@@ -133,6 +139,7 @@ class Measurement(pl.Callback):
                 self.steps * self._batch.accumulate_grad_batches
             )
         data.training_loader.on_request = self._data_requested
+        data.training_loader.on_batch = self._stopwatch.fetched
         barrier()
         self.timer.begin()
 

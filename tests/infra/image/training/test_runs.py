@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 from benchmarks.ports import free_port
+from nodesweep.scaling.analysis.step_budget import MOST_ERROR, read_run_budget
 from tests.infra.image.training.processes import (
     DEADLINE_SECONDS,
     IMAGE,
@@ -142,8 +143,28 @@ def test_two_nodes_do_the_same_work_as_one_and_listen_on_loopback_alone(
     assert together["final_metric"]["value"] == pytest.approx(
         by_itself["final_metric"]["value"], abs=0.01
     )
-    assert not (trainings.output("127.0.9.2") / "data").exists()  # rank 0 alone writes
+    written = {path.name for path in (trainings.output("127.0.9.2") / "data").glob("*")}
+    assert written <= {"nodesweep-budget-1.json"}  # rank 0 writes all else
     assert not (trainings.output("127.0.9.2") / "model").exists()
+
+
+def test_each_rank_splits_its_train_time_without_the_validations(trainings: Trainings) -> None:
+    wide = ("--model", "ranking_mlp", "--hidden-size", "1024", "--layers", "7")
+    succeed(*two_nodes(trainings, *QUICK, *EXCLUDE, *wide, "--evaluate-every-samples", str(8 * 192)))
+    metrics = trainings.metrics("127.0.9.1")
+    jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
+    assert len(metrics["validations"]) == 3
+    other = trainings.output("127.0.9.2") / "data" / "nodesweep-budget-1.json"
+    ranks = [*metrics["budget"], json.loads(other.read_text())]
+    assert [(rank["rank"], rank["node"]) for rank in ranks] == [(0, "127.0.9.1"), (1, "127.0.9.2")]
+    for rank in ranks:
+        seconds = rank["seconds"]
+        assert sum(seconds.values()) == pytest.approx(metrics["train_seconds"], rel=MOST_ERROR)
+        assert all(seconds[name] > 0 for name in ("start", "data", "forward", "backward"))
+        assert seconds["communication"] > 0 and seconds["evaluation"] == 0
+        assert len(rank["communication_seconds"]) == STEPS - 1
+    read = read_run_budget({**metrics, "budget": ranks}, metrics["train_seconds"])
+    assert read is not None and "waiting" in read.shares
 
 
 def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> None:

@@ -325,6 +325,20 @@ def test_a_time_of_the_programs_own_is_not_split(make_outcomes, clock, kind, n):
     assert len({reason for _, _, reason in found}) == min(1, n)
 
 
+def test_a_program_may_split_its_own_time(make_outcome):
+    clock = {"train_clock": "program", "train_seconds_by": {"program": 10.0}}
+    split, short, without = (
+        replace(run(make_outcome, nodes, 10.0, ranks), **clock)
+        for nodes, ranks in ((1, [rank(forward=10.0)]), (2, [rank(forward=5.0)]), (4, []))
+    )
+    reason = "steps under 20 ms are not split"
+    outcomes = [split, short, replace(without, metrics={"not_split": reason})]
+    two, four = missing(outcomes, "program")
+    assert two[:2] == (2, 1) and "do not sum" in two[2]
+    assert four == (4, 1, reason)
+    assert [count.nodes for count in budget_of(outcomes).counts] == [1]
+
+
 def test_without_an_efficiency_there_is_no_loss(make_outcome):
     """Another count has only the time of the platform's phase, so that is the clock of all."""
     both = {"observed": 10.0, "training_phase": 10.0}

@@ -1,0 +1,87 @@
+"""The train clock, which nodesweep_budget splits into what this rank did in it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from nodesweep_budget import FILE, budget, install
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from training.files import write_text_atomically
+from training.measuring.step_timer import Stopwatch
+
+PROJECTED = "its time is projected from some of its steps"
+RESUMED = "it was interrupted, and only the steps since then were seen"
+
+
+class SplitStopwatch(Stopwatch):
+    """A stopwatch whose time is split while it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        _install_once()
+        budget.reset()
+        self._began: float | None = None
+
+    def start(self) -> None:
+        """Start, or continue if already running."""
+        super().start()
+        self._began = time.perf_counter() if self._began is None else self._began
+        budget.resume()
+
+    def stop(self) -> None:
+        """Pause until the next start."""
+        budget.pause()
+        super().stop()
+
+    def fetched(self, asked: float) -> None:
+        """Record that the loader, asked at this time of time.perf_counter(), has delivered."""
+        budget.fetched(self, asked)
+
+    def facts(self, world_size: int, rank: int, reason: str | None) -> dict[str, Any]:
+        """Return what metrics.json says of this rank: `budget`, or `not_split`, the reason.
+
+        Args:
+            world_size: Number of ranks.
+            rank: This one.
+            reason: Why the parts would not sum to the train time; None if they do.
+        """
+        reason = reason or budget.missing(world_size)
+        if reason is not None or self._began is None:
+            return {"not_split": reason}
+        return {"budget": [budget.facts(self._began, [self], world_size, rank)]}
+
+
+def write_parts(facts: dict[str, Any], folder: Path) -> None:
+    """Write the parts of a rank other than 0, which has no metrics.json."""
+    for parts in facts.get("budget", ()):
+        path = folder / FILE.format(rank=parts["rank"])
+        write_text_atomically(path, json.dumps(parts, allow_nan=False) + "\n")
+
+
+def _install_once() -> None:
+    """Install the hooks, which stay, in this process."""
+    if _installed:
+        return
+    _installed.append(True)
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
+    measure = sys.modules.get("nodesweep_measure")
+    if measure is not None and measure.watched.torch is not None:
+        # This program is a job's own code, which nodesweep_measure watches.
+        measure.watched.turn_off("the program measures itself")
+    else:
+        install(torch, is_compiling)
+
+    def after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            budget.end_step(optimizer, time.perf_counter())
+
+    register_optimizer_step_post_hook(after_step)
+
+
+_installed: list[bool] = []
