@@ -150,7 +150,9 @@ def test_two_nodes_do_the_same_work_as_one_and_listen_on_loopback_alone(
 
 def test_each_rank_splits_its_train_time_without_the_validations(trainings: Trainings) -> None:
     wide = ("--model", "ranking_mlp", "--hidden-size", "1024", "--layers", "7")
-    succeed(*two_nodes(trainings, *QUICK, *EXCLUDE, *wide, "--evaluate-every-samples", str(8 * 192)))
+    succeed(
+        *two_nodes(trainings, *QUICK, *EXCLUDE, *wide, "--evaluate-every-samples", str(8 * 192))
+    )
     metrics = trainings.metrics("127.0.9.1")
     jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
     assert len(metrics["validations"]) == 3
