@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow
 COMMANDS = Path(__file__).with_name("toolkit_commands.py")
 NODE_COUNTS = (1, 8)
 AWS_ENVIRONMENT = {"SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main"}
-DEADLINE_SECONDS = 300
+DEADLINE_SECONDS = 1800  # that only a hang reaches
 KEY = AccessKey("LOCALNODE0", "of-the-node")
 
 
