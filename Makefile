@@ -37,7 +37,7 @@ test: setup others coverage
 AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
 others: setup
-	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
 # What only root can do: control groups, and switching users. The image store is the same for both users.
 engines: setup
