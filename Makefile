@@ -37,7 +37,7 @@ test: setup others coverage
 AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
 others: setup
-	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
+	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
 # What only root can do: control groups, and switching users. The image store is the same for both users.
 engines: setup
@@ -50,6 +50,7 @@ engines: setup
 # --jobs, and in the list files with such jobs stand apart.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
+	tests/nodesweep/launch/slurm/test_hostile.py tests/nodesweep/launch/slurm/test_training.py \
 	infra/local/tests/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
 	tests/clients/test_rehearsal_doc.py tests/benchmarks/test_many_jobs.py tests/benchmarks/test_orchestration_overhead.py \
 	tests/infra/image/training/test_resume.py tests/infra/image_spark/test_judge_on_nodes.py \
@@ -58,7 +59,7 @@ LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_
 	tests/infra/local/engine/process/test_real_toolkit.py tests/flows/validation/test_struck_validation.py \
 	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py infra/local/tests/processing/test_spark.py \
 	tests/configs/test_fuzzed_configs.py tests/test_end_to_end_secrets.py tests/infra/aws/test_deployment.py \
-	tests/clients/test_local_platform_doc.py tests/nodesweep/launch/slurm/test_hostile.py
+	tests/clients/test_local_platform_doc.py
 SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
 	$(sort $(shell grep -lr mark.slow tests infra/local/tests --include='test_*.py')))
 slow: measured several production

@@ -6,12 +6,15 @@ of these modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any
 
 from nodesweep.tasks.cancelling import reraising_cancel, returning_cancelled_state
 
+logger = logging.getLogger("nodesweep.board")
 if TYPE_CHECKING:
     from prefect import task
 else:
@@ -23,6 +26,18 @@ else:
         objects itself, and the cache would only hide that they are gone.
         """
         return lambda function: LazyTask(function, options)
+
+
+@contextmanager
+def failures_as_warnings(what: str) -> Iterator[None]:
+    """Log that `what` can't be shown in Prefect if anything fails inside the block.
+
+    A busy or unreachable server costs no sweep: its files contain everything.
+    """
+    try:
+        yield
+    except Exception as error:
+        logger.warning("%s can't be shown in Prefect: %s", what, error)
 
 
 class LazyTask:

@@ -12,10 +12,12 @@ import pytest
 
 CI = Path(__file__).resolve().parents[1] / ".ci"
 STAGES = [
+    "make setup",
     "make --jobs=4 --output-sync lint types engines run",
     "as_user make --jobs=2 --output-sync test namespaces",
-    "make --keep-going --jobs=3 --output-sync production containers measured several",
+    "make --keep-going --jobs=3 --output-sync containers measured several",
 ]
+BESIDE = "make production"
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="only root may run a command as somebody else"
 )
@@ -46,7 +48,7 @@ def checkout(tmp_path: Path) -> Path:
 def ci(
     checkout: Path, fails: str = "nothing", *, containers: bool = True
 ) -> tuple[int, list[str], str]:
-    """(exit code, the stages that were begun, stderr)"""
+    """(exit code, the stages that were begun one after the other, stderr)"""
     ran = checkout.parent / "ran"
     environment = {
         "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}",
@@ -63,11 +65,17 @@ def ci(
         check=False,
     )
     stages = [line.rpartition("/")[2].strip() for line in ran.read_text().splitlines()]
-    return done.returncode, stages, done.stderr
+    assert stages.count(BESIDE) == (len(stages) > 1)
+    return done.returncode, [stage for stage in stages if stage != BESIDE], done.stderr
 
 
 def test_every_stage_runs_in_order(checkout: Path) -> None:
     assert ci(checkout) == (0, STAGES, "")
+
+
+def test_the_stage_beside_the_others_fails_the_whole_and_ends_none(checkout: Path) -> None:
+    code, stages, _ = ci(checkout, BESIDE)
+    assert (code, stages) == (1, STAGES)
 
 
 @pytest.mark.parametrize("number", range(len(STAGES)), ids=STAGES)

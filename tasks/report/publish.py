@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
 from nodesweep.aws.storage import browser_url, put_bytes
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.folder import write_files
-from nodesweep.tasks.task import task
+from nodesweep.tasks.task import failures_as_warnings, task
 
 
 def emit_event(event: str, **members: Any) -> None:
@@ -34,7 +34,6 @@ def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
         put_bytes(aws_client("s3", platform), platform.bucket, key, body)
 
 
-@patient
 def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
     """Publish the report in Prefect as an artifact of the run, with links to its files on top.
 
@@ -46,11 +45,12 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
         f"[{name}]({browser_url(platform, names.report_key(platform.prefix, sweep, name))})"
         for name in (names.REPORT_HTML, names.POINTS_CSV, names.REPORT_JSON)
     )
-    create_markdown_artifact(
-        " · ".join(links) + f"\n\n{markdown}",
-        key="scaling-report",
-        description=f"Scaling report of {sweep}",
-    )
+    with failures_as_warnings(f"the report of {sweep}"):
+        create_markdown_artifact(
+            " · ".join(links) + f"\n\n{markdown}",
+            key="scaling-report",
+            description=f"Scaling report of {sweep}",
+        )
 
 
 @task(name="publish-trend", **TASK_OPTIONS)
@@ -58,9 +58,12 @@ def publish_trend(sweep: str, markdown: str) -> None:
     """Publish the verdict of the sweep's trend in Prefect, as an artifact of the run."""
     from prefect.artifacts import create_markdown_artifact
 
-    create_markdown_artifact(
-        markdown, key="scaling-trend", description=f"{sweep} against the history of its benchmark"
-    )
+    with failures_as_warnings(f"the trend up to {sweep}"):
+        create_markdown_artifact(
+            markdown,
+            key="scaling-trend",
+            description=f"{sweep} against the history of its benchmark",
+        )
 
 
 @task(name="announce-regression", **TASK_OPTIONS)

@@ -23,7 +23,8 @@ from nodesweep.scaling.outcome.attainment import soundness
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.time_left import CompletedJob, PendingJob, TimeLeft, time_left
-from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table, failures_as_warnings
+from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table
+from nodesweep.tasks.task import failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
 # Minimum seconds between two versions of the table, fixed and per row: Prefect stores each version
@@ -86,7 +87,7 @@ class SweepBoard:
             running: names of the jobs that have been accepted and not ended.
             last: True to draw both, and wait until they are drawn.
         """
-        with failures_as_warnings(self._sweep):
+        with failures_as_warnings(f"the progress of {self._sweep}"):
             now = self._monotonic()
             self._outcomes = tuple(outcomes)
             self._begun = {name: self._begun.get(name, now) for name in running}
@@ -102,7 +103,7 @@ class SweepBoard:
 
     def show_running(self, progress_by_job: Mapping[str, JobProgress]) -> None:
         """Update the progress of the running jobs if it has changed, at most every 20 s."""
-        with failures_as_warnings(self._sweep):
+        with failures_as_warnings(f"the progress of {self._sweep}"):
             now = self._monotonic()
             if now - self._drawn_progress_at < _RUNNING_SECONDS:
                 return

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +13,8 @@ from prefect.artifacts import (
     create_table_artifact,
     update_progress_artifact,
 )
+
+from nodesweep.tasks.task import failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
 
@@ -33,18 +33,6 @@ class Drawing:
     share: float
     words: str
     table: Table | None
-
-
-@contextmanager
-def failures_as_warnings(sweep: str) -> Iterator[None]:
-    """Log any failure inside the block, even of Prefect's client, as a warning.
-
-    The sweep continues, and its report contains everything.
-    """
-    try:
-        yield
-    except Exception as error:
-        logger.warning("the progress of %s can't be shown in Prefect: %s", sweep, error)
 
 
 class Drawer:
@@ -94,7 +82,7 @@ class Drawer:
                 if drawing is None:
                     self._thread = None
                     return
-            with failures_as_warnings(self._sweep):
+            with failures_as_warnings(f"the progress of {self._sweep}"):
                 self._draw(drawing)
 
     def _draw(self, drawing: Drawing) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import read_heartbeat
+from sagemaker_emulator.simulation.virtual import VirtualExecution
 from tests.flows.simulated_sweep import ledger, nodesweep_run
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -91,18 +94,23 @@ def test_detached_sweep_of_more_than_twenty_jobs_is_started_whole_as_the_refusal
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.slow  # two runs, and jobs that wait for each other
+@pytest.mark.slow  # two runs
 def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
-    simulated: Callable[..., Any], sweep_config: Configs, tmp_path: Path
+    simulated: Callable[..., Any],
+    sweep_config: Configs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The quota holds two of three at once."""
-    model = {
-        "t_compute_seconds": 200,
-        "startup_seconds": 5,
-        "download_seconds": 5,
-        "setup_seconds": 0,
-    }
-    with simulated(model=model, time_scale=0.05, **{"ml.local.small": 2}) as served:
+    """The quota holds two of three at once; no job ends before the first command has."""
+    detached, let_pass = threading.Event(), VirtualExecution._pass
+
+    def held(job: VirtualExecution[Any], seconds: float) -> None:
+        detached.wait()
+        let_pass(job, seconds)
+
+    monkeypatch.setattr(VirtualExecution, "_pass", held)
+    with simulated(**{"ml.local.small": 2}) as served, ExitStack() as stack:
+        stack.callback(detached.set)
         config = sweep_config(
             served, sweep={"node_counts": [1], "repeats": 3, "max_parallel_jobs": 3}
         )
@@ -111,6 +119,7 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
         assert "1 jobs" in done.output and len(ledger(served)) == 2
         sweep = done.output.rsplit("--resume ", 1)[1].strip()
         assert names.is_sweep_id(sweep)
+        detached.set()
         resumed = nodesweep_run(config, tmp_path, "--resume", sweep)
         assert resumed.exit_code == 0, resumed.output
         assert ledger(served) == [(1, 1, "Completed")] * 3

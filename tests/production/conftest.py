@@ -86,13 +86,12 @@ def renewing_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewin
     with machine_of(tmp_path_factory.mktemp("renewing")) as world:
         world.call("POST", "/v2/concurrency_limits/", name=NODES, limit=4)
         release = world.hold_jobs()
-        patient = {"sweep__queue_deadline_seconds": 7200}  # all other tests run in between
-        settings = world.settings("renewed", sweep__concurrency_limit=NODES, **patient)
+        settings = world.settings("renewed", sweep__concurrency_limit=NODES)
         run = world.start("scaling-benchmark/local", preset="local", settings=settings)
         lost = world.start(
             "scaling-benchmark/scaling-benchmark",
             preset="local",
-            settings=world.settings("lost", **patient),
+            settings=world.settings("lost"),
         )
         for name in ("renewed", "lost"):
             world.running_jobs(name, 2)

@@ -50,7 +50,6 @@ def main() -> int:
 
 def _start(world: World, name: str) -> str:
     settings = world.settings(name, sweep__concurrency_limit=NODES)
-    settings["sweep.queue_deadline_seconds"] = 7200
     run = world.start(DEPLOYMENT, preset="local", settings=settings)
     world.running_jobs(name, 2)
     return run

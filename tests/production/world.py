@@ -115,6 +115,8 @@ class World:
             "sweep.node_counts": [1, 2],
             "sweep.max_parallel_jobs": 2,
             "sweep.smoke": "never",
+            # A held job waits as long as the other runs take to start.
+            "sweep.queue_deadline_seconds": 7200,
             "platform.endpoint_url": self.endpoint,
             "platform.state_directory": str(self.machine.folder / "platform"),
             "platform.autostart": False,

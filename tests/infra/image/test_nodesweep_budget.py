@@ -238,10 +238,10 @@ SCRIPT = """
 
     class Samples(Dataset):
         def __len__(self):
-            return 640
+            return 128
         def __getitem__(self, index):
             LOADER
-            return torch.full((64,), index / 640.0), index % 4
+            return torch.full((64,), index / 128.0), index % 4
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -273,9 +273,9 @@ def budgets(done: Run, folder: Path) -> dict[int, dict[str, float]]:
 @pytest.mark.parametrize(
     ("loader", "step", "largest"),
     [
-        ("time.sleep(0.004)", "", ("data", "data")),
-        ("", "dist.get_rank() and time.sleep(0.04)", ("communication", "forward")),
-        ("", "dist.barrier(); dist.get_rank() or time.sleep(0.04); dist.barrier()",
+        ("time.sleep(0.025)", "", ("data", "data")),
+        ("", "dist.get_rank() and time.sleep(0.2)", ("communication", "forward")),
+        ("", "dist.barrier(); dist.get_rank() or time.sleep(0.2); dist.barrier()",
          ("forward", "communication")),
     ],
     ids=["slow loader", "a rank that sleeps", "a rank that the others wait for"],
@@ -283,12 +283,19 @@ def budgets(done: Run, folder: Path) -> dict[int, dict[str, float]]:
 def test_with_torch_the_cause_is_the_largest_part(
     image_python: str, tmp_path: Path, loader: str, step: str, largest: tuple[str, str]
 ) -> None:
+    """Few steps with long causes: on a busy machine each step has other delays, and the first
+    takes seconds.
+    """
     run_real: Runner = runner(tmp_path, image_python, [IMAGE])
     text = SCRIPT.replace("LOADER", loader or "pass").replace("STEP", step or "pass")
     done = run_real(text, *TORCHRUN)
     assert done.code == 0, done.stderr
     by_rank = budgets(done, tmp_path / "out")
-    assert tuple(max(by_rank[rank], key=by_rank[rank].__getitem__) for rank in (0, 1)) == largest
+    of_steps = [
+        {part: seconds for part, seconds in by_rank[rank].items() if part != "start"}
+        for rank in (0, 1)
+    ]
+    assert tuple(max(parts, key=parts.__getitem__) for parts in of_steps) == largest, by_rank
     assert sum(by_rank[0].values()) == pytest.approx(done.metrics["train_seconds"], rel=0.001)
     plain = run_real(text, *TORCHRUN, NODESWEEP_MEASURE="off", out="off")
     assert sorted(done.stdout.splitlines()) == sorted(plain.stdout.splitlines())

@@ -20,6 +20,7 @@ from nodesweep.infra.worker.server import (
     SECRETS,
     SERVER_AUTH,
     Guard,
+    OneWriter,
     SecretError,
     serve,
     trusted_hosts,
@@ -213,3 +214,106 @@ def test_trusted_are_the_names_of_the_server_and_the_origin_of_its_page() -> Non
     assert trusted_hosts(environment) == ["127.0.0.1", "localhost", "server", "sweeps.example"]
     assert trusted_origins(environment) == ["https://sweeps.example:8443"]
     assert (trusted_hosts({}), trusted_origins({})) == (["127.0.0.1", "localhost"], [])
+
+
+class _Writers:
+    """Requests to an application behind OneWriter, and how many of them it handles at once."""
+
+    def __init__(self) -> None:
+        self.inside = self.most = 0
+        self.done: list[str] = []
+        self.may_end = asyncio.Event()
+        self._application = OneWriter(self._handle)
+
+    async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] != "/unauthorized":
+            await receive()
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            if scope["path"] == "/fails":
+                raise ValueError
+            await self.may_end.wait()
+        finally:
+            self.inside -= 1
+        await send({"type": "http.response.start"})
+        await receive()  # as a server that waits for its client to leave
+        self.done.append(scope["path"])
+
+    async def request(
+        self, path: str, method: str = "POST", body: asyncio.Event | None = None
+    ) -> None:
+        """Ask once; the body's second half is there once `body` is set."""
+        messages = [{"type": "http.request", "more_body": body is not None}]
+        messages += [{"type": "http.request", "more_body": False}] if body else []
+
+        async def receive() -> Any:
+            if not messages:
+                return {"type": "http.disconnect"}
+            if body is not None and len(messages) == 1:
+                await body.wait()
+            return messages.pop(0)
+
+        async def send(message: Any) -> None:
+            await asyncio.sleep(0)
+
+        await self._application({"type": "http", "method": method, "path": path}, receive, send)
+
+
+async def _settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_writes_take_turns_in_order_and_reads_none() -> None:
+    async def story() -> None:
+        writers = _Writers()
+        writes = [asyncio.create_task(writers.request(f"/{number}")) for number in range(5)]
+        await _settled()
+        assert writers.inside == 1
+        reads = [
+            asyncio.create_task(writers.request("/read", "GET")),
+            asyncio.create_task(writers.request("/flow_runs/filter")),
+        ]
+        await _settled()
+        assert writers.inside == 3
+        writers.may_end.set()
+        await asyncio.gather(*writes, *reads)
+        written = [path for path in writers.done if path[1:].isdigit()]
+        assert written == [f"/{number}" for number in range(5)]
+
+    asyncio.run(story())
+
+
+def test_a_slow_client_and_one_without_the_password_hold_up_nobody() -> None:
+    async def story() -> None:
+        writers, body = _Writers(), asyncio.Event()
+        slow = asyncio.create_task(writers.request("/slow", body=body))
+        stranger = asyncio.create_task(writers.request("/unauthorized"))
+        await _settled()
+        quick = asyncio.create_task(writers.request("/quick"))
+        writers.may_end.set()
+        await asyncio.gather(quick, stranger)
+        assert not slow.done()
+        body.set()
+        await slow
+
+    asyncio.run(story())
+
+
+def test_a_request_that_fails_or_leaves_gives_its_turn_back() -> None:
+    async def story() -> None:
+        writers = _Writers()
+        with pytest.raises(ValueError):
+            await writers.request("/fails")
+        holds = asyncio.create_task(writers.request("/holds"))
+        await _settled()
+        leaves = asyncio.create_task(writers.request("/leaves"))
+        await _settled()
+        leaves.cancel()
+        writers.may_end.set()
+        await holds
+        await writers.request("/next")
+        assert writers.done == ["/holds", "/next"]
+
+    asyncio.run(story())
