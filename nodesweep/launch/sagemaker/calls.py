@@ -141,21 +141,22 @@ def matches_request(description: Mapping[str, Any], request: Mapping[str, Any]) 
                 return False
             left_out = references if member == "Environment" else {}
             asked = {name: value for name, value in asked.items() if name not in left_out}
-        if not _contains(described, asked):
+        if not contains(described, asked):
             return False
     return True
 
 
-def _contains(described: Any, asked: Any) -> bool:
+def contains(described: Any, asked: Any) -> bool:
+    """Return True if everything that was asked for is described, at any depth."""
     if isinstance(asked, Mapping):
         return isinstance(described, Mapping) and all(
-            _contains(described.get(name), value) for name, value in asked.items()
+            contains(described.get(name), value) for name, value in asked.items()
         )
     if isinstance(asked, list):
         return (
             isinstance(described, list)
             and len(asked) == len(described)
-            and all(map(_contains, described, asked))
+            and all(map(contains, described, asked))
         )
     return bool(described == asked)
 
