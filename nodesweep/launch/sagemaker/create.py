@@ -36,9 +36,8 @@ def create(sagemaker: Any, request: Mapping[str, Any]) -> None:
     arguments = codec.transform(request, "CreateTrainingJobRequest")
     session = _Session(sagemaker, request)
     try:
-        resources.TrainingJob.create(
-            **arguments, session=session, region=sagemaker.meta.region_name
-        )
+        # The session's client has its own region.
+        resources.TrainingJob.create(**arguments, session=session, region="")
     except Exception as error:
         # Once accepted, the job exists, whatever sagemaker-core makes of its description.
         if session.was_accepted:
