@@ -4,7 +4,6 @@ nothing else is.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import logging
@@ -26,7 +25,7 @@ from nodesweep.configs.load import load_config
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.sagemaker.create import create
-from nodesweep.launch.sagemaker.kind import TRAINING
+from nodesweep.launch.sagemaker.kind import JobKind
 from nodesweep.launch.sagemaker.launcher import submit
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
@@ -211,8 +210,7 @@ def test_the_platforms_refusal_keeps_its_kind(
     code: str,
     error: type[Exception],
 ) -> None:
-    unknown = dataclasses.replace(TRAINING, describe=lambda *_: None)
-    monkeypatch.setattr("nodesweep.launch.sagemaker.launcher.TRAINING", unknown)
+    monkeypatch.setattr(JobKind, "describe", lambda *_: None)
     wire.refuse(code)
     with pytest.raises(error, match=f"said {code}"):
         submit(client, request_)
