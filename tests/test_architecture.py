@@ -13,13 +13,13 @@ from nodesweep.scaling.design.registry import DESIGNS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # A file may import from its own layer and from those listed; infra/ is reached through URLs and
-# process calls alone.
+# process calls alone, but for the judging of files, which Spark's executors share with tasks/.
 BASE = {"errors", "events", "imports", "polling"}
 BELOW_TASKS = {"launch", "aws", *BASE, "scaling", "configs"}
 ALLOWED = {
     "nodesweep/cli": {"cli", "flows", "tasks", *BELOW_TASKS},
     "flows": {"flows", "tasks", *BELOW_TASKS},
-    "tasks": {"tasks", *BELOW_TASKS},
+    "tasks": {"tasks", "nodesweep_judge", *BELOW_TASKS},
     "nodesweep/launch": BELOW_TASKS,
     "nodesweep/aws": BELOW_TASKS - {"launch"},
     **{f"nodesweep/{name}.py": {*BASE, "scaling", "configs"} for name in BASE},
@@ -27,7 +27,7 @@ ALLOWED = {
     "configs": {"configs"},
     "infra/local/sagemaker_emulator": {"sagemaker_emulator"},
     "infra/image": set(),
-    "infra/image_spark": set(),
+    "infra/image_spark": {"nodesweep_judge"},
     "benchmarks": {
         "benchmarks",
         "cli",
@@ -35,12 +35,14 @@ ALLOWED = {
         "tasks",
         *BELOW_TASKS,
         "infra",
+        "nodesweep_judge",
         "sagemaker_emulator",
     },
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
-LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks", "sagemaker_emulator"}
+LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks", "nodesweep_judge", "sagemaker_emulator"}
+JUDGE = "infra.image_spark."
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
 OF_PREFECT = {"nodesweep/cli", "flows", "tasks", "benchmarks", None}
@@ -67,7 +69,7 @@ def imported_modules(text: str, path: PurePosixPath | Path) -> set[str]:
 def imported_packages(text: str, path: Path) -> set[str]:
     """The packages that are imported, by their first names; nodesweep's by the folder in it."""
     names = imported_modules(text, path)
-    return {name.removeprefix("nodesweep.").split(".")[0] for name in names}
+    return {name.removeprefix("nodesweep.").removeprefix(JUDGE).split(".")[0] for name in names}
 
 
 def test_an_import_of_the_package_counts_by_its_folder() -> None:

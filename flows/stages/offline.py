@@ -5,10 +5,9 @@ This module imports neither Prefect nor boto3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
@@ -43,17 +42,10 @@ def check_offline(
     return CheckedSweep(facts, check(facts))
 
 
-def check_requests(
-    checked: CheckedSweep,
-    problems_of: Callable[[Mapping[str, Any]], tuple[str, ...]],
-) -> CheckedSweep:
+def check_requests(checked: CheckedSweep) -> CheckedSweep:
     """Add problems with the shape of the points' requests, if there are no other problems.
 
     Placeholders replace the image and the data in S3, on which the shape does not depend.
-
-    Args:
-        checked: The sweep so far.
-        problems_of: Returns the problems of one request.
     """
     if checked.findings.problems:
         return checked
@@ -64,14 +56,14 @@ def check_requests(
         sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",)
     )
     found: dict[str, None] = {}
-    kind, render = backend_of(config.platform).request, renderer_of(config.platform)
+    backend, render = backend_of(config.platform), renderer_of(config.platform)
     for point in facts.plan.points:
         try:
             request = render(build_spec(config, point, inputs, render))
-            found |= dict.fromkeys(problems_of(request))
+            found |= dict.fromkeys(backend.shape_problems(request))
         except ValueError as error:  # a limit that applies to the request as a whole
             found[str(error)] = None
-    problems = tuple(f"{kind} request: {problem}" for problem in found)
+    problems = tuple(f"{backend.request} request: {problem}" for problem in found)
     return recheck(replace(facts, request_problems=problems), checked.findings.notices)
 
 

@@ -51,8 +51,7 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
 
     Args:
         config: The benchmark.
-        is_resume: The sweep exists. Its requests were checked by sagemaker-core when it began, and
-            there may be none left to send, so only their shape is checked, which saves a second.
+        is_resume: The sweep exists, and may have no job left to send.
 
     Raises:
         PreflightRefused: Rules are violated; the error holds all problems.
@@ -71,8 +70,7 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
     checked = check_account(checked, look_up_prices, check_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
-    problems_of = backend.shape_problems if is_resume else backend.request_problems
-    _announce_and_raise(check_requests(checked, problems_of))
+    _announce_and_raise(check_requests(checked))
     return checked.facts.plan
 
 

@@ -29,9 +29,8 @@ class Backend:
     Attributes:
         request: the backend's name for a job's request.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
-        shape_problems: returns what is wrong with a request, as far as that is quickly known.
-        request_problems: the same, as thoroughly as possible without sending it.
-        slow_modules: what request_problems() and the launcher import, to be imported ahead.
+        shape_problems: returns what is wrong with a request, as far as that is known offline.
+        slow_modules: what the launcher imports, to be imported ahead.
         launcher: returns a platform's launcher.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
@@ -45,7 +44,6 @@ class Backend:
     request: str
     render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
-    request_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig], Launcher]
     kind: Callable[[PlatformConfig], PlatformKind]

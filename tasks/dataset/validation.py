@@ -26,6 +26,7 @@ from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetRefused
 from nodesweep.events import Meter
+from nodesweep.infra.image_spark.nodesweep_judge.layout import holds_by_names
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.data_docs import render_data_docs
@@ -37,7 +38,6 @@ from nodesweep.tasks.dataset.findings import (
     unreadable_report,
 )
 from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
-from nodesweep.tasks.dataset.judging.layout import holds_by_names
 from nodesweep.tasks.dataset.judging.tables import (
     ColumnTypes,
     Table,
@@ -267,8 +267,8 @@ def _run_expectations(
     """Return results by index of their spec; Great Expectations changes the order."""
     import great_expectations as gx
 
+    from nodesweep.infra.image_spark.nodesweep_judge.comparing import comparable
     from nodesweep.tasks.dataset.judging.between import use_vectorised_between
-    from nodesweep.tasks.dataset.judging.comparing import comparable
 
     use_vectorised_between()
     frame, every = comparable(frame, [(spec.type, spec.kwargs) for spec in specs])

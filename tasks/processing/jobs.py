@@ -13,7 +13,8 @@ from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_clien
 from nodesweep.aws.storage import get_bytes, put_once
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import SweepStopped, ValidationJobFailed
-from nodesweep.launch.sagemaker.processing import read_status, submit, watch_job
+from nodesweep.launch.sagemaker.kind import PROCESSING
+from nodesweep.launch.sagemaker.processing import submit, watch_job
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP
 from nodesweep.launch.watch import BURST_CALLS, JobLimits
 from nodesweep.polling import CallBudget, Clock
@@ -49,7 +50,7 @@ def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[
 @patient
 def validation_job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
     """Return the status of one Processing job; None if unknown."""
-    return read_status(aws_client("sagemaker", platform), job_name)
+    return PROCESSING.status(aws_client("sagemaker", platform), job_name)
 
 
 @task(name="submit-validation-job", **PATIENT_TASK_OPTIONS)

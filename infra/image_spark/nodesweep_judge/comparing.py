@@ -6,7 +6,6 @@ Great Expectations stores a config's values as JSON, so a decimal arrives as a f
 set as text; columns may be decimals, float32, bytes, or times of any unit and zone. Values that
 cannot be compared are converted: the column into a new one next to it, the kwargs to match it;
 whatever cannot be converted stays unequal, or is rejected by Great Expectations.
-infra/image_spark/nodesweep_judge/comparing.py is a copy of this file, for the executors.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@
 
 Columns in folder names (Hive, Spark) or in pandas' index are found by name; expectations about the
 table's columns as a whole, such as their number, do not count them.
-infra/image_spark/nodesweep_judge/layout.py is a copy of this file, for the executors.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from .range_file import RangeFile
 from .request import S3Object
 
-WHOLE_BYTES = 4 * 1024 * 1024
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 ATTEMPTS = 8
 LONGEST_PAUSE_SECONDS = 5.0
@@ -75,67 +75,19 @@ def _client(region: str | None, endpoint_url: str | None, pid: int) -> Any:
     return boto3.client("s3", region_name=region, endpoint_url=endpoint_url, config=config)
 
 
-class ObjectFile(io.RawIOBase):
-    """A read-only file of one object; reads raise ReadError, which names the key."""
+class ObjectFile(RangeFile):
+    """A read-only file of one object; reads raise ReadError, which names the key.
+
+    They raise RuntimeError if S3 did not return the bytes.
+    """
 
     def __init__(self, source: Source, item: S3Object) -> None:
-        super().__init__()
+        super().__init__(item.size_bytes)
         # One client per process: Spark forks its Python workers.
         self._s3 = _client(source.region, source.endpoint_url, os.getpid())
         self._bucket, self._item = source.bucket, item
-        self._place = 0
-        self._whole: bytes | None = None
 
-    def readable(self) -> bool:
-        """Return True: the file is open for reading."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True: any range of bytes can be requested."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position and return it."""
-        begin = (0, self._place, self._item.size_bytes)[whence]
-        self._place = max(0, begin + offset)
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        """Read into `buffer` and return the number of bytes."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        """Return the remaining bytes."""
-        return self.read(self._item.size_bytes)
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Return up to `size` bytes; -1 or None reads to the end.
-
-        Raises:
-            ReadError: The object was deleted or replaced, or access is denied.
-            RuntimeError: S3 did not return the bytes.
-        """
-        left = max(0, self._item.size_bytes - self._place)
-        count = left if size is None or size < 0 else min(size, left)
-        if count == 0:
-            return b""
-        begin = self._place
-        if self._item.size_bytes > WHOLE_BYTES:
-            data = self._get(begin, count)
-        else:
-            if self._whole is None:
-                self._whole = self._get(0, self._item.size_bytes)
-            data = self._whole[begin : begin + count]
-        self._place += len(data)
-        return data
-
-    def _get(self, begin: int, count: int) -> bytes:
+    def get(self, begin: int, count: int) -> bytes:
         """Return bytes of the object, retrying interrupted transfers."""
         wanted = f"bytes={begin}-{begin + count - 1}"
         for attempt in range(ATTEMPTS):

@@ -21,9 +21,9 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound
 from nodesweep.launch.protocol import JobLog
 from nodesweep.launch.registry import launcher_of
-from nodesweep.launch.sagemaker.calls import describe as describe_training
+from nodesweep.launch.sagemaker.kind import PROCESSING, TRAINING
 from nodesweep.launch.sagemaker.logs import save_log
-from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
+from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -121,11 +121,11 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
     sagemaker = aws_client("sagemaker", platform)
     jobs = list(job_lister(sagemaker, sweep)())
     for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
-        describe_training(sagemaker, first.name)
+        TRAINING.describe(sagemaker, first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
     for name in claimed_jobs(aws_client("s3", platform), platform, sweep):
-        if (job := read_status(sagemaker, name)) is not None:
+        if (job := PROCESSING.status(sagemaker, name)) is not None:
             jobs.append(job)
     return jobs
 

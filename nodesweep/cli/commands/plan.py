@@ -11,7 +11,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
-from nodesweep.launch.registry import backend_of, renderer_of
+from nodesweep.launch.registry import renderer_of
 from nodesweep.scaling import names
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
@@ -37,7 +37,7 @@ _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 def plan_of(config: BenchmarkConfig) -> CheckedSweep:
     """Return the plan, and all problems that can be found without the account."""
-    return check_requests(check_offline(config), backend_of(config.platform).shape_problems)
+    return check_requests(check_offline(config))
 
 
 def describe_plan(checked: CheckedSweep) -> str:

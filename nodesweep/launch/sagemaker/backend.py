@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
@@ -16,12 +13,6 @@ from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.launch.sagemaker.status import kind_of_platform
 from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
 from nodesweep.scaling.rules.rule import Facts, Findings
-
-
-def _request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    from nodesweep.launch.sagemaker.create import request_problems
-
-    return request_problems(request)
 
 
 def _launcher(platform: PlatformConfig) -> Launcher:
@@ -40,7 +31,6 @@ BACKEND = Backend(
     request="CreateTrainingJob",
     render=render,
     shape_problems=shape_problems,
-    request_problems=_request_problems,
     slow_modules=("sagemaker.core.resources",),
     launcher=_launcher,
     kind=kind_of_platform,

@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, error_code
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
-from nodesweep.scaling.secrets import remember_secrets, secrets_of_job
 
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
 """Request members that a description lacks, or returns in a different form."""
 KNOWN_SECONDS = 60.0
 """Seconds for which the description and tags of a new job may be unavailable."""
-
-
-def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-    """Return DescribeTrainingJob's response; None for an unknown job.
-
-    The service reports an unknown name as a ValidationException. The job's secrets are masked from
-    then on: a command that reads its log or failure reason may know nothing but its name.
-    """
-    try:
-        description = dict(sagemaker.describe_training_job(TrainingJobName=job_name))
-        remember_secrets(
-            secrets_of_job(
-                description.get("HyperParameters") or {}, description.get("Environment") or {}
-            )
-        )
-        return description
-    except sagemaker.exceptions.ClientError as error:
-        missing = error_code(error) == "ValidationException" and "not found" in str(error)
-        if missing or error_code(error) == "ResourceNotFound":
-            return None
-        raise
 
 
 def request_stop(sagemaker: Any, job_name: str) -> None:
@@ -52,30 +28,6 @@ def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
     sagemaker.update_training_job(
         TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
     )
-
-
-def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
-    """Ask each job to stop, and return those that were still running.
-
-    A repeated call has no effect. A failure for one job does not keep others from being stopped.
-
-    Raises:
-        JobRefused: some jobs could not be stopped.
-    """
-    asked, failures = [], []
-    for name in job_names:
-        try:
-            request_stop(sagemaker, name)
-            asked.append(name)
-        except (BotoCoreError, ClientError) as error:
-            # ValidationException: the job has ended or never existed, so there is nothing to stop.
-            if error_code(error) not in ("ValidationException", "ResourceNotFound"):
-                failures.append(f"{name}: {error}")
-    if failures:
-        raise JobRefused(
-            "these jobs could not be stopped; stop them in the console:\n" + "\n".join(failures)
-        )
-    return asked
 
 
 def tagged_digest(sagemaker: Any, arn: str) -> str | None:
@@ -141,21 +93,22 @@ def matches_request(description: Mapping[str, Any], request: Mapping[str, Any]) 
                 return False
             left_out = references if member == "Environment" else {}
             asked = {name: value for name, value in asked.items() if name not in left_out}
-        if not _contains(described, asked):
+        if not contains(described, asked):
             return False
     return True
 
 
-def _contains(described: Any, asked: Any) -> bool:
+def contains(described: Any, asked: Any) -> bool:
+    """Return True if everything that was asked for is described, at any depth."""
     if isinstance(asked, Mapping):
         return isinstance(described, Mapping) and all(
-            _contains(described.get(name), value) for name, value in asked.items()
+            contains(described.get(name), value) for name, value in asked.items()
         )
     if isinstance(asked, list):
         return (
             isinstance(described, list)
             and len(asked) == len(described)
-            and all(map(_contains, described, asked))
+            and all(map(contains, described, asked))
         )
     return bool(described == asked)
 

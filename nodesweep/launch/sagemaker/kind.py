@@ -11,11 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from nodesweep.errors import JobRefused, error_code
-from nodesweep.launch.sagemaker.calls import check_same_request, describe, poll_until_known, stop
-from nodesweep.launch.sagemaker.status import read_training_job
+from nodesweep.launch.sagemaker.calls import check_same_request, poll_until_known
+from nodesweep.launch.sagemaker.status import read_processing_job, read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.secrets import remember_secrets, secrets_of_job
+
+_MISSING = ("ValidationException", "ResourceNotFound")
 
 
 @dataclass(frozen=True)
@@ -24,17 +29,50 @@ class JobKind:
 
     Attributes:
         member: beginning of the names of a description's members: TrainingJob.
-        describe: returns a job's description; None if it is unknown.
+        method: ending of the names of the client's methods: training_job.
         read: reads a description.
-        stop: asks a job to stop; returns True if it was still running.
         logger: name of the logger.
     """
 
     member: str
-    describe: Callable[[Any, str], dict[str, Any] | None]
+    method: str
     read: Callable[[Mapping[str, Any]], JobStatus]
-    stop: Callable[[Any, str], bool]
     logger: str
+
+    def describe(self, sagemaker: Any, job_name: str) -> dict[str, Any] | None:
+        """Return the job's description; None if it is unknown, which is a ValidationException.
+
+        The job's secrets are masked from then on: a command that reads its log or failure reason
+        may know nothing but its name.
+        """
+        try:
+            description = dict(self._call(sagemaker, "describe", job_name))
+        except sagemaker.exceptions.ClientError as error:
+            code, text = error_code(error), str(error).lower()
+            is_unknown = "not found" in text or "could not find" in text
+            if code == "ResourceNotFound" or (code == "ValidationException" and is_unknown):
+                return None
+            raise
+        remember_secrets(
+            secrets_of_job(
+                description.get("HyperParameters") or {}, description.get("Environment") or {}
+            )
+        )
+        return description
+
+    def stop(self, sagemaker: Any, job_name: str) -> bool:
+        """Ask the job to stop; return True if it was still running. Client errors pass through."""
+        try:
+            self._call(sagemaker, "stop", job_name)
+        except ClientError as error:
+            # The job has ended or is unknown; its description tells which.
+            if error_code(error) in _MISSING:
+                return False
+            raise
+        return True
+
+    def _call(self, sagemaker: Any, verb: str, job_name: str) -> Any:
+        return getattr(sagemaker, f"{verb}_{self.method}")(**{f"{self.member}Name": job_name})
 
     def status(self, sagemaker: Any, job_name: str) -> JobStatus | None:
         """Return the job's status; None if it is unknown."""
@@ -80,10 +118,5 @@ class JobKind:
         return self.read(existing)
 
 
-TRAINING = JobKind(
-    member="TrainingJob",
-    describe=describe,
-    read=read_training_job,
-    stop=lambda sagemaker, name: bool(stop(sagemaker, [name])),
-    logger="nodesweep.jobs",
-)
+TRAINING = JobKind("TrainingJob", "training_job", read_training_job, "nodesweep.jobs")
+PROCESSING = JobKind("ProcessingJob", "processing_job", read_processing_job, "nodesweep.dataset")

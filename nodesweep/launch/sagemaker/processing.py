@@ -10,64 +10,24 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from nodesweep.aws.storage import list_folders
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import JobRefused, ValidationJobFailed, error_code, is_transient
+from nodesweep.errors import JobRefused, ValidationJobFailed, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS
-from nodesweep.launch.sagemaker.kind import JobKind
+from nodesweep.launch.sagemaker.kind import PROCESSING
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
-from nodesweep.launch.sagemaker.status import read_processing_job
 from nodesweep.launch.watch import JobLimits, Wording, watch
 from nodesweep.polling import CallBudget, Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 
 logger = logging.getLogger("nodesweep.dataset")
-_MISSING = ("ValidationException", "ResourceNotFound")
-
-
-def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
-    """Return DescribeProcessingJob's response; None for an unknown job."""
-    try:
-        return dict(sagemaker.describe_processing_job(ProcessingJobName=job_name))
-    except sagemaker.exceptions.ClientError as error:
-        code = error_code(error)
-        if code == "ResourceNotFound" or (
-            code == "ValidationException" and "could not find" in str(error).lower()
-        ):
-            return None
-        raise
-
-
-def read_status(sagemaker: Any, job_name: str) -> JobStatus | None:
-    """Return the job's status; None if it is unknown."""
-    description = describe(sagemaker, job_name)
-    return None if description is None else read_processing_job(description)
 
 
 def is_running(sagemaker: Any, job_name: str) -> bool:
     """Return True if SageMaker knows the job and it has not ended."""
-    status = read_status(sagemaker, job_name)
+    status = PROCESSING.status(sagemaker, job_name)
     return status is not None and not status.has_ended
 
 
-def stop(sagemaker: Any, job_name: str) -> bool:
-    """Ask the job to stop; return True if it was still running. Client errors pass through."""
-    try:
-        sagemaker.stop_processing_job(ProcessingJobName=job_name)
-    except ClientError as error:
-        # The job has ended or is unknown; its description tells which.
-        if error_code(error) in _MISSING:
-            return False
-        raise
-    return True
-
-
-PROCESSING = JobKind(
-    member="ProcessingJob",
-    describe=describe,
-    read=read_processing_job,
-    stop=stop,
-    logger="nodesweep.dataset",
-)
 WORDING = Wording(
     not_started="got no instances within {:.0f} s (sweep.queue_deadline_seconds)",
     not_ended="has not ended {:.0f} s after it got its instances",
@@ -154,8 +114,9 @@ def end_jobs(
         is_settled = clock.monotonic() >= settled
         for name in sorted(left):
             try:
-                status = read_status(sagemaker, name)
-                if status is not None and status.state == "running" and stop(sagemaker, name):
+                status = PROCESSING.status(sagemaker, name)
+                is_alive = status is not None and status.state == "running"
+                if is_alive and PROCESSING.stop(sagemaker, name):
                     asked.add(name)
                 failures.pop(name, None)
             except (BotoCoreError, ClientError) as error:

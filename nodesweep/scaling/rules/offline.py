@@ -379,10 +379,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (plan.requests_are_well_formed,),
         refuses=(
             "a member of the CreateTrainingJob request that is unknown, missing, of a wrong "
-            "type or below its lower bound, according to botocore's shapes and, in a run, also "
-            "sagemaker-core's; these have no upper bounds, patterns or enumerations. It is "
-            "checked only if nothing else is wrong, in a run after the rules that query the "
-            "account, since sagemaker-core is imported while they wait"
+            "type or below its lower bound, according to botocore's shapes, which have no upper "
+            "bounds, patterns or enumerations. It is checked only if nothing else is wrong"
         ),
         remedy="the message names the member; if no config field sets it, report a bug",
     ),

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from nodesweep.tasks.dataset.judging.comparing import as_decimal, as_single
-from nodesweep.tasks.dataset.judging.layout import index_columns
+from nodesweep.infra.image_spark.nodesweep_judge.comparing import as_decimal, as_single
+from nodesweep.infra.image_spark.nodesweep_judge.layout import index_columns
 
 if TYPE_CHECKING:
     from great_expectations.expectations.expectation import Expectation

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nodesweep.tasks.dataset.judging.layout import (
+from nodesweep.infra.image_spark.nodesweep_judge.layout import (
     CSV_OPTIONS,
     add_partition,
     csv_column,
@@ -52,7 +52,7 @@ class TableFile:
     size_bytes: int
     is_remote: bool = False
     partition: Mapping[str, Any] = field(default_factory=dict)
-    """Column values from the names of the folders below the source (judging/layout.py)."""
+    """Column values from the names of the folders below the source (nodesweep_judge/layout.py)."""
 
     @property
     def compression(self) -> str | None:

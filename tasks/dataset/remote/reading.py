@@ -2,9 +2,8 @@
 
     with pq.ParquetFile(RemoteFile(s3, "bucket", item)) as table: ...
 
-Memory is bounded: an object of up to WHOLE_BYTES is fetched in one call and held; of a larger one,
-only the requested range is. Nothing is written to disk. Every call requires the listed ETag, so no
-reader gets bytes of two different objects.
+Nothing is written to disk. Every call requires the listed ETag, so no reader gets bytes of two
+different objects.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from botocore.exceptions import ClientError
 from nodesweep.aws.platform import patient
 from nodesweep.aws.storage import is_missing
 from nodesweep.errors import EXPIRED_CODES, DatasetRefused, error_code, is_transient
+from nodesweep.infra.image_spark.nodesweep_judge.range_file import RangeFile
 from nodesweep.tasks.dataset.remote.objects import RemoteObject
 
-WHOLE_BYTES = 4 * 1024 * 1024
 READ_AHEAD_BYTES = 8 * 1024 * 1024
 
 
-class RemoteFile(io.RawIOBase):
+class RemoteFile(RangeFile):
     """A read-only, seekable file.
 
     Raises DatasetRefused, which names the key, if the object was replaced or deleted since it was
@@ -32,56 +31,11 @@ class RemoteFile(io.RawIOBase):
     """
 
     def __init__(self, s3: Any, bucket: str, item: RemoteObject) -> None:
-        super().__init__()
+        super().__init__(item.size_bytes)
         self._s3, self._bucket, self._item = s3, bucket, item
-        self._place = 0
-        self._whole: bytes | None = None
 
-    def readable(self) -> bool:
-        """Return True: the file is open for reading."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True: any range of bytes can be requested."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._place
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to a position, and return it."""
-        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._item.size_bytes}
-        self._place = max(0, begin[whence] + offset)
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill the buffer, and return the number of bytes read."""
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readall(self) -> bytes:
-        """Return the rest of the object."""
-        return self.read(self._item.size_bytes)
-
-    def read(self, size: int | None = -1) -> bytes:
-        """Return up to `size` bytes, by default the rest."""
-        left = max(0, self._item.size_bytes - self._place)
-        count = left if size is None or size < 0 else min(size, left)
-        if count == 0:
-            return b""
-        begin = self._place
-        if self._item.size_bytes <= WHOLE_BYTES:
-            if self._whole is None:
-                self._whole = self._get(0, self._item.size_bytes)
-            data = self._whole[begin : begin + count]
-        else:
-            data = self._get(begin, count)
-        self._place += len(data)
-        return data
-
-    def _get(self, begin: int, count: int) -> bytes:
+    def get(self, begin: int, count: int) -> bytes:
+        """Return these bytes of the object, as it was listed."""
         try:
             return read_remote_range(
                 self._s3, self._bucket, self._item, f"bytes={begin}-{begin + count - 1}"

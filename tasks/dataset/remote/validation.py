@@ -8,7 +8,7 @@ from typing import Any
 from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.tasks.dataset.judging.layout import partitions_of
+from nodesweep.infra.image_spark.nodesweep_judge.layout import partitions_of
 from nodesweep.tasks.dataset.judging.tables import TableFile
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.reading import opener

@@ -17,10 +17,10 @@ from typing import Any
 
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.errors import DatasetRefused
+from nodesweep.infra.image_spark.nodesweep_judge.layout import partitions_of
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.findings import Repeats, dataset_report, file_report, unreadable_report
 from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns
-from nodesweep.tasks.dataset.judging.layout import partitions_of
 from nodesweep.tasks.dataset.judging.tables import ColumnTypes
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.reading import refusal

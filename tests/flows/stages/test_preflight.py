@@ -58,7 +58,7 @@ def test_bound_is_at_the_current_price(make_config: Configs) -> None:
 
 
 def with_wrong_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if this release built requests that the installed sagemaker-core does not take."""
+    """As if this release built requests that the installed botocore does not take."""
     right = offline.renderer_of
 
     def wrong(platform: PlatformConfig) -> Render:
@@ -83,7 +83,7 @@ def test_a_request_of_a_wrong_shape_is_refused_by_a_run_before_anything_is_sent(
 ) -> None:
     with_wrong_request(monkeypatch)
     account.append(Findings())
-    with pytest.raises(PreflightRefused, match=r"stopping_condition\.max_runtime_in_seconds: "):
+    with pytest.raises(PreflightRefused, match=r"StoppingCondition\.MaxRuntimeInSeconds"):
         stage.preflight(make_config())
 
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import ClientError, ResponseStreamingError
 
-from nodesweep.infra.image_spark.nodesweep_judge import proving, reading
+from nodesweep.infra.image_spark.nodesweep_judge import proving, range_file, reading
 from nodesweep.infra.image_spark.nodesweep_judge.expectations import build, judge_on_pandas
 from nodesweep.infra.image_spark.nodesweep_judge.judging import row_count_holds
 from nodesweep.infra.image_spark.nodesweep_judge.keys import common_type
@@ -202,7 +202,7 @@ def put(s3: Any, body: bytes) -> S3Object:
 def test_an_object_reads_and_seeks_as_a_file_does(
     s3: Any, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
-    monkeypatch.setattr(reading, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(range_file, "WHOLE_BYTES", whole_bytes)
     body = bytes(range(100))
     ours, theirs = ObjectFile(SOURCE, put(s3, body)), io.BytesIO(body)
     assert ours.readable() and ours.seekable()

@@ -3,19 +3,19 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError
+from botocore.exceptions import ClientError
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.errors import JobRefused, QuotaReached
-from nodesweep.launch.sagemaker.calls import describe, matches_request, stop
+from nodesweep.launch.sagemaker.calls import matches_request
+from nodesweep.launch.sagemaker.kind import TRAINING
 from nodesweep.launch.sagemaker.launcher import submit, with_variables
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
@@ -246,7 +246,7 @@ def test_refused_request_says_why(request_: dict[str, Any]) -> None:
 
 
 def test_unknown_name_describes_as_none() -> None:
-    assert describe(SageMaker(), "nobody") is None
+    assert TRAINING.describe(SageMaker(), "nobody") is None
 
 
 def test_what_a_described_job_was_given_is_hidden_from_then_on(request_: dict[str, Any]) -> None:
@@ -261,30 +261,24 @@ def test_what_a_described_job_was_given_is_hidden_from_then_on(request_: dict[st
 
     platform.describe_training_job = with_secrets  # type: ignore[method-assign]
     assert hide_in_text("it printed k1ttens4ndMittens") == "it printed k1ttens4ndMittens"
-    describe(platform, request_["TrainingJobName"])
+    TRAINING.describe(platform, request_["TrainingJobName"])
     assert hide_in_text("it printed k1ttens4ndMittens") == f"it printed {HIDDEN}"
 
 
-def test_stop_goes_on_past_a_job_that_is_gone() -> None:
+def test_stop_tells_a_running_job_from_one_that_is_gone() -> None:
     platform = SageMaker()
     platform.jobs = {"b": ["InProgress"]}
-    assert stop(platform, ["gone", "b"]) == ["b"]
+    assert [TRAINING.stop(platform, name) for name in ("gone", "b")] == [False, True]
 
 
-def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    platform = SageMaker()
-    attempt: Callable[..., None] = platform.stop_training_job
-
+def test_a_stop_that_is_denied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(TrainingJobName: str) -> None:
-        if TrainingJobName == "a":
-            raise client_error("AccessDeniedException", "no")
-        attempt(TrainingJobName)
+        raise client_error("AccessDeniedException", "no")
 
-    platform.jobs = {"a": ["InProgress"], "b": ["InProgress"]}
+    platform = SageMaker()
     monkeypatch.setattr(platform, "stop_training_job", denied)
-    with pytest.raises(JobRefused, match=r"a: .*AccessDenied"):
-        stop(platform, ["a", "b"])
-    assert platform.stopped == ["b"]
+    with pytest.raises(ClientError, match="AccessDenied"):
+        TRAINING.stop(platform, "a")
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
@@ -347,20 +341,6 @@ def test_each_look_tells_how_the_jobs_stand(
     watch_training_jobs(config, "s", ["a"], 0.01, limits, CREATED, on_poll=told.append)
     assert "7 of 16" not in told[0]["a"].text and "7 of 16" in told[1]["a"].text
     assert len(told) == 2
-
-
-def test_a_lost_connection_does_not_spare_the_other_jobs() -> None:
-    asked: list[str] = []
-
-    class Sagemaker:
-        def stop_training_job(self, TrainingJobName: str) -> None:
-            asked.append(TrainingJobName)
-            if TrainingJobName == "a":
-                raise ConnectionClosedError(endpoint_url="http://here")
-
-    with pytest.raises(JobRefused, match=r"\ba: Connection"):
-        stop(Sagemaker(), ["a", "b"])
-    assert asked == ["a", "b"]
 
 
 def test_a_reference_becomes_the_variable_when_the_job_is_started() -> None:

@@ -10,7 +10,6 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import check_offline, check_requests
-from nodesweep.launch.sagemaker.create import request_problems
 from nodesweep.scaling.rules.requirements import files_are_there
 from nodesweep.tasks.preflight.facts import read_facts, read_files
 from tests.plain import plain
@@ -141,7 +140,7 @@ def test_a_notice_is_said_once(make_config: Configs, tmp_path: Path) -> None:
         image={"uri": "docker.io/ours:1"},
         training={"source_dir": str(tmp_path), "entry_point": "train.py"},
     )
-    checked = check_requests(check_offline(config), request_problems)
+    checked = check_requests(check_offline(config))
     assert len([said for said in checked.findings.notices if "id_rsa" in said]) == 1
 
 

@@ -29,7 +29,28 @@ logger = logging.getLogger(__name__)
 
 
 class Runner(Protocol[J_contra]):
-    """Runs jobs of one kind."""
+    """Runs jobs of one kind; `account_id` is in their ARNs."""
+
+    @property
+    def account_id(self) -> str:
+        """Twelve digits that no AWS account has."""
+
+    @property
+    def has_virtual_clock(self) -> bool:
+        """True if a job's waits pass in `run` instead of the queue.
+
+        Waits are Pending, lack of capacity and MaxWaitTimeInSeconds.
+        """
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Check that the runner supports a request.
+
+        Raises:
+            ValidationException: If it does not.
+        """
+
+    def capacity_problem(self, job: J_contra) -> str | None:
+        """Return why there can be no room for the job, without "CapacityError: ", or None."""
 
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
@@ -89,11 +110,22 @@ class JobManager(ABC, Generic[J]):
 
     @abstractmethod
     def _read(self, record: Mapping[str, Any]) -> J:
-        """Return the job of a record that `to_record` returned.
+        """Return the job of a record that `to_record` returned, or of a new one.
 
         Raises:
             TypeError: If the record is from a different version; KeyError means the same.
         """
+
+    @abstractmethod
+    def _admit(self, job: J, now: float, has_room: bool) -> None:
+        """Check the quotas for a new job, and prepare it; called under the lock.
+
+        Raises:
+            ResourceLimitExceeded: If a quota would be exceeded.
+        """
+
+    def _give_instances(self, job: J, now: float) -> None:
+        """Give a new job, which is saved, its instances; called under the lock."""
 
     def _release(self) -> None:
         """Release the resources that ended jobs keep; called under the lock, at start and end."""
@@ -121,6 +153,38 @@ class JobManager(ABC, Generic[J]):
         """
         job = self._read(record)
         job.describe(self._clock())
+        return job
+
+    def create(self, region: str, request: dict[str, Any]) -> J:
+        """Accept a valid request; a lack of capacity fails the job and is not an API error.
+
+        Raises:
+            ResourceInUse: If the name is taken.
+            ResourceLimitExceeded: If a quota would be exceeded.
+            NotSaved: If the job cannot be saved.
+        """
+        self._runner.check(request)
+        now, is_virtual = self._clock(), self._runner.has_virtual_clock
+        job = self._read(
+            {
+                "region": region,
+                "request": request,
+                "creation_time": now,
+                "last_modified_time": now,
+                "tags": request.get("Tags", []),
+                "account_id": self._runner.account_id,
+            }
+        )
+        problem = self._runner.capacity_problem(job)
+        with self._changed:
+            self._refuse_while_closing()
+            self._refuse_taken_name(job)
+            self._admit(job, now, has_room=problem is None)
+            faults = self._faults.job_faults(job.name, request.get("Environment", {}))
+            self._save_new(job)
+            self._give_instances(job, now)
+            not_before = now if is_virtual else now + faults.pending_seconds
+            self._accept(Waiting(job, not_before, faults, is_virtual), problem)
         return job
 
     def delete(self, region: str, name: str) -> None:

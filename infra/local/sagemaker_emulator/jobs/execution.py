@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Generic
+from typing import Any, ClassVar, Generic
 
 from sagemaker_emulator.api.in_process import ClientFactory
+from sagemaker_emulator.api.protocol import ACCOUNT_ID
 from sagemaker_emulator.faults.injector import JobFaults
 from sagemaker_emulator.faults.training_watch import TimesStruck, TrainingWatch
 from sagemaker_emulator.interfaces import Engine, ImageStore, Node, NodeAttainment, RunResult
@@ -236,3 +237,23 @@ def missing_image(images: ImageStore, job: Job) -> str | None:
         f" image exist and role {job.request['RoleArn']} has proper pull permissions for SageMaker:"
         " ecr:BatchCheckLayerAvailability, ecr:BatchGetImage, ecr:GetDownloadUrlForLayer"
     )
+
+
+class EngineRunner(Generic[J]):
+    """Runs jobs of one kind on an engine's real nodes; a runner of their manager."""
+
+    account_id = ACCOUNT_ID
+    has_virtual_clock = False
+    execution: ClassVar[type[JobExecution[Any]]]
+
+    def __init__(self, services: ExecutionServices) -> None:
+        self._services = services
+
+    def capacity_problem(self, job: J) -> str | None:
+        return self._services.engine.capacity_problem(job.instance_type, job.instance_count)
+
+    def run(self, job: J, change: Change[J], faults: JobFaults, stop: threading.Event) -> None:
+        self.execution(job, change, self._services, faults, stop).run()
+
+    def clean_up(self, job: J) -> None:
+        self._services.engine.clean_up(job.spec())

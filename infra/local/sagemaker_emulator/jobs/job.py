@@ -1,75 +1,122 @@
-"""The interface of a job's record, for the manager, the queue and executions."""
+"""A job's record: what training and Processing jobs have in common."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, TypeVar
 
+from sagemaker_emulator.api.protocol import ACCOUNT_ID
 from sagemaker_emulator.interfaces import JobSpec
-from sagemaker_emulator.jobs.endings import Ending
+from sagemaker_emulator.jobs.endings import IN_PROGRESS, Ending
 
 
-class Job(Protocol):
-    """A job's record; its manager's lock guards every change. Times are in Unix seconds."""
+@dataclass
+class Job(ABC):
+    """A job's record; its manager's lock guards every change.
+
+    Times are in Unix seconds, None while unknown.
+    """
+
+    kind: ClassVar[str]
+    """What the names of its members begin with, such as Training of TrainingJobName."""
 
     region: str
     request: dict[str, Any]
     creation_time: float
-    last_modified_time: float
-    status: str
-    tags: list[dict[str, str]]
+    status: str = "InProgress"
+    last_modified_time: float = 0.0
+    failure_reason: str | None = None
+    tags: list[dict[str, str]] = field(default_factory=list)
+    account_id: str = ACCOUNT_ID
 
     @property
     def name(self) -> str:
-        """The name in the request."""
+        return str(self.request[f"{self.kind}JobName"])
 
     @property
     def run_name(self) -> str:
         """The name for engine and room, unique among jobs of all kinds."""
+        return self.name
 
     @property
-    def arn(self) -> str: ...
+    def arn(self) -> str:
+        kind = self.kind.lower()
+        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:{kind}-job/{self.name}"
 
     @property
+    @abstractmethod
     def image_uri(self) -> str: ...
 
     @property
-    def instance_type(self) -> str: ...
+    @abstractmethod
+    def cluster(self) -> dict[str, Any]:
+        """The part of the request with InstanceType and InstanceCount."""
 
     @property
-    def instance_count(self) -> int: ...
+    def instance_type(self) -> str:
+        return str(self.cluster["InstanceType"])
+
+    @property
+    def instance_count(self) -> int:
+        return int(self.cluster["InstanceCount"])
 
     @property
     def is_spot(self) -> bool:
         """True if its instances can be reclaimed."""
+        return False
 
-    def is_over(self) -> bool: ...
+    def is_over(self) -> bool:
+        return self.status not in IN_PROGRESS
 
+    @abstractmethod
     def longest_wait(self, now: float) -> tuple[float, Ending]:
         """Return when the job ends, and how, if it waits for capacity from now on."""
 
+    @abstractmethod
     def note_wait(self, now: float) -> None:
         """Record that it waits for capacity from now on."""
 
+    @abstractmethod
     def begin_segment(self, now: float) -> None:
         """Record that its instances have started; billable time begins."""
 
+    @abstractmethod
     def end_segment(self, now: float) -> None:
         """Record that its instances are gone; do nothing if there are none."""
 
+    @abstractmethod
     def begin_stop(self, now: float) -> None:
         """Record a requested stop; do nothing if it was requested before."""
 
+    @abstractmethod
     def end(self, ending: Ending, now: float) -> None: ...
 
+    def shift(self, seconds: float) -> None:
+        """Shift all of the job's times by this many seconds."""
+        for name, value in vars(self).items():
+            if name.endswith("_time") and value is not None:
+                setattr(self, name, value + seconds)
+
+    @abstractmethod
     def spec(self) -> JobSpec:
         """Return the engine's view of the job."""
 
+    @abstractmethod
     def describe(self, now: float) -> dict[str, Any]: ...
 
-    def summary(self, now: float) -> dict[str, Any]: ...
+    def summary(self, now: float) -> dict[str, Any]:
+        return {
+            f"{self.kind}JobName": self.name,
+            f"{self.kind}JobArn": self.arn,
+            "CreationTime": self.creation_time,
+            "LastModifiedTime": self.last_modified_time,
+            f"{self.kind}JobStatus": self.status,
+        }
 
-    def to_record(self) -> dict[str, Any]: ...
+    def to_record(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 J = TypeVar("J", bound=Job)

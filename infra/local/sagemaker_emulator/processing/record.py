@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from sagemaker_emulator.api.protocol import ACCOUNT_ID
 from sagemaker_emulator.interfaces import JobSpec, ProcessingFiles
 from sagemaker_emulator.jobs.endings import (
     FAILURE_REASON_MAX_CHARACTERS,
-    IN_PROGRESS,
     INTERNAL_ERROR,
     Ending,
 )
+from sagemaker_emulator.jobs.job import Job
 from sagemaker_emulator.processing.files import input_folders, output_folders
 from sagemaker_emulator.sagemaker.description import described_processing_request
 
@@ -25,64 +23,32 @@ RUNTIME_EXCEEDED = Ending("Stopped", "Processing job runtime exceeded MaxRuntime
 
 
 @dataclass
-class ProcessingJob:
-    """A job's record; the manager's lock guards every change.
+class ProcessingJob(Job):
+    """A Processing job's record."""
 
-    Times are in Unix seconds, None while unknown.
-    """
+    kind = "Processing"
 
-    region: str
-    request: dict[str, Any]
-    creation_time: float
-    status: str = "InProgress"
-    last_modified_time: float = 0.0
     processing_start_time: float | None = None
     processing_end_time: float | None = None
-    failure_reason: str | None = None
     exit_message: str | None = None
-    tags: list[dict[str, str]] = field(default_factory=list)
-    account_id: str = ACCOUNT_ID
-
-    @property
-    def name(self) -> str:
-        return str(self.request["ProcessingJobName"])
 
     @property
     def run_name(self) -> str:
         return f"{self.name}{_RUN_SUFFIX}"
 
     @property
-    def arn(self) -> str:
-        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:processing-job/{self.name}"
-
-    @property
     def image_uri(self) -> str:
         return str(self.request["AppSpecification"]["ImageUri"])
 
     @property
-    def _cluster(self) -> dict[str, Any]:
+    def cluster(self) -> dict[str, Any]:
         cluster: dict[str, Any] = self.request["ProcessingResources"]["ClusterConfig"]
         return cluster
-
-    @property
-    def instance_type(self) -> str:
-        return str(self._cluster["InstanceType"])
-
-    @property
-    def instance_count(self) -> int:
-        return int(self._cluster["InstanceCount"])
-
-    @property
-    def is_spot(self) -> bool:
-        return False
 
     @property
     def max_runtime_seconds(self) -> float:
         described = described_processing_request(self.request)
         return float(described["StoppingCondition"]["MaxRuntimeInSeconds"])
-
-    def is_over(self) -> bool:
-        return self.status not in IN_PROGRESS
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
         """Return infinity: it waits for capacity as long as necessary."""
@@ -109,15 +75,6 @@ class ProcessingJob:
         self.processing_end_time = self.processing_end_time or now
         reason = ending.reason or (INTERNAL_ERROR if ending.status == "Failed" else None)
         self.failure_reason = reason and reason[:FAILURE_REASON_MAX_CHARACTERS]
-
-    def shift(self, seconds: float) -> None:
-        """Shift all of the job's times by this many seconds."""
-        self.creation_time += seconds
-        self.last_modified_time += seconds
-        if self.processing_start_time is not None:
-            self.processing_start_time += seconds
-        if self.processing_end_time is not None:
-            self.processing_end_time += seconds
 
     def spec(self) -> JobSpec:
         app = self.request["AppSpecification"]
@@ -159,18 +116,6 @@ class ProcessingJob:
             "FailureReason": self.failure_reason,
             "ExitMessage": self.exit_message,
         }
-        return {
-            "ProcessingJobName": self.name,
-            "ProcessingJobArn": self.arn,
-            "CreationTime": self.creation_time,
-            "LastModifiedTime": self.last_modified_time,
-            "ProcessingJobStatus": self.status,
-            **{name: value for name, value in known.items() if value is not None},
+        return super().summary(now) | {
+            name: value for name, value in known.items() if value is not None
         }
-
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> ProcessingJob:
-        return cls(**record)

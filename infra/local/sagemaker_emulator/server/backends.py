@@ -15,14 +15,16 @@ from sagemaker_emulator.api.protocol import ACCOUNT_ID, SIMULATED_ACCOUNT_ID
 from sagemaker_emulator.builds.ecr_registry import Registry
 from sagemaker_emulator.engine.errors import EngineError
 from sagemaker_emulator.interfaces import Engine, ImageStore, Room
+from sagemaker_emulator.jobs.book import Runner
 from sagemaker_emulator.jobs.execution import ExecutionServices
 from sagemaker_emulator.jobs.node_metrics_store import NodeMetricsStore
-from sagemaker_emulator.processing.runner import EngineProcessingRunner, ProcessingRunner
+from sagemaker_emulator.processing.record import ProcessingJob
+from sagemaker_emulator.processing.runner import EngineProcessingRunner
 from sagemaker_emulator.sagemaker.metric_series import MetricSeries
 from sagemaker_emulator.server.contract import ServerConfig, ServerStartError
 from sagemaker_emulator.settings import SettingsError
 from sagemaker_emulator.state.files import RecordStore
-from sagemaker_emulator.training.runner import EngineRunner, JobRunner
+from sagemaker_emulator.training.runner import EngineTrainingRunner, JobRunner
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Backend:
 
     images: ImageStore
     make_runner: Callable[[ClientFactory], JobRunner]
-    make_processing_runner: Callable[[ClientFactory], ProcessingRunner]
+    make_processing_runner: Callable[[ClientFactory], Runner[ProcessingJob]]
     account_id: str = ACCOUNT_ID
     room: Room | None = None
     """Capacity of an engine that runs several jobs at once; None: one at a time."""
@@ -85,7 +87,7 @@ def with_real_nodes(
 
     return Backend(
         images,
-        lambda clients: EngineRunner(services(clients)),
+        lambda clients: EngineTrainingRunner(services(clients)),
         lambda clients: EngineProcessingRunner(services(clients)),
         room=room,
         registry=registry,

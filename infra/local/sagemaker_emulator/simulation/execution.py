@@ -8,73 +8,21 @@ import logging
 import tarfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from sagemaker_emulator.api.in_process import ClientFactory
-from sagemaker_emulator.api.protocol import SIMULATED_ACCOUNT_ID
 from sagemaker_emulator.faults.injector import JobFaults
-from sagemaker_emulator.interfaces import ImageStore
 from sagemaker_emulator.jobs.endings import Ending, WaitEnded
 from sagemaker_emulator.jobs.job import Change
 from sagemaker_emulator.s3_objects import S3Location
-from sagemaker_emulator.simulation.model import PerformanceModel, model_of_job, plan_workload
+from sagemaker_emulator.simulation.model import model_of_job, plan_workload
 from sagemaker_emulator.simulation.program import VALIDATIONS, log_lines, metrics
-from sagemaker_emulator.simulation.virtual import VirtualExecution
+from sagemaker_emulator.simulation.virtual import Simulation, VirtualExecution
 from sagemaker_emulator.training.metrics import NAMESPACE, MetricMatcher, PublishedMetrics
 from sagemaker_emulator.training.record import PENDING_TOO_LONG, Retries, TrainingJob
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SimulatedRunner:
-    """Runs jobs by computing their times.
-
-    See `sagemaker_emulator.training.runner.JobRunner`.
-    """
-
-    model: PerformanceModel
-    images: ImageStore
-    clients: ClientFactory
-    cold_start_seconds: float
-    time_scale: float = 0.0
-    """Real seconds per virtual second, 0 to 1."""
-
-    account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
-    has_virtual_clock: ClassVar[bool] = True
-
-    def check(self, request: Mapping[str, Any]) -> None:
-        """Check the model variables in a request's Environment.
-
-        Raises:
-            ValidationException: If they are invalid.
-        """
-        model_of_job(self.model, request.get("Environment", {}))
-
-    def capacity_problem(self, job: TrainingJob) -> str | None:
-        """Return None: there is room for any number of nodes of any type."""
-        return None
-
-    def isolation(self) -> str:
-        return "simulated"
-
-    def starting_text(self, job: TrainingJob) -> str:
-        return "Simulated: nothing runs, every time is computed from a performance model."
-
-    def run(
-        self,
-        job: TrainingJob,
-        change: Change[TrainingJob],
-        faults: JobFaults,
-        stop: threading.Event,
-    ) -> None:
-        SimulatedExecution(job, change, self, faults, stop).run()
-
-    def clean_up(self, job: TrainingJob) -> None:
-        """Do nothing: a job has only its record."""
 
 
 class SimulatedExecution(VirtualExecution[TrainingJob]):
@@ -251,6 +199,18 @@ class SimulatedExecution(VirtualExecution[TrainingJob]):
 
     def _enter(self, secondary_status: str, message: str | None = None) -> None:
         self._record(lambda job, now: job.enter(secondary_status, now, message))
+
+
+class SimulatedRunner(Simulation[TrainingJob]):
+    """A `sagemaker_emulator.training.runner.JobRunner` that computes times only."""
+
+    execution = SimulatedExecution
+
+    def isolation(self) -> str:
+        return "simulated"
+
+    def starting_text(self, job: TrainingJob) -> str:
+        return "Simulated: nothing runs, every time is computed from a performance model."
 
 
 def _archive(name: str, content: Mapping[str, Any]) -> bytes:

@@ -11,12 +11,11 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from sagemaker_emulator.api.in_process import ClientFactory
-from sagemaker_emulator.api.protocol import SIMULATED_ACCOUNT_ID, validation_error
+from sagemaker_emulator.api.protocol import validation_error
 from sagemaker_emulator.faults.injector import JobFaults
-from sagemaker_emulator.interfaces import ImageStore, Node
+from sagemaker_emulator.interfaces import Node
 from sagemaker_emulator.jobs.artifacts import upload_folder
 from sagemaker_emulator.jobs.downloads import check_sources
 from sagemaker_emulator.jobs.endings import Ending
@@ -24,62 +23,8 @@ from sagemaker_emulator.jobs.job import Change
 from sagemaker_emulator.processing.execution import LOG_GROUP, exit_message
 from sagemaker_emulator.processing.files import input_folders, output_folders
 from sagemaker_emulator.processing.record import RUNTIME_EXCEEDED, ProcessingJob
-from sagemaker_emulator.simulation.model import PerformanceModel, model_of_job
-from sagemaker_emulator.simulation.virtual import VirtualExecution
-
-
-@dataclass(frozen=True)
-class SimulatedProcessingRunner:
-    """A `sagemaker_emulator.processing.runner.ProcessingRunner` that computes times only."""
-
-    model: PerformanceModel
-    images: ImageStore
-    clients: ClientFactory
-    cold_start_seconds: float
-    time_scale: float = 0.0
-    """Real seconds per virtual second, 0 to 1."""
-    leaves: Path | None = None
-    """Folder with the files that a job's program leaves below /opt/ml; None: there is none."""
-
-    account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
-    has_virtual_clock: ClassVar[bool] = True
-
-    def check(self, request: Mapping[str, Any]) -> None:
-        """Check that a job would have outputs and that its model variables are valid.
-
-        Raises:
-            ValidationException: If it would not, or if one is invalid.
-        """
-        if self.leaves is None:
-            raise validation_error(
-                "A simulation runs no program, so a Processing job would have no outputs: start"
-                " the local platform with --engine process or container, or provide the files that"
-                " the program would leave below /opt/ml: --processing-leaves DIR."
-            )
-        for output in output_folders(request):
-            if not (self.leaves / output.folder).is_dir():
-                raise validation_error(
-                    "A simulation runs no program, and the files that this one would leave in"
-                    f" /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
-                    f" {output.folder}."
-                )
-        model_of_job(self.model, request.get("Environment", {}))
-
-    def capacity_problem(self, job: ProcessingJob) -> str | None:
-        """Return None: there is room for any number of nodes of any type."""
-        return None
-
-    def run(
-        self,
-        job: ProcessingJob,
-        change: Change[ProcessingJob],
-        faults: JobFaults,
-        stop: threading.Event,
-    ) -> None:
-        SimulatedProcessing(job, change, self, faults, stop).run()
-
-    def clean_up(self, job: ProcessingJob) -> None:
-        """Do nothing: a job has only its record."""
+from sagemaker_emulator.simulation.model import model_of_job
+from sagemaker_emulator.simulation.virtual import Simulation, VirtualExecution
 
 
 class SimulatedProcessing(VirtualExecution[ProcessingJob]):
@@ -143,3 +88,34 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
             self._record(lambda job, now: setattr(job, "exit_message", message))
         is_done = self._model.processing_seconds <= most
         return Ending("Completed") if is_done else RUNTIME_EXCEEDED
+
+
+@dataclass(frozen=True)
+class SimulatedProcessingRunner(Simulation[ProcessingJob]):
+    """A runner of Processing jobs that computes times only."""
+
+    leaves: Path | None = None
+    """Folder with the files that a job's program leaves below /opt/ml; None: there is none."""
+
+    execution = SimulatedProcessing
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Check that a job would have outputs and that its model variables are valid.
+
+        Raises:
+            ValidationException: If it would not, or if one is invalid.
+        """
+        if self.leaves is None:
+            raise validation_error(
+                "A simulation runs no program, so a Processing job would have no outputs: start"
+                " the local platform with --engine process or container, or provide the files that"
+                " the program would leave below /opt/ml: --processing-leaves DIR."
+            )
+        for output in output_folders(request):
+            if not (self.leaves / output.folder).is_dir():
+                raise validation_error(
+                    "A simulation runs no program, and the files that this one would leave in"
+                    f" /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
+                    f" {output.folder}."
+                )
+        super().check(request)

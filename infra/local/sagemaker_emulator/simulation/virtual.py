@@ -13,12 +13,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from sagemaker_emulator.api.in_process import ClientFactory
+from sagemaker_emulator.api.protocol import SIMULATED_ACCOUNT_ID
 from sagemaker_emulator.faults.injector import JobFaults
 from sagemaker_emulator.interfaces import ImageStore
 from sagemaker_emulator.jobs.endings import (
@@ -29,39 +31,16 @@ from sagemaker_emulator.jobs.endings import (
     internal_error,
 )
 from sagemaker_emulator.jobs.execution import missing_image
-from sagemaker_emulator.jobs.job import Change, Job
+from sagemaker_emulator.jobs.job import Change, J
 from sagemaker_emulator.log_streams import LogStreams
+from sagemaker_emulator.simulation.model import PerformanceModel, model_of_job
 
 _LOG_HOST = "algo-1"
 
 logger = logging.getLogger(__name__)
 
 
-class VirtualJob(Job, Protocol):
-    """A job's record whose times can be shifted."""
-
-    def shift(self, seconds: float) -> None:
-        """Shift all of the job's times by this many seconds."""
-
-
-V = TypeVar("V", bound=VirtualJob)
-
-
-class Simulation(Protocol):
-    """Dependencies of simulated jobs of any kind."""
-
-    @property
-    def images(self) -> ImageStore: ...
-
-    @property
-    def clients(self) -> ClientFactory: ...
-
-    @property
-    def time_scale(self) -> float:
-        """Real seconds per virtual second, 0 to 1."""
-
-
-class VirtualExecution(ABC, Generic[V]):
+class VirtualExecution(ABC, Generic[J]):
     """Runs one job to its end in the calling thread.
 
     Every outcome is in the job's record; nothing is raised.
@@ -72,9 +51,9 @@ class VirtualExecution(ABC, Generic[V]):
 
     def __init__(
         self,
-        job: V,
-        change: Change[V],
-        simulation: Simulation,
+        job: J,
+        change: Change[J],
+        simulation: Simulation[J],
         faults: JobFaults,
         stop: threading.Event,
         clock: Callable[[], float] = time.time,
@@ -93,6 +72,9 @@ class VirtualExecution(ABC, Generic[V]):
         self._lapse = 0.0
         self._elapsed = 0.0
         """Virtual seconds: `_lapse` since the record's last change, `_elapsed` since creation."""
+
+    @abstractmethod
+    def run(self) -> None: ...
 
     @abstractmethod
     def _run_phases(self) -> Ending:
@@ -167,14 +149,48 @@ class VirtualExecution(ABC, Generic[V]):
         if self._stop.is_set():
             raise WaitEnded(Ending("Stopped"))
 
-    def _record(self, apply: Callable[[V, float], None]) -> None:
+    def _record(self, apply: Callable[[J, float], None]) -> None:
         """Apply a change now, and shift earlier times so that the last was `_lapse` seconds ago."""
         now = self._clock()
         shift_seconds = now - self._lapse - self._last
 
-        def moved(job: V) -> None:
+        def moved(job: J) -> None:
             job.shift(shift_seconds)
             apply(job, now)
 
         self._change(moved)
         self._last, self._lapse = now, 0.0
+
+
+@dataclass(frozen=True)
+class Simulation(Generic[J]):
+    """Runs jobs of one kind by computing their times; a runner of their manager."""
+
+    model: PerformanceModel
+    images: ImageStore
+    clients: ClientFactory
+    cold_start_seconds: float
+    time_scale: float = 0.0
+    """Real seconds per virtual second, 0 to 1."""
+
+    execution: ClassVar[type[VirtualExecution[Any]]]
+    account_id: ClassVar[str] = SIMULATED_ACCOUNT_ID
+    has_virtual_clock: ClassVar[bool] = True
+
+    def check(self, request: Mapping[str, Any]) -> None:
+        """Check the model variables in a request's Environment.
+
+        Raises:
+            ValidationException: If they are invalid.
+        """
+        model_of_job(self.model, request.get("Environment", {}))
+
+    def capacity_problem(self, job: J) -> str | None:
+        """Return None: there is room for any number of nodes of any type."""
+        return None
+
+    def run(self, job: J, change: Change[J], faults: JobFaults, stop: threading.Event) -> None:
+        self.execution(job, change, self, faults, stop).run()
+
+    def clean_up(self, job: J) -> None:
+        """Do nothing: a job has only its record."""

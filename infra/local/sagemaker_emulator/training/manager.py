@@ -7,7 +7,6 @@ from typing import Any
 
 from sagemaker_emulator.api.protocol import validation_error
 from sagemaker_emulator.jobs.book import JobManager
-from sagemaker_emulator.jobs.queue import Waiting
 from sagemaker_emulator.jobs.quotas import check_quota
 from sagemaker_emulator.training.limits import usage_quota, warm_pool_quota
 from sagemaker_emulator.training.record import TrainingJob
@@ -31,35 +30,11 @@ class TrainingJobs(JobManager[TrainingJob]):
     def _read(self, record: Mapping[str, Any]) -> TrainingJob:
         return TrainingJob.from_record(record)
 
-    def create(self, region: str, request: dict[str, Any]) -> TrainingJob:
-        """Accept a valid request; a lack of capacity fails the job and is not an API error.
-
-        Raises:
-            ResourceInUse: If the name is taken.
-            ResourceLimitExceeded: If a quota would be exceeded.
-            NotSaved: If the job cannot be saved.
-        """
-        self._runner.check(request)
-        now, account_id = self._clock(), self._runner.account_id
-        tags = request.get("Tags", [])
-        job = TrainingJob(
-            region=region, request=request, creation_time=now, tags=tags, account_id=account_id
-        )
-        problem = self._runner.capacity_problem(job)
-        with self._changed:
-            self._refuse_while_closing()
-            self._refuse_taken_name(job)
-            donor = self._matching_pool(job, now) if problem is None else None
-            self._check_quotas(job, donor, now)
-            faults = self._faults.job_faults(job.name, request.get("Environment", {}))
-            job.reused_pool_of = donor.name if donor is not None else None
-            job.enter("Starting", now, self._starting_message(job))
-            self._save_new(job)
-            self._give_instances(job, donor, now)
-            is_virtual = self._runner.has_virtual_clock
-            not_before = now if is_virtual else now + faults.pending_seconds
-            self._accept(Waiting(job, not_before, faults, is_virtual), problem)
-        return job
+    def _admit(self, job: TrainingJob, now: float, has_room: bool) -> None:
+        donor = self._matching_pool(job, now) if has_room else None
+        self._check_quotas(job, donor, now)
+        job.reused_pool_of = donor.name if donor is not None else None
+        job.enter("Starting", now, self._starting_message(job))
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
         """Handle UpdateTrainingJob.
@@ -129,11 +104,13 @@ class TrainingJobs(JobManager[TrainingJob]):
         ]
         return min(donors, key=lambda donor: donor[:2])[2] if donors else None
 
-    def _give_instances(self, job: TrainingJob, donor: TrainingJob | None, now: float) -> None:
-        if donor is not None and donor.warm_pool is not None:
+    def _give_instances(self, job: TrainingJob, now: float) -> None:
+        if job.reused_pool_of:
+            donor = self._find(job.region, job.reused_pool_of)
+            assert donor.warm_pool is not None  # it matched
             donor.warm_pool.end(now, reused_by=job.name)
             self._try_to_save(donor)
-        if job.keep_alive_seconds or donor is not None:
+        if job.keep_alive_seconds or job.reused_pool_of:
             job.warm_pool = WarmPool(job.keep_alive_seconds)
 
     def _update_pool(self, job: TrainingJob, seconds: int) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from sagemaker_emulator.api.protocol import ACCOUNT_ID
 from sagemaker_emulator.interfaces import JobSpec
 from sagemaker_emulator.jobs.endings import (
     FAILURE_REASON_MAX_CHARACTERS,
-    IN_PROGRESS,
     INTERNAL_ERROR,
     Ending,
 )
+from sagemaker_emulator.jobs.job import Job
 from sagemaker_emulator.sagemaker.description import (
     DEFAULT_MAX_RUNTIME_SECONDS,
     described_request,
@@ -88,19 +87,13 @@ class Retries:
 
 
 @dataclass
-class TrainingJob:
-    """A job's record; the manager's lock guards every change.
+class TrainingJob(Job):
+    """A training job's record."""
 
-    Times are in Unix seconds, None while unknown.
-    """
+    kind = "Training"
 
-    region: str
-    request: dict[str, Any]
-    creation_time: float
-    status: str = "InProgress"
     transitions: list[dict[str, Any]] = field(default_factory=list)
     """As in AWS's response: {Status, StartTime, EndTime?, StatusMessage}."""
-    last_modified_time: float = 0.0
     training_start_time: float | None = None
     training_end_time: float | None = None
     segment_start_time: float | None = None
@@ -110,25 +103,10 @@ class TrainingJob:
     """
     training_seconds: float = 0.0
     """Total of the segments that have ended."""
-    failure_reason: str | None = None
     final_metrics: list[dict[str, Any]] = field(default_factory=list)
-    tags: list[dict[str, str]] = field(default_factory=list)
     warm_pool: WarmPool | None = None
     reused_pool_of: str | None = None
     """The job whose warm pool this one runs on."""
-    account_id: str = ACCOUNT_ID
-
-    @property
-    def name(self) -> str:
-        return str(self.request["TrainingJobName"])
-
-    @property
-    def arn(self) -> str:
-        return f"arn:aws:sagemaker:{self.region}:{self.account_id}:training-job/{self.name}"
-
-    @property
-    def run_name(self) -> str:
-        return self.name
 
     @property
     def image_uri(self) -> str:
@@ -139,12 +117,9 @@ class TrainingJob:
         return str(self.transitions[-1]["Status"])
 
     @property
-    def instance_type(self) -> str:
-        return str(self.request["ResourceConfig"]["InstanceType"])
-
-    @property
-    def instance_count(self) -> int:
-        return int(self.request["ResourceConfig"]["InstanceCount"])
+    def cluster(self) -> dict[str, Any]:
+        cluster: dict[str, Any] = self.request["ResourceConfig"]
+        return cluster
 
     @property
     def max_runtime_seconds(self) -> float:
@@ -160,11 +135,11 @@ class TrainingJob:
 
     @property
     def training_plan_arn(self) -> str | None:
-        return self.request["ResourceConfig"].get("TrainingPlanArn")
+        return self.cluster.get("TrainingPlanArn")
 
     @property
     def keep_alive_seconds(self) -> int:
-        return int(self.request["ResourceConfig"].get("KeepAlivePeriodInSeconds", 0))
+        return int(self.cluster.get("KeepAlivePeriodInSeconds", 0))
 
     @property
     def max_wait_seconds(self) -> float:
@@ -210,9 +185,6 @@ class TrainingJob:
         plain = self.request["OutputDataConfig"].get("CompressionType") == "NONE"
         return f"{self.output_prefix}/model/" if plain else f"{self.output_prefix}/model.tar.gz"
 
-    def is_over(self) -> bool:
-        return self.status not in IN_PROGRESS
-
     def enter(self, secondary_status: str, now: float, message: str | None = None) -> None:
         """Close the current transition and open the next one.
 
@@ -243,11 +215,9 @@ class TrainingJob:
             self.enter(ending.status, now, ending.reason)
 
     def note_wait(self, now: float) -> None:
-        """Record that it waits for capacity from now on."""
         self.enter("Pending", now)
 
     def begin_stop(self, now: float) -> None:
-        """Record a requested stop; do nothing if it was requested before."""
         if self.status == "InProgress":
             self.enter("Stopping", now)
 
@@ -289,14 +259,9 @@ class TrainingJob:
             }
         for metric in self.final_metrics:
             metric["Timestamp"] += seconds
-        self.creation_time += seconds
-        self.last_modified_time += seconds
-        for name in ("training_start_time", "training_end_time", "segment_start_time"):
-            if (value := getattr(self, name)) is not None:
-                setattr(self, name, value + seconds)
+        super().shift(seconds)
 
     def spec(self) -> JobSpec:
-        """Return the engine's view of the job."""
         algorithm = self.request["AlgorithmSpecification"]
         return JobSpec(
             job_name=self.name,
@@ -315,13 +280,10 @@ class TrainingJob:
 
     def describe(self, now: float) -> dict[str, Any]:
         """Return DescribeTrainingJob's response: the echoed request and what is known so far."""
-        answer = described_request(self.request) | {
-            "TrainingJobArn": self.arn,
-            "TrainingJobStatus": self.status,
+        answer = described_request(self.request) | super().summary(now)
+        answer |= {
             "SecondaryStatus": self.secondary_status,
             "SecondaryStatusTransitions": self.transitions,
-            "CreationTime": self.creation_time,
-            "LastModifiedTime": self.last_modified_time,
             "ModelArtifacts": {"S3ModelArtifacts": self.model_uri},
             "ProfilingStatus": "Disabled",
         }
@@ -353,24 +315,14 @@ class TrainingJob:
         return {} if self.warm_pool is None else {"WarmPoolStatus": self.warm_pool.describe(now)}
 
     def summary(self, now: float) -> dict[str, Any]:
-        answer = {
-            "TrainingJobName": self.name,
-            "TrainingJobArn": self.arn,
-            "CreationTime": self.creation_time,
-            "LastModifiedTime": self.last_modified_time,
-            "TrainingJobStatus": self.status,
-            "SecondaryStatus": self.secondary_status,
-        }
+        answer = super().summary(now) | {"SecondaryStatus": self.secondary_status}
         if self.training_end_time is not None and self.secondary_status not in _BETWEEN_SEGMENTS:
             answer["TrainingEndTime"] = self.training_end_time
         if self.training_plan_arn is not None:
             answer["TrainingPlanArn"] = self.training_plan_arn
         return answer | self._pool_status(now)
 
-    def to_record(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> TrainingJob:
-        pool = record["warm_pool"]
+        pool = record.get("warm_pool")
         return cls(**{**record, "warm_pool": WarmPool(**pool) if pool else None})

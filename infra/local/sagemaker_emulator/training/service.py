@@ -6,8 +6,9 @@ from typing import Any
 
 from sagemaker_emulator.api.in_process import ClientFactory
 from sagemaker_emulator.api.protocol import Action, validation_error
-from sagemaker_emulator.jobs.lists import Listing, page
+from sagemaker_emulator.jobs.lists import page
 from sagemaker_emulator.jobs.outputs import refuse_missing_bucket
+from sagemaker_emulator.jobs.service import JobApi
 from sagemaker_emulator.sagemaker.search import found_jobs
 from sagemaker_emulator.sagemaker.tags import check_new_tags
 from sagemaker_emulator.training.channels import missing_data_reason
@@ -15,29 +16,20 @@ from sagemaker_emulator.training.limits import check_request
 from sagemaker_emulator.training.manager import TrainingJobs
 from sagemaker_emulator.training.plans import TrainingPlans
 
-_LISTING = Listing("TrainingJobSummaries", "TrainingJobName", "TrainingJobStatus")
 
+class TrainingApi(JobApi[TrainingJobs]):
+    """Maps requests to the training jobs."""
 
-class TrainingApi:
-    """Maps requests to the jobs; methods take (region, request) and return the response."""
+    kind = "Training"
 
     def __init__(self, jobs: TrainingJobs, plans: TrainingPlans, clients: ClientFactory) -> None:
-        self._jobs = jobs
+        super().__init__(jobs, clients)
         self._plans = plans
-        self._clients = clients
 
     def actions(self) -> dict[str, Action]:
-        return {
-            "CreateTrainingJob": self.create,
-            "DescribeTrainingJob": self.describe,
-            "UpdateTrainingJob": self.update,
-            "StopTrainingJob": self.stop,
-            "DeleteTrainingJob": self.delete,
-            "ListTrainingJobs": self.list,
-            "Search": self.search,
-        }
+        return super().actions() | {"UpdateTrainingJob": self.update, "Search": self.search}
 
-    def create(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+    def check(self, region: str, request: dict[str, Any]) -> None:
         check_request(request)
         check_new_tags(request.get("Tags", []))
         self._plans.check(region, request)
@@ -49,21 +41,9 @@ class TrainingApi:
             request["RoleArn"],
             region,
         )
-        return {"TrainingJobArn": self._jobs.create(region, request).arn}
-
-    def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        return self._jobs.describe(region, request["TrainingJobName"])
-
-    def stop(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._jobs.stop(region, request["TrainingJobName"])
-        return {}
 
     def update(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         return {"TrainingJobArn": self._jobs.update(region, request).arn}
-
-    def delete(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        self._jobs.delete(region, request["TrainingJobName"])
-        return {}
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return a page of summaries."""
@@ -74,7 +54,7 @@ class TrainingApi:
             if wanted in (None, summary.get("WarmPoolStatus", {}).get("Status"))
             and plan in (None, summary.get("TrainingPlanArn"))
         ]
-        return _LISTING.page(summaries, request)
+        return self._listing.page(summaries, request)
 
     def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return a page of the training jobs that satisfy an expression."""

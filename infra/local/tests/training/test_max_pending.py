@@ -25,7 +25,7 @@ from sagemaker_emulator.state.unsaved import Ledger
 from sagemaker_emulator.training.execution import TrainingExecution
 from sagemaker_emulator.training.manager import TrainingJobs
 from sagemaker_emulator.training.record import TrainingJob
-from sagemaker_emulator.training.runner import EngineRunner
+from sagemaker_emulator.training.runner import EngineTrainingRunner
 
 GPU, CPU = "ml.g5.xlarge", "ml.m5.large"
 REGION = "us-east-1"
@@ -49,7 +49,7 @@ def bench(tmp_path: Path) -> Iterator[tuple[TrainingJobs, list[float]]]:
     """Jobs, of which the first keeps the machine, and their clock."""
     now = [1_000_000.0]
     jobs = TrainingJobs(
-        EngineRunner(services(tmp_path)),
+        EngineTrainingRunner(services(tmp_path)),
         RecordStore(tmp_path / "jobs", Ledger()),
         {},
         clock=lambda: now[0],

@@ -21,8 +21,6 @@ from nodesweep.infra.image_spark.nodesweep_judge.request import Check
 from nodesweep.tasks.dataset.validation import validate_dataset
 
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC)
-REPOSITORY = Path(__file__).resolve().parents[4]
-COPIES = Path("infra/image_spark/nodesweep_judge")
 BETWEEN = "expect_column_values_to_be_between"
 IN_SET = "expect_column_values_to_be_in_set"
 NOT_IN_SET = "expect_column_values_to_not_be_in_set"
@@ -334,10 +332,3 @@ def test_pairs_are_compared_as_each_column_of_them(tmp_path: Path) -> None:
         spec = {"type": kind, "kwargs": {"column_A": "a", "column_B": "b", "value_pairs_set": some}}
         asked = config(IN_SET, {}, tmp_path, expectations=[spec])
         assert validate_dataset([path], asked, now=NOW).success is success
-
-
-@pytest.mark.parametrize("name", ["comparing.py", "layout.py"])
-def test_executors_have_a_copy_of_the_same_code(name: str) -> None:
-    """After a change: cp tasks/dataset/judging/NAME infra/image_spark/nodesweep_judge/NAME"""
-    here = REPOSITORY / "tasks" / "dataset" / "judging" / name
-    assert (REPOSITORY / COPIES / name).read_bytes() == here.read_bytes()

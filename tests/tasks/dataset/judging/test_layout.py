@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from nodesweep.configs.dataset import DatasetConfig
-from nodesweep.tasks.dataset.judging import tables
-from nodesweep.tasks.dataset.judging.layout import (
+from nodesweep.infra.image_spark.nodesweep_judge.layout import (
     CSV_OPTIONS,
     csv_column,
     partitions_of,
     with_nulls,
 )
+from nodesweep.tasks.dataset.judging import tables
 from nodesweep.tasks.dataset.judging.tables import LargeCsvTable, TableFile
 from nodesweep.tasks.dataset.validation import validate_dataset
 from nodesweep.tasks.dataset.validation_report import ValidationReport

@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
+from nodesweep.infra.image_spark.nodesweep_judge.layout import holds_by_names, with_index
 from nodesweep.tasks.dataset import validation
 from nodesweep.tasks.dataset.findings import _from_details
 from nodesweep.tasks.dataset.judging import proof
 from nodesweep.tasks.dataset.judging.columns import OF_THE_SCHEMA, named_columns, needed_columns
-from nodesweep.tasks.dataset.judging.layout import holds_by_names, with_index
 from nodesweep.tasks.dataset.validation import (
     _run_some,
     build_expectations,

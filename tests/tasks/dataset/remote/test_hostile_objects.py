@@ -189,7 +189,7 @@ def test_an_object_that_is_deleted_or_replaced_while_it_is_read_is_named(
     served: SimpleNamespace, bucket: str, monkeypatch: pytest.MonkeyPatch, is_whole: bool
 ) -> None:
     if not is_whole:
-        monkeypatch.setattr("nodesweep.tasks.dataset.remote.reading.WHOLE_BYTES", 0)
+        monkeypatch.setattr("nodesweep.infra.image_spark.nodesweep_judge.range_file.WHOLE_BYTES", 0)
     s3, config = aws_client("s3", at(served, bucket)), dataset_at(f"s3://{bucket}/raw")
     for what in ("deleted", "replaced"):
         put(served, bucket, a=table(a=[1]), b=table(a=[1]))

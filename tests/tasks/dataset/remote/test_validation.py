@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ResponseStreamingError
 
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.errors import DatasetRefused
-from nodesweep.tasks.dataset.remote import reading
+from nodesweep.infra.image_spark.nodesweep_judge import range_file
 from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote
 from nodesweep.tasks.dataset.remote.reading import RemoteFile
 from nodesweep.tasks.dataset.remote.validation import remote_tables
@@ -90,7 +90,7 @@ def test_the_verdict_is_that_of_local_files(s3: Any, tmp_path: Path, kind: str) 
 def test_only_the_columns_that_are_asked_for_are_fetched(
     s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(range_file, "WHOLE_BYTES", 0)
     noise = np.random.default_rng(0).random(200_000)
     pd.DataFrame({"a": np.arange(200_000) % 7, "wide": noise}).to_parquet(tmp_path / "x.parquet")
     send(s3, tmp_path)
@@ -172,7 +172,7 @@ def as_bytes(kind: str) -> bytes:
 def test_a_remote_file_reads_and_seeks_as_a_file_does(
     s3: Any, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
-    monkeypatch.setattr(reading, "WHOLE_BYTES", whole_bytes)
+    monkeypatch.setattr(range_file, "WHOLE_BYTES", whole_bytes)
     body = bytes(range(100))
     s3.put_object(Bucket=BUCKET, Key="raw/x", Body=body)
     [item] = describe_remote(s3, dataset_at("s3://bench-bucket/raw", "files")).objects

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """400 images, made into the example's dataset by its own command."""
     folder = tmp_path_factory.mktemp("cifar10")
-    archive = write_archive(folder / "cifar-10-python.tar.gz", small_batches(rows=80)[2])
+    archive = write_archive(folder / "cifar-10-binary.tar.gz", small_batches(rows=80)[1])
     command = [
         sys.executable,
         "-m",
