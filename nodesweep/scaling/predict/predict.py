@@ -65,10 +65,11 @@ def predict(
     rows = [_row(each, like, report, measured[0].place.nodes) for each in outlooks]
     answer = None
     if outlooks[0].interval is not None:
-        goals = section(report, "report").get("recommendation") or {}
+        # reports on times measured elsewhere have no config
+        goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
         predicted = {row.nodes for row in rows}  # one may have been contended
         known = [row for row in report.summary if row.nodes not in predicted]
-        rules = RecommendationConfig.model_validate(goals)
+        rules = RecommendationConfig.model_validate(goals or {})
         _refuse_withheld(report, rules)
         answer = recommend([*known, *rows], rules)
     sizes = sorted({*(each.place.batch for each in measured), *passes})
