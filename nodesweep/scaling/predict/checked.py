@@ -78,9 +78,13 @@ def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
         counts = join_words(sorted({each.nodes for each in own}))
         text = (
             f"predictions on {name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes, "
-            "each from the sweep's smaller counts: median error "
-            f"{format_percent(median(errors))}, largest {format_percent(max(errors))}"
+            "each from the sweep's smaller counts: "
         )
+        if len(own) == 1:
+            text += f"error {format_percent(errors[0])}"
+        else:
+            text += f"median error {format_percent(median(errors))}"
+            text += f", largest {format_percent(max(errors))}"
         if bounded:
             text += f"; {inside} of {pluralize(len(bounded), 'run')} in their 90% intervals"
         yield text

@@ -18,6 +18,7 @@ from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
+from nodesweep.scaling.predict.checked import check_predictions
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.inputs import (
     NotPredictable,
@@ -85,6 +86,7 @@ def predict(
         counts=counts,
         judged=() if answer is None else answer.judged,
         next_job=job,
+        checked=check_predictions(report),
         assumes=_assumes(report, measured, counts),
     )
 
