@@ -8,7 +8,8 @@ DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with
     train_seconds    from the first request for data of the training to the end of the last
                      optimizer step, evaluations between the steps included
     observed         starts_at: data_request, or first_step_end without a DataLoader (then at least
-                     100 steps); data_wait_seconds; torch; or only not_measured, a reason
+                     100 steps); data_wait_seconds; torch; batch_size of this process, if its
+                     samples were counted; or only not_measured, a reason
     budget           the parts of the time of rank 0; each other rank writes its own into a file;
                      without it observed has not_split, the reason
 
@@ -264,6 +265,8 @@ class Watch:
             "data_wait_seconds": waited,
             "torch": str(self.torch.__version__),
         }
+        if len(training) == 1 and metrics["samples"]["processed"]:
+            metrics[SECTION]["batch_size"] = training[0].batch_size
         size = metrics["world"]["world_size"]
         by_part = budget.facts(start, training, size, self.rank)
         if by_part is None:

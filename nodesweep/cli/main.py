@@ -306,13 +306,18 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
         print_notice(message)
 
 
-@main.command(short_help="Rebuild a report, or create one from a table of times.")
+@main.command(short_help="Rebuild a report, or create one from times measured elsewhere.")
 @click.argument("sweep_id", required=False, shell_complete=complete_sweep)
 @click.option(
     "--csv",
     "table",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Create the report from a CSV table of measured times instead.",
+)
+@click.option(
+    "--runs",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Create the report from runs of one's own cluster: a folder each with a metrics.json.",
 )
 @sweep_config_option
 @click.option(
@@ -321,13 +326,13 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--goal",
     type=click.Choice(["maximize", "minimize"]),
-    help="With --csv: whether a higher or a lower final metric is better.",
+    help="With --csv or --runs: whether a higher or a lower final metric is better.",
 )
 @click.option(
     "--tolerance",
     type=float,
     metavar="FLOAT",
-    help="With --csv: how much worse a final metric may be; default: 0.02.",
+    help="With --csv or --runs: how much worse a final metric may be; default: 0.02.",
 )
 @click.option(
     "--confirm-units",
@@ -345,6 +350,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 def report(
     sweep_id: str | None,
     table: Path | None,
+    runs: Path | None,
     config: Path | None,
     region: str | None,
     goal: Literal["maximize", "minimize"] | None,
@@ -354,28 +360,31 @@ def report(
     output: Path | None,
     **limits: float | None,
 ) -> None:
-    """Rebuild the report of a sweep, or create one from a table of measured times (--csv)."""
-    if (sweep_id is None) == (table is None):
-        raise click.UsageError("give either a SWEEP_ID or --csv FILE")
+    """Rebuild the report of a sweep, or create one from times measured elsewhere."""
+    if [sweep_id, table, runs].count(None) != 2:
+        raise click.UsageError("give either a SWEEP_ID, --csv FILE or --runs DIR")
     goals = {name: value for name, value in limits.items() if value is not None}
-    if table is not None:
+    if table is None and region is not None:
+        raise click.UsageError("--region requires --csv; a sweep records its region")
+    if table is None and confirm_units:
+        raise click.UsageError("--confirm-units requires --csv; a run measures in seconds")
+    if sweep_id is None:
         if config is not None:
-            raise click.UsageError("--config requires a SWEEP_ID; a table needs no config")
-        from nodesweep.cli.commands.table import report_table
+            raise click.UsageError("--config requires a SWEEP_ID; other times need no config")
+        from nodesweep.cli.commands.table import report_runs, report_table
         from nodesweep.configs.models import ReportConfig
 
         rules = with_tolerance(with_goals(ReportConfig(), goals), tolerance)
         directory = output or Path("reports")
-        made, folder = report_table(table, directory, region, rules, goal, confirm_units)
+        if table is not None:
+            made, folder = report_table(table, directory, region, rules, goal, confirm_units)
+        elif runs is not None:
+            made, folder = report_runs(runs, directory, rules, goal)
     else:
-        if region is not None:
-            raise click.UsageError("--region requires --csv; a sweep records its region")
         if goal is not None or tolerance is not None:
             raise click.UsageError(
-                "--goal and --tolerance require --csv; a sweep has them from its config"
+                "--goal and --tolerance require --csv or --runs; a sweep has them from its config"
             )
-        if confirm_units:
-            raise click.UsageError("--confirm-units requires --csv; a sweep measures in seconds")
         sweep_id = resolve_sweep_id(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)
         if "hour_value_usd" in goals and benchmark.sweep.arm_count > 1:

@@ -10,6 +10,7 @@ from nodesweep.aws.storage import get_bytes, list_folders, list_objects, put_byt
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
 from nodesweep.scaling import names
+from nodesweep.scaling.predict.checked import check_predictions
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_frame, write_history
 from nodesweep.tasks.task import task
@@ -27,7 +28,8 @@ def put_history(
     from pandas import concat  # slow to import
 
     frame = concat([history_frame(report) for report in reports])
-    return put_bytes(s3, platform.bucket, key, write_history(frame, benchmark))
+    checks = [check for report in reports for check in check_predictions(report)]
+    return put_bytes(s3, platform.bucket, key, write_history(frame, benchmark, checks))
 
 
 def read_history_files(s3: Any, platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:

@@ -13,7 +13,14 @@ from nodesweep.cli.sweep_ids import match_sweep
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.formats import nodes_text
-from nodesweep.scaling.trend.history import HistoryError, Trend, parse_history, read_history
+from nodesweep.scaling.predict.checked import describe_checks
+from nodesweep.scaling.trend.history import (
+    HistoryError,
+    Trend,
+    parse_history,
+    parse_predictions,
+    read_history,
+)
 from nodesweep.scaling.trend.history_render import history_plot, render_history_terminal
 from nodesweep.scaling.trend.trend_verdict import judge_trend
 from nodesweep.tasks.report.history import list_benchmarks, read_history_files
@@ -48,7 +55,8 @@ def show_history(
             latest trend does not contain `reference`.
         click.BadParameter: `reference` matches no single sweep.
     """
-    frames = read_frames(config, benchmark)
+    files = _read_files(config, benchmark)
+    frames = parse_readable(files)
     trends = read_history(frames, nodes)
     if not trends:
         at = f" at {nodes_text(nodes)}" if nodes is not None else ""
@@ -60,6 +68,9 @@ def show_history(
     verdict = judge_trend(trends[0], tolerance, reference)
     print_rendered(render_history_terminal(benchmark, trends))
     print_text("\n".join((verdict.headline, *(f"- {line}" for line in verdict.lines))))
+    checks = [check for body in files.values() for check in parse_predictions(body)]
+    for line in describe_checks(checks):
+        print_text(line)
     paths = write_plots(Path(config.report.directory), benchmark, trends)
     print_text(
         "\n".join(f"plot: {path}" for path in paths)
@@ -76,9 +87,7 @@ def read_frames(config: BenchmarkConfig, benchmark: str) -> list[DataFrame]:
     Raises:
         HistoryError: The bucket has no history of the benchmark.
     """
-    with running_platform(config.platform) as platform:
-        files = _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
-    return parse_readable(files)
+    return parse_readable(_read_files(config, benchmark))
 
 
 def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
@@ -108,6 +117,11 @@ def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> l
     for path, body in written.items():
         write_atomic(path, body)
     return list(written)
+
+
+def _read_files(config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]:
+    with running_platform(config.platform) as platform:
+        return _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
 
 
 def _files(s3: Any, config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]:

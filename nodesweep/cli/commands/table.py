@@ -1,24 +1,40 @@
-"""`nodesweep report --csv`: the report of a table of measured times, without Prefect."""
+"""`nodesweep report --csv` and `--runs`: a report of times measured elsewhere, without Prefect."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
 from nodesweep.configs.models import ParityConfig, ReportConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, price_of, unknown_price
 from nodesweep.scaling.measured.columns import BadCell, text
+from nodesweep.scaling.measured.runs import (
+    MeasuredRunsError,
+    RunFiles,
+    nodes_in_name,
+    read_runs,
+)
 from nodesweep.scaling.measured.table import MeasuredTableError, read_measured
 from nodesweep.scaling.measured.text import HEAD_BYTES, MAX_TABLE_BYTES, refuse_other_files
+from nodesweep.scaling.outcome.metrics_file import (
+    BUDGET_FILE,
+    MAX_BUDGET_BYTES,
+    MAX_BUDGET_FILES,
+    MAX_METRICS_BYTES,
+)
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.tasks.sweeps.folder import write_files
 
 if TYPE_CHECKING:
     from nodesweep.scaling.report import ScalingReport
+
+_MOST_RUNS, _MOST_FOLDERS, _MOST_DEPTH = 1_000, 100_000, 6
+"""Limits of a folder of runs, whose files are held in memory."""
 
 
 def report_table(
@@ -49,54 +65,153 @@ def report_table(
         MeasuredTableError: The table cannot be read or is invalid.
     """
     name, region = names.report_folder_name(table.stem), _readable_region(region)
-    report = _analyse(name, table, region, rules or ReportConfig(), goal, units_confirmed)
-    # imported late, so that invalid tables are rejected quickly
-    from nodesweep.scaling.report.render import render_files
+    outcomes = read_measured_file(table, goal)
+    rules = rules or ReportConfig()
+    price = _table_price(outcomes, region)
+    source = {"source": _printable(table.name)}
+    if units_confirmed:
+        source["units"] = "confirmed (--confirm-units)"
+    return _write(name, directory, outcomes, price, source, rules, goal, MeasuredTableError)
 
-    return report, write_files(directory, name, render_files(report))
+
+def report_runs(
+    folder: Path,
+    directory: Path,
+    rules: ReportConfig | None = None,
+    goal: Literal["maximize", "minimize"] | None = None,
+) -> tuple[ScalingReport, Path]:
+    """Write the report on a folder of runs to a folder named after it.
+
+    Args:
+        folder: The folder, with one folder per run below it.
+        directory: Reports directory.
+        rules: Limits and criteria that the report applies.
+        goal: Direction in which the final metric is better, where a run's file doesn't say it.
+
+    Returns:
+        The report and its folder.
+
+    Raises:
+        MeasuredRunsError: The runs cannot be read or are invalid.
+    """
+    outcomes = read_runs(find_runs(folder), goal)
+    name = names.report_folder_name(folder.resolve().name)
+    price = unknown_price(None, "the runs have no instance type")
+    rules, source = rules or ReportConfig(), {"source": _printable(folder.resolve().name)}
+    return _write(name, directory, outcomes, price, source, rules, goal, MeasuredRunsError)
 
 
-def _analyse(
+def _write(
     name: str,
-    table: Path,
-    region: str | None,
+    directory: Path,
+    outcomes: Sequence[JobOutcome],
+    price: Price,
+    source: dict[str, Any],
     rules: ReportConfig,
     goal: str | None,
-    units_confirmed: bool,
-) -> ScalingReport:
+    refusal: type[MeasuredTableError],
+) -> tuple[ScalingReport, Path]:
+    # imported late, so that invalid input is rejected quickly
     from nodesweep.scaling.analysis.sources import choose_train_clock
     from nodesweep.scaling.report import analyse
+    from nodesweep.scaling.report.render import render_files
 
-    outcomes = read_measured_file(table, goal)
     judged = goal is not None or rules.parity != ParityConfig()
-    if judged and all(outcome.metrics is None for outcome in outcomes):
-        raise MeasuredTableError(
-            "final_metric: the table has none, so there is nothing for a goal or tolerance to judge"
+    if judged and all(outcome.final_metric is None for outcome in outcomes):
+        raise refusal(
+            "final_metric: there is none, so there is nothing for a goal or tolerance to judge"
         )
-    price = _table_price(outcomes, region)
     goals = rules.recommendation
     if choose_train_clock(outcomes) == "throughput" and (
         goals.deadline_seconds is not None or goals.hour_value_usd is not None
     ):
         against = "deadline" if goals.hour_value_usd is None else "value of an hour"
-        raise MeasuredTableError(
+        raise refusal(
             f"samples_per_second: a rate cannot be compared with a {against}; give "
             "train_seconds instead"
         )
-    source = {"source": _printable(table.name)}
-    if units_confirmed:
-        source["units"] = "confirmed (--confirm-units)"
-    return analyse(
-        name,
-        None,
-        None,
-        outcomes,
-        price,
-        source,
-        datetime.now(UTC),
-        rules,
-        units_confirmed=units_confirmed,
+    limits = goals.model_dump(exclude_defaults=True)  # for predictions from the report
+    source = source | ({"limits": limits} if limits else {})
+    now = datetime.now(UTC)
+    report = analyse(
+        name, None, None, outcomes, price, source, now, rules, units_confirmed="units" in source
     )
+    return report, write_files(directory, name, render_files(report))
+
+
+def find_runs(folder: Path) -> list[RunFiles]:
+    """Read the files of every run below a folder.
+
+    A run is a folder with a metrics.json, or one named after a node count that has other files but
+    no run within: it has failed.
+
+    Raises:
+        MeasuredRunsError: A file or folder is unreadable or too large, or there is no run.
+    """
+    problems: list[str] = []
+    done: dict[str, RunFiles] = {}
+    failed: list[str] = []
+
+    def refuse(error: OSError) -> None:
+        where = _printable(str(error.filename or folder))
+        problems.append(f"{where}: cannot be read: {error.strerror}")
+
+    for seen, (root, folders, files) in enumerate(os.walk(folder, onerror=refuse)):
+        place = os.path.relpath(root, folder)
+        if seen > _MOST_FOLDERS or len(done) > _MOST_RUNS:
+            raise MeasuredRunsError(
+                f"{_printable(str(folder))}: more than {_MOST_RUNS:,} runs or {_MOST_FOLDERS:,} "
+                "folders; give a folder that has only the runs of one program"
+            )
+        folders.sort()
+        if place.count(os.sep) + 2 > _MOST_DEPTH:
+            folders.clear()
+        if names.METRICS_FILE in files:
+            try:
+                done[place] = _read_run(root, place, files)
+            except OSError as error:
+                refuse(error)
+            except MeasuredRunsError as error:
+                problems += error.problems
+        elif files and nodes_in_name(os.path.basename(root)):
+            failed.append(place)
+    if problems:
+        raise MeasuredRunsError(*problems)
+    if not done:
+        raise MeasuredRunsError(
+            f"{_printable(str(folder))}: no folder in it has a {names.METRICS_FILE}; have each run "
+            "write its own, such as n4-r1/metrics.json (4 nodes, repeat 1)"
+        )
+    for place in failed:  # those above others come first
+        if not any(_is_one_within_the_other(place, other) for other in done):
+            done[place] = RunFiles(_printable(place), None)
+    return [*done.values()]
+
+
+def _is_one_within_the_other(place: str, other: str) -> bool:
+    return (
+        other == "." or place.startswith(f"{other}{os.sep}") or other.startswith(f"{place}{os.sep}")
+    )
+
+
+def _read_run(root: str, place: str, files: Sequence[str]) -> RunFiles:
+    file, shown = Path(root, names.METRICS_FILE), f"{_printable(place)}/{names.METRICS_FILE}"
+    if not file.is_file():  # reading a pipe would wait for ever
+        raise MeasuredRunsError(f"{shown}: not a regular file, or a broken link")
+    with file.open("rb") as stream:
+        metrics = stream.read(MAX_METRICS_BYTES + 1)
+    if len(metrics) > MAX_METRICS_BYTES:
+        raise MeasuredRunsError(
+            f"{shown}: more than {MAX_METRICS_BYTES // 2**20} MiB; nodesweep_clock.py writes some "
+            "kilobytes"
+        )
+    paths = (Path(root, name) for name in sorted(files) if BUDGET_FILE.fullmatch(name))
+    budgets = [
+        path.read_bytes()
+        for path in paths
+        if path.is_file() and path.stat().st_size <= MAX_BUDGET_BYTES
+    ]
+    return RunFiles(_printable(place), metrics, budgets[:MAX_BUDGET_FILES])
 
 
 def read_measured_file(table: Path, goal: str | None = None) -> list[JobOutcome]:

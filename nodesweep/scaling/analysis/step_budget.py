@@ -239,7 +239,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
         return ()
     found: Counter[tuple[int, str]] = Counter()
     for run in runs:
-        if run.used and run.outcome.platform_kind in ("aws", "emulated"):
+        if run.used and run.outcome.platform_kind != "simulated":
             metrics = run.outcome.metrics
             if read_run_budget(metrics, run.train_seconds) is None:
                 found[run.outcome.nodes, _reason(metrics, clock)] += 1

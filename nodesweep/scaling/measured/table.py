@@ -62,7 +62,7 @@ def read_measured(
         raise MeasuredTableError(*(f"line {cells.header_line}: {problem}" for problem in header))
     rows, found = _read_rows(cells)
     problems = [f"line {line}: {problem}" for line, problem in found]
-    if problems := problems or _table_problems(rows):
+    if problems := problems or table_problems(rows):
         raise MeasuredTableError(*problems)
     known = rows.where(rows.notna(), None)
     return [
@@ -172,21 +172,21 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
     )
 
 
-def _table_problems(rows: DataFrame) -> list[str]:
-    """List the problems of the table as a whole, once every row is valid."""
+def table_problems(rows: DataFrame) -> list[str]:
+    """List the problems of the runs as a whole, once every row is valid."""
     if rows.empty:
         return ["the table has a header but no rows"]
     completed = rows[rows["status"] == "Completed"]
     if completed.empty:
-        return [f"no completed row among {len(rows)}: nothing to analyse"]
+        return [f"no completed run among {len(rows)}: nothing to analyse"]
     counts = rows["nodes"].unique()
     if len(counts) == 1:
         return [
-            f"nothing to compare: all rows have nodes={counts[0]}; give at least two node counts"
+            f"nothing to compare: all runs have nodes={counts[0]}; give at least two node counts"
         ]
     if len(counts) > MAX_NODE_COUNTS:
         return [
-            f"nodes: {len(counts):,} different node counts; a table has at most {MAX_NODE_COUNTS:,}"
+            f"nodes: {len(counts):,} different node counts; at most {MAX_NODE_COUNTS:,} are allowed"
         ]
     problems = [
         (

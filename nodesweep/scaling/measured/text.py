@@ -28,12 +28,14 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 class MeasuredTableError(ValueError):
     """An unusable table; `problems` lists all of them, the message shows the first 20."""
 
+    what = "table of measured times"
+
     def __init__(self, *problems: str) -> None:
         self.problems = problems
         lines = [*problems[:MAX_PROBLEMS_SHOWN]]
         if len(problems) > MAX_PROBLEMS_SHOWN:
             lines.append(f"… and {len(problems) - MAX_PROBLEMS_SHOWN} more")
-        super().__init__("\n  ".join(["invalid table of measured times:", *lines]))
+        super().__init__("\n  ".join([f"invalid {self.what}:", *lines]))
 
 
 class Cells(NamedTuple):

@@ -66,6 +66,7 @@ since the program's start line, since its first step, or whole. Tables have `mea
 `throughput`, the seconds per sample from a given rate.
 """
 OWN_CLOCKS: tuple[TrainClock, ...] = ("program", "logged", "observed")
+GIVEN_CLOCKS: tuple[TrainClock, ...] = ("measured", "throughput")
 PHASE_CLOCKS: tuple[TrainClock, ...] = (
     "phase_from_start_line",
     "phase_from_first_step",

@@ -121,8 +121,12 @@ def look_ahead(
 
 
 def _over(numerator: Span, denominator: Span, factor: float) -> Span:
-    least = np.maximum(denominator.low, _LEAST * denominator.middle[0])
-    return between(numerator.low / denominator.high, numerator.high / least).times(factor)
+    # very noisy runs have draws in which nothing takes time
+    low, high = (
+        np.maximum(end, _LEAST * denominator.middle[0])
+        for end in (denominator.low, denominator.high)
+    )
+    return between(numerator.low / high, numerator.high / low).times(factor)
 
 
 def _interval(span: Span, freedom: int) -> Interval | None:

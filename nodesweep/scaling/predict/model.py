@@ -6,6 +6,7 @@ from pydantic import Field
 
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.verdicts import JudgedCount
+from nodesweep.scaling.predict.checked import CheckedPrediction
 from nodesweep.scaling.predict.physics import Term
 from nodesweep.scaling.report_part import Part
 
@@ -73,5 +74,8 @@ class Prediction(Part):
     )
     next_job: NextJob | None = Field(
         description="The job that would settle the recommendation; null: it rests on no prediction."
+    )
+    checked: tuple[CheckedPrediction, ...] = Field(
+        description="Predictions of measured counts from the smaller ones, to judge these by."
     )
     assumes: tuple[str, ...] = Field(description="What the predictions take for granted.")

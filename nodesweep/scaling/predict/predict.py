@@ -18,6 +18,7 @@ from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
+from nodesweep.scaling.predict.checked import check_predictions
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.inputs import (
     NotPredictable,
@@ -65,10 +66,11 @@ def predict(
     rows = [_row(each, like, report, measured[0].place.nodes) for each in outlooks]
     answer = None
     if outlooks[0].interval is not None:
-        goals = section(report, "report").get("recommendation") or {}
+        # reports on times measured elsewhere have no config
+        goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
         predicted = {row.nodes for row in rows}  # one may have been contended
         known = [row for row in report.summary if row.nodes not in predicted]
-        rules = RecommendationConfig.model_validate(goals)
+        rules = RecommendationConfig.model_validate(goals or {})
         _refuse_withheld(report, rules)
         answer = recommend([*known, *rows], rules)
     sizes = sorted({*(each.place.batch for each in measured), *passes})
@@ -84,6 +86,7 @@ def predict(
         counts=counts,
         judged=() if answer is None else answer.judged,
         next_job=job,
+        checked=check_predictions(report),
         assumes=_assumes(report, measured, counts),
     )
 

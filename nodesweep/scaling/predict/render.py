@@ -20,6 +20,7 @@ from nodesweep.scaling.formats import (
     join_words,
     nodes_text,
 )
+from nodesweep.scaling.predict.checked import describe_checks
 from nodesweep.scaling.predict.model import PredictedCount, Prediction
 
 
@@ -31,10 +32,11 @@ def render_prediction_terminal(prediction: Prediction) -> Group:
         for count in prediction.counts
         for term in count.terms
     ]
+    checks = describe_checks(prediction.checked)
     return Group(
         _table(prediction),
         Text(prediction.headline, style="bold"),
-        *(Text(f"- {line}", style="dim") for line in (*lines, *prediction.assumes)),
+        *(Text(f"- {line}", style="dim") for line in (*lines, *checks, *prediction.assumes)),
     )
 
 

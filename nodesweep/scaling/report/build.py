@@ -32,7 +32,7 @@ from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.models import Fits
-from nodesweep.scaling.outcome.outcome import JobOutcome, PlatformKind, TrainClock
+from nodesweep.scaling.outcome.outcome import GIVEN_CLOCKS, JobOutcome, PlatformKind, TrainClock
 from nodesweep.scaling.planning.fail_fast import given_up_caveat
 from nodesweep.scaling.planning.plan import (
     POLICY_LABELS,
@@ -249,7 +249,7 @@ def _ask_for_unit(
     """Return a recommendation that asks for the unit of a table's times if it is in doubt."""
     times: dict[int, list[float]] = {}
     for point, seconds in _times(points, clock):
-        if point.train_clock in ("measured", "throughput"):
+        if point.train_clock in GIVEN_CLOCKS:
             times.setdefault(point.nodes, []).append(seconds)
     return recommend_none_for_units(rows, times, rules.recommendation, clock == "throughput")
 

@@ -35,7 +35,7 @@ from nodesweep.scaling.outcome.attainment import (
     least_attained,
 )
 from nodesweep.scaling.outcome.cpu_speed import cpu_speed
-from nodesweep.scaling.outcome.outcome import OWN_CLOCKS
+from nodesweep.scaling.outcome.outcome import GIVEN_CLOCKS, OWN_CLOCKS
 from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.cpu_use import find_low_use
 from nodesweep.scaling.report.model import Point, SampleCounts
@@ -71,7 +71,7 @@ def _platform(evidence: CaveatInputs) -> Iterator[str]:
         yield "Simulated: no training ran; every time was computed from a model."
     elif kind == "measured":
         conditions = evidence.report.conditions
-        unknown = ["on which clock"]
+        unknown = ["on which clock"] if evidence.report.train_clock in GIVEN_CLOCKS else []
         unknown += ["under which batch policy"] if conditions.batch_policy is None else []
         unknown += ["on which machines"] if conditions.instance_type is None else []
         yield f"Times as given: it is unknown {join_words(unknown)} they were measured."

@@ -27,7 +27,7 @@ from nodesweep.scaling.formats import (
     nodes_text,
     pluralize,
 )
-from nodesweep.scaling.outcome.outcome import PlatformKind, TrainClock
+from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, PlatformKind, TrainClock
 from nodesweep.scaling.report.sources import is_phase
 
 # The qualifier opens the sentence, so that the result cannot be quoted without it.
@@ -181,9 +181,10 @@ def _result(
 def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
     """Return what would show the convergence at every node count."""
     if kind == "measured":
+        place = "final_metric to each file" if clock in OWN_CLOCKS else "the column final_metric"
         return (
-            "to settle it, add the column final_metric and give `--goal minimize` or `maximize`, "
-            "or keep the global batch constant"
+            f"to settle it, add {place} and give `--goal minimize` or `maximize`, or keep the "
+            "global batch constant"
         )
     how = (
         "sweep.design full, since probes have no final metric, and " if clock == "projected" else ""

@@ -7,6 +7,7 @@ file: Athena refuses a table that has it twice. docs/history.md documents the co
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.names import canonical_digest
+from nodesweep.scaling.predict.checked import CheckedPrediction
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
 from nodesweep.scaling.trend.compare import measured_under
 
@@ -28,6 +30,8 @@ HISTORY_SCHEMA_VERSION = 1
 """Increases when a column changes its name, type or meaning; every version is a separate table."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
+_PREDICTIONS_KEY = b"nodesweep.predictions"
+"""Metadata of a file with the sweep's checked predictions as JSON, which no row belongs to."""
 _TIME = pa.timestamp("ms", tz="UTC")
 _DTYPES = {
     pa.string(): "string",
@@ -208,9 +212,14 @@ def history_frame(report: ScalingReport) -> DataFrame:
     return frame.astype({column.name: _DTYPES[column.type] for column in COLUMNS})
 
 
-def write_history(frame: DataFrame, benchmark: str) -> bytes:
-    """Return the bytes of a benchmark's Parquet file."""
+def write_history(
+    frame: DataFrame, benchmark: str, checks: Sequence[CheckedPrediction] = ()
+) -> bytes:
+    """Return the bytes of a benchmark's Parquet file, with the sweep's checked predictions."""
     schema = history_schema(benchmark)
+    if checks:
+        body = json.dumps([check.model_dump() for check in checks])
+        schema = schema.with_metadata(schema.metadata | {_PREDICTIONS_KEY: body})
     table = pa.Table.from_pandas(frame, schema=schema, preserve_index=False)
     buffer = io.BytesIO()
     # without pandas' own metadata
@@ -261,6 +270,16 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
             "report"
         )
     return frame
+
+
+def parse_predictions(body: bytes) -> tuple[CheckedPrediction, ...]:
+    """Return the checked predictions in a Parquet file; () if it has none that can be read."""
+    try:
+        metadata = pq.read_schema(io.BytesIO(body)).metadata or {}
+        written = json.loads(metadata.get(_PREDICTIONS_KEY, b"[]"))
+        return tuple(CheckedPrediction.model_validate(each) for each in written)
+    except (pa.ArrowException, OSError, TypeError, ValueError, RecursionError):
+        return ()
 
 
 def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple[Trend, ...]:

@@ -175,7 +175,7 @@ def test_the_time_is_that_of_the_loop(run: Runner) -> None:
     metrics = done.metrics
     assert metrics["observed"]["starts_at"] == "data_request"
     assert (metrics["steps"], metrics["world"]["world_size"]) == (12, 1)
-    assert metrics["samples"]["processed"] == 45
+    assert (metrics["samples"]["processed"], metrics["observed"]["batch_size"]) == (45, 4)
     assert 0.01 <= metrics["steady"]["step_seconds"] < 0.1
     assert 0 <= metrics["observed"]["data_wait_seconds"] < 0.1
     assert done.stderr == ""

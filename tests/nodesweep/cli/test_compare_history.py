@@ -25,6 +25,11 @@ from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.tasks.report.history import put_history
+from tests.nodesweep.scaling.conftest import make_outcome, make_report  # noqa: F401
+from tests.nodesweep.scaling.predict.conftest import (  # noqa: F401
+    budget_report,
+    make_budget_outcomes,
+)
 
 BEFORE, AFTER = "bench-20260102030405-0a1b2c3d", "bench-20260105030405-0a1b2c3d"
 GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "history.md").read_text()
@@ -346,6 +351,23 @@ def test_history_is_tabulated_and_plotted(
         "history", "bench", "--config", config, "--nodes", "1", "--output", str(tmp_path / "out")
     )
     assert "1.6x" not in one.output
+
+
+def test_history_says_how_good_predictions_were(
+    bucket: Any,
+    platform: PlatformConfig,
+    config: str,
+    tmp_path: Path,
+    budget_report: Callable[..., ScalingReport],  # noqa: F811
+    snapshot: SnapshotAssertion,
+) -> None:
+    measured = {1: (100.0, 0.0), 2: (50.0, 2.0), 4: (25.0, 1.5), 8: (12.5, 0.9)}
+    for sweep in (BEFORE, AFTER):
+        report = budget_report(measured, sweep_id=sweep)
+        put_history(bucket, platform, [report], "bench")
+    result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
+    assert result.exit_code == 0, result.output
+    assert [line for line in result.output.splitlines() if "predictions" in line] == snapshot
 
 
 def verdict_of(history: Result) -> list[str]:

@@ -51,6 +51,13 @@ def test_ratios_are_those_of_means_and_narrower_than_the_next_run():
     assert of_mean < found.interval.high / found.interval.low
 
 
+@pytest.mark.filterwarnings("error")
+def test_runs_so_noisy_that_a_draw_takes_no_time_have_wide_intervals():
+    (found,) = ahead(0.99, runs=2)
+    assert found.interval.low == 0
+    assert found.efficiency_interval.high > 10 * found.efficiency
+
+
 def test_single_runs_have_no_interval():
     (found,) = ahead(0.0, runs=1)
     assert found.seconds == pytest.approx(2.5)

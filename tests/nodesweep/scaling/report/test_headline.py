@@ -189,7 +189,8 @@ GROWN = {1: 256, 2: 512, 4: 1024, 8: 65_536}
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"platform_kind": "measured"}, id="table"),
+        pytest.param({"platform_kind": "measured", "train_clock": "measured"}, id="table"),
+        pytest.param({"platform_kind": "measured"}, id="runs"),
         pytest.param({"platform_kind": "aws"}, id="sweep"),
         pytest.param({"platform_kind": "emulated"}, id="emulated"),
     ],

@@ -1,0 +1,294 @@
+"""Read folders with a metrics.json each as JobOutcomes: runs that nodesweep did not start.
+
+docs/measured-tables.md describes the folders for users. The node count is in the file or in a
+folder's name, and repeats are numbered in the order of their start.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from nodesweep.scaling.formats import join_words
+from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.measured.columns import COLUMNS
+from nodesweep.scaling.measured.table import table_problems
+from nodesweep.scaling.measured.text import MeasuredTableError
+from nodesweep.scaling.outcome.metrics_file import UnusableMetrics, parse_metrics
+from nodesweep.scaling.outcome.metrics_values import (
+    nested_value,
+    positive_or_none,
+    whole_number_or_none,
+)
+from nodesweep.scaling.outcome.observed import not_observed_reason
+from nodesweep.scaling.outcome.outcome import JobOutcome, read_outcome
+
+MAX_NODES = 1_000_000
+_NODES = re.compile(
+    r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(\d{1,7})|(\d{1,7})[-_]?n(?:odes?)?)(?![a-z0-9])", re.I
+)
+"""A node count in a name: n4, nodes-4, nodes=4, 4n, 4-nodes."""
+_UNTIL = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
+# Values that all runs of one program share; an absent one contradicts nothing.
+_SAME_PROGRAM: Mapping[str, tuple[str, ...]] = {
+    "final_metric.name": ("final_metric", "name"),
+    "observed.torch": ("observed", "torch"),
+    "schema_version": ("schema_version",),
+}
+
+
+class MeasuredRunsError(MeasuredTableError):
+    """Unusable runs; `problems` lists all of them, the message shows the first 20."""
+
+    what = "runs"
+
+
+class RunFiles(NamedTuple):
+    """The files of one run.
+
+    `place` is its folder, relative to that of all runs. Without `metrics`, the run has failed or
+    has not ended.
+    """
+
+    place: str
+    metrics: bytes | None
+    budgets: Sequence[bytes] = ()
+
+
+class _Read(NamedTuple):
+    place: str
+    nodes: int
+    metrics: dict[str, Any] | None
+    started: float | None
+
+
+def nodes_in_name(name: str) -> set[int]:
+    """Return the node counts that a folder's name has, as in n4, nodes=4 or 4-nodes."""
+    return {int(first or second) for first, second in _NODES.findall(name)} - {0}
+
+
+def read_runs(runs: Sequence[RunFiles], goal: str | None = None) -> list[JobOutcome]:
+    """Read runs as outcomes, in the order of their node counts and starts.
+
+    Args:
+        runs: The runs.
+        goal: Goal of the final metric, maximize or minimize, where a file has none.
+
+    Raises:
+        MeasuredRunsError: They are invalid; `problems` has every file and reason.
+    """
+    read: list[_Read] = []
+    problems: list[str] = []
+    for run in sorted(runs, key=attrgetter("place")):
+        try:
+            read.append(_read(run))
+        except MeasuredRunsError as error:
+            problems += error.problems
+    problems = problems or [*_mixed(read), *_copies(read)]
+    if problems:
+        raise MeasuredRunsError(*problems)
+    in_order = all(each.started is not None for each in read if each.metrics is not None)
+    read.sort(key=lambda each: (each.nodes, _begun(each, in_order)))
+    taken: defaultdict[int, int] = defaultdict(int)
+    outcomes = []
+    for each in read:
+        taken[each.nodes] += 1
+        outcomes.append(_outcome(each, taken[each.nodes], goal, in_order))
+    policy = _batch_policy(outcomes)
+    outcomes = [replace(outcome, batch_policy=policy) for outcome in outcomes]
+    if problems := table_problems(_rows(outcomes)):
+        raise MeasuredRunsError(*problems)
+    return outcomes
+
+
+def _begun(run: _Read, in_order: bool) -> float:
+    """Return when a run began, for its repeat's number; those that failed come last."""
+    if run.metrics is None:
+        return math.inf
+    return run.started if in_order and run.started is not None else 0.0
+
+
+def _read(run: RunFiles) -> _Read:
+    if run.metrics is None:
+        return _Read(run.place, _node_count(run.place, None), None, None)
+    file = f"{run.place}/metrics.json"
+    try:
+        metrics = parse_metrics(run.metrics, run.budgets)
+    except UnusableMetrics as error:
+        raise MeasuredRunsError(f"{run.place}: {error}") from None
+    except ValueError as error:
+        raise MeasuredRunsError(
+            f"{file}: damaged or cut off, not JSON in UTF-8 ({error}); copy it again, or delete "
+            "the folder"
+        ) from None
+    if not isinstance(metrics, dict):
+        raise MeasuredRunsError(f"{file}: expected a JSON object; nodesweep_clock.py writes one")
+    if (reason := not_observed_reason(metrics)) is not None:
+        reason = "".join(filter(str.isprintable, " ".join(reason.split())))
+        raise MeasuredRunsError(f"{file}: the program was not measured: {reason}")
+    if positive_or_none(metrics.get("train_seconds")) is None:
+        raise MeasuredRunsError(
+            f"{file}: train_seconds is {str(metrics.get('train_seconds'))[:40]!r}; expected "
+            "seconds above zero"
+        )
+    nodes = _node_count(run.place, metrics)
+    world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
+    if world is not None and world < nodes:
+        raise MeasuredRunsError(
+            f"{file}: world.world_size is {world}; expected at least one process on each of the "
+            f"{nodes} nodes"
+        )
+    _name_nodes(metrics, nodes, world)
+    started = positive_or_none(metrics.get("run_start_unix_seconds"))
+    return _Read(
+        run.place, nodes, metrics, started if started is not None and started < _UNTIL else None
+    )
+
+
+def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
+    """Return the node count in the file and in the folder's name, which must not differ.
+
+    Raises:
+        MeasuredRunsError: They differ, or neither has one.
+    """
+    in_file = whole_number_or_none(nested_value(metrics, ("world", "nodes")))
+    if not in_file:
+        world, per_node = (
+            whole_number_or_none(nested_value(metrics, ("world", name)))
+            for name in ("world_size", "processes_per_node")
+        )
+        in_file = world // per_node if world and per_node and world % per_node == 0 else None
+    named = nodes_in_name(place)
+    found = named | ({in_file} if in_file else set())
+    if len(found) > 1:
+        said = f"its file says {in_file} and " if in_file else ""
+        raise MeasuredRunsError(
+            f"{place}: {said}its name says {join_words(sorted(named))} nodes; give each folder the "
+            "node count of its run"
+        )
+    if not found:
+        raise MeasuredRunsError(
+            f"{place}: the node count is unknown; name the folder after it, such as n4-r1 (4 "
+            "nodes, repeat 1)"
+        )
+    [nodes] = found
+    if nodes > MAX_NODES:
+        raise MeasuredRunsError(f"{place}: {nodes} nodes; allowed: 1 to {MAX_NODES:,}")
+    return nodes
+
+
+def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> None:
+    """Name the nodes of the ranks' parts algo-1, algo-2, … in the order of their ranks.
+
+    Without names, the ranks are taken as torchrun numbers them: those of a node follow one another.
+    """
+    written = metrics.get("budget")
+    ranks = {
+        rank: each
+        for each in (written if isinstance(written, list) else ())
+        if (rank := whole_number_or_none(nested_value(each, ("rank",)))) is not None
+    }
+    named = [ranks[rank].get("node") for rank in sorted(ranks)]
+    hosts = list(dict.fromkeys(host for host in named if isinstance(host, str)))
+    per_node = world // nodes if world and world % nodes == 0 else None
+    for rank, host in zip(sorted(ranks), named, strict=True):
+        place = None
+        if len(hosts) == nodes and host in hosts:
+            place = hosts.index(host)
+        elif not hosts and per_node:
+            place = rank // per_node
+        ranks[rank]["node"] = None if place is None else f"algo-{place + 1}"
+
+
+def _mixed(read: Sequence[_Read]) -> Iterator[str]:
+    """Yield a problem for each value that shows several programs."""
+    for name, path in _SAME_PROGRAM.items():
+        found: dict[str, str] = {}
+        for each in read:
+            value = nested_value(each.metrics, path)
+            if isinstance(value, str | int):
+                found.setdefault(" ".join(str(value).split())[:40], each.place)
+        if len(found) > 1:
+            said = join_words(f"{value!r} in {place}" for value, place in [*found.items()][:3])
+            yield (
+                f"{name}: {said}; these are runs of different programs. Put each program's runs "
+                "into a folder of its own"
+            )
+
+
+def _copies(read: Sequence[_Read]) -> Iterator[str]:
+    """Yield a problem for each run that is there twice."""
+    first: dict[tuple[Any, ...], str] = {}
+    for each in read:
+        if each.metrics is None:
+            continue
+        known: tuple[Any, ...] = (each.metrics["train_seconds"], each.metrics.get("steps"))
+        known = (*known, repr(each.metrics) if each.started is None else each.started)
+        if (place := first.setdefault(known, each.place)) != each.place:
+            yield f"{each.place}: the same run as {place}; delete one of them"
+
+
+def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOutcome:
+    point: dict[str, Any] = {"nodes": run.nodes, "repeat": repeat, "attempt": 1}
+    if run.metrics is None:
+        job = JobStatus(
+            run.place,
+            "failed",
+            reason="its folder has no metrics.json: it failed, or has not ended",
+            nodes=run.nodes,
+            platform_kind="measured",
+        )
+        return replace(read_outcome(job, None, **point), is_given=True)
+    at = None
+    if is_dated and run.started is not None:
+        at = datetime.fromtimestamp(run.started, UTC)
+    job = JobStatus(
+        run.place, "completed", created_at=at, nodes=run.nodes, platform_kind="measured"
+    )
+    metrics = run.metrics
+    final = metrics.get("final_metric")
+    if goal is not None and final is not None:  # a user's file may have a bare number
+        final = final if isinstance(final, dict) else {"value": final}
+        metrics = {**metrics, "final_metric": {**final, "goal": final.get("goal") or goal}}
+    outcome = read_outcome(job, metrics, **point, **_batch(metrics))
+    return replace(outcome, is_given=True)
+
+
+def _batch(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the batch sizes as far as nodesweep observed them; a program's own replace them."""
+    world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
+    each = whole_number_or_none(nested_value(metrics, ("observed", "batch_size")))
+    if not world or not each:
+        return {}
+    return {"global_batch_size": each * world, "per_replica_batch_size": each}
+
+
+def _batch_policy(outcomes: Sequence[JobOutcome]) -> str | None:
+    """Return the batch policy that the runs follow; None if a batch is unknown, or none fits."""
+    done = [outcome for outcome in outcomes if outcome.completed]
+    sizes = {outcome.global_batch_size for outcome in done}
+    if None in sizes:
+        return None
+    if len(sizes) == 1:
+        return "fixed_global"
+    per_process = {
+        None if outcome.world_size is None else outcome.global_batch_size / outcome.world_size
+        for outcome in done
+        if outcome.global_batch_size is not None
+    }
+    return "fixed_per_replica" if len(per_process) == 1 and None not in per_process else None
+
+
+def _rows(outcomes: Sequence[JobOutcome]) -> Any:
+    """Return the outcomes as the rows of a table, for the rules of tables."""
+    from pandas import DataFrame
+
+    names = ("nodes", "repeat", "status", "world_size", "global_batch_size", "batch_policy")
+    rows = [{name: getattr(outcome, name) for name in names} for outcome in outcomes]
+    return DataFrame(rows, columns=list(COLUMNS), dtype=object)

@@ -1,0 +1,90 @@
+"""How good predictions are: those from a sweep's smaller counts against what it then measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
+
+import numpy as np
+from pydantic import Field
+
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.formats import format_percent, join_words, pluralize
+from nodesweep.scaling.predict.draws import look_ahead
+from nodesweep.scaling.predict.inputs import FURTHEST, NotPredictable, read_measurements
+from nodesweep.scaling.predict.physics import ADDED
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report_part import Part
+
+
+class CheckedPrediction(Part):
+    """A prediction of T at a count from the smaller ones, and the runs that measured it."""
+
+    platform: str = Field(description="Kind of platform.")
+    instance_type: str | None = Field(description="Type of the nodes; null: unknown.")
+    nodes: int = Field(gt=0, description="The node count.")
+    seconds: float = Field(gt=0, description="Predicted T.")
+    interval: Interval | None = Field(
+        description="90% prediction interval of a run; null: no smaller count ran twice."
+    )
+    measured: tuple[float, ...] = Field(min_length=1, description="T of each run.")
+
+    @property
+    def error(self) -> float:
+        """The prediction's relative error; negative: it was too short."""
+        return self.seconds / fmean(self.measured) - 1
+
+
+def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
+    """Return a prediction for each count that the smaller ones allow, with what was measured."""
+    try:
+        measured = read_measurements(report)
+    except NotPredictable:
+        return ()
+    found = []
+    for index, each in enumerate(measured):
+        known = measured[:index]
+        if len(known) < 2 or each.place.nodes > FURTHEST * known[-1].place.nodes:
+            continue
+        [outlook] = look_ahead(known, [(each.place, each.work)], {})
+        seconds = np.sum([each.runs[part] for part in ADDED], axis=0)
+        found.append(
+            CheckedPrediction(
+                platform=report.platform.kind,
+                instance_type=report.platform.instance_type,
+                nodes=each.place.nodes,
+                seconds=outlook.seconds,
+                interval=outlook.interval,
+                measured=tuple(seconds.tolist()),
+            )
+        )
+    return tuple(found)
+
+
+def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
+    """Yield a line on how good the predictions were, for each instance type."""
+    groups: dict[str, list[CheckedPrediction]] = {}
+    for each in checks:
+        groups.setdefault(each.instance_type or f"{each.platform} nodes", []).append(each)
+    for name, own in sorted(groups.items()):
+        errors = [abs(each.error) for each in own]
+        bounded = [
+            (each.interval, seconds)
+            for each in own
+            if each.interval is not None
+            for seconds in each.measured
+        ]
+        inside = sum(within.low <= seconds <= within.high for within, seconds in bounded)
+        counts = join_words(sorted({each.nodes for each in own}))
+        text = (
+            f"predictions on {name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes, "
+            "each from the sweep's smaller counts: "
+        )
+        if len(own) == 1:
+            text += f"error {format_percent(errors[0])}"
+        else:
+            text += f"median error {format_percent(median(errors))}"
+            text += f", largest {format_percent(max(errors))}"
+        if bounded:
+            text += f"; {inside} of {pluralize(len(bounded), 'run')} in their 90% intervals"
+        yield text

@@ -1,0 +1,166 @@
+"""`nodesweep report --runs`: folders of runs on disk, and predictions from their report."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from syrupy.assertion import SnapshotAssertion
+
+from nodesweep.cli.commands.table import find_runs
+from nodesweep.cli.main import main
+from tests.nodesweep.scaling.analysis.test_step_budget import rank
+from tests.plain import plain
+
+pytestmark = pytest.mark.usefixtures("without_plots")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A folder of three repeats on 1, 2 and 4 hosts, as nodesweep observed them."""
+    start = 1.8e9
+    for repeat, noise in enumerate((0.99, 1.0, 1.01), start=1):
+        for nodes, (compute, exchange) in {1: (100.0, 0.0), 2: (50.0, 2.0), 4: (25.0, 1.5)}.items():
+            start += 1000
+            each = compute * noise
+            ranks = [
+                rank(
+                    number,
+                    forward=each / 3,
+                    backward=each * 2 / 3,
+                    communication=exchange * noise,
+                    start=1.0,
+                )
+                | {"node": f"gpu-{17 + number}"}
+                for number in range(nodes)
+            ]
+            metrics = {
+                "schema_version": 1,
+                "train_seconds": each + exchange * noise + 1.0,
+                "world": {"world_size": nodes},
+                "run_start_unix_seconds": start,
+                "steps": 20,
+                "samples": {"processed": 320},
+                "final_metric": {"name": "accuracy", "value": 0.5, "goal": "maximize"},
+                "observed": {"starts_at": "data_request", "batch_size": 16 // nodes},
+                "budget": ranks[:1],
+            }
+            folder = tmp_path / "runs" / f"n{nodes}-r{repeat}"
+            write(folder / "metrics.json", metrics)
+            for other in ranks[1:]:
+                write(folder / f"nodesweep-budget-{other['rank']}.json", other)
+    return tmp_path / "runs"
+
+
+def write(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def report(runs: Path, *options: str) -> Result:
+    folder = str(runs.parent / "reports")
+    return CliRunner().invoke(main, ["report", "--runs", str(runs), "--output", folder, *options])
+
+
+def test_steps_waits_and_causes_are_in_the_report_and_predict_reads_it(
+    runs: Path, snapshot: SnapshotAssertion
+) -> None:
+    write(runs / "n4-r4" / "slurm-77.out", "killed")
+    done = report(runs, "--min-efficiency", "0.9")
+    assert done.exit_code == 0, done.output
+    found = json.loads((runs.parent / "reports" / "runs" / "report.json").read_text())
+    assert [count["n"] for count in found["step_budget"]["counts"]] == [3, 3, 3]
+    assert found["step_budget"]["losses"]
+    assert [row["global_batch_size"] for row in found["summary"]] == [16, 16, 16]
+    assert found["policy"] == "fixed_global"
+    assert found["caveats"] == snapshot
+    folder = str(runs.parent / "reports" / "runs")
+    predicted = CliRunner().invoke(main, ["predict", folder, "--json"])
+    assert predicted.exit_code == 0, predicted.output
+    said = json.loads(predicted.stdout)
+    assert [count["nodes"] for count in said["counts"]] == [8]
+    answers = {each["criterion"]: each["answer"] for each in said["judged"][-1]["verdicts"]}
+    assert answers["efficiency"] == "fail"  # by --min-efficiency of the report
+
+
+def test_a_goal_and_limits_of_the_command_line_apply(runs: Path) -> None:
+    assert report(runs, "--goal", "minimize", "--tolerance", "0.1").exit_code == 0
+    found = json.loads((runs.parent / "reports" / "runs" / "report.json").read_text())
+    assert "limits" not in found["provenance"]
+
+
+def test_runs_are_folders_at_any_depth_and_failed_ones_have_no_metrics(tmp_path: Path) -> None:
+    for place in ("nodes=1/r1", "job-7/n2/output/data"):
+        write(tmp_path / place / "metrics.json", "{}")
+    write(tmp_path / "nodes=1" / "notes", "above runs")
+    write(tmp_path / "job-8" / "n2" / "log", "no metrics")
+    write(tmp_path / "job-8" / "n2" / "n2-logs" / "log", "within a run")
+    write(tmp_path / "job-7" / "n2" / "output" / "data" / "n2" / "log", "within a run")
+    write(tmp_path / "job-9" / "log", "named after no count")
+    (tmp_path / "n8").mkdir()  # has not begun
+    write(tmp_path / "nodes=1" / "r1" / "nodesweep-budget-1.json", "{}")
+    write(tmp_path / "nodes=1" / "r1" / "nodesweep-budget-2.json", " " * 100_000)
+    found = {run.place: (run.metrics, len(run.budgets)) for run in find_runs(tmp_path)}
+    assert found == {
+        "nodes=1/r1": (b"{}", 1),
+        "job-7/n2/output/data": (b"{}", 0),
+        "job-8/n2": (None, 0),
+    }
+
+
+def test_one_folder_that_is_a_run_itself(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.json", "{}")
+    write(tmp_path / "n4" / "log", "within the run")
+    assert [run.place for run in find_runs(tmp_path)] == ["."]
+
+
+def test_refusals_are_bad_input(runs: Path, tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    def refused(folder: Path, *options: str) -> str:
+        found = report(folder, *options)
+        assert found.exit_code == 2 and "Traceback" not in found.output
+        assert not (folder.parent / "reports").exists()
+        return plain(found.stderr, folder=tmp_path)
+
+    write(runs / "n1-r1" / "metrics.json", '{"train_seconds": 9')
+    (runs / "n1-r2" / "metrics.json").unlink()
+    (runs / "n1-r2" / "metrics.json").symlink_to("nowhere")
+    os.truncate(runs / "n1-r3" / "metrics.json", 2**24)  # sparse: takes no disk
+    (runs / "n2-r1" / "metrics.json").unlink()
+    os.mkfifo(runs / "n2-r1" / "metrics.json")
+    assert refused(runs) == snapshot
+    assert refused(tmp_path / "none") == snapshot
+    (tmp_path / "empty").mkdir()
+    assert refused(tmp_path / "empty") == snapshot
+    for options in (["--region", "us-east-1"], ["--confirm-units"], ["--csv", "x"]):
+        assert refused(runs, *options) == snapshot
+
+
+def test_an_unreadable_file_is_bad_input(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, snapshot: SnapshotAssertion
+) -> None:
+    opened = Path.open
+
+    def denied(path: Path, *options: Any, **more: Any) -> Any:
+        if path.name == "metrics.json" and path.parent.name == "n1-r1":
+            # root may read everything, so it is raised here
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *options, **more)
+
+    monkeypatch.setattr(Path, "open", denied)
+    found = report(runs)
+    assert found.exit_code == 2
+    assert plain(found.stderr, folder=runs.parent) == snapshot
+
+
+def test_runs_without_a_final_metric_have_nothing_for_a_goal_to_judge(
+    runs: Path, snapshot: SnapshotAssertion
+) -> None:
+    for path in runs.rglob("metrics.json"):
+        write(path, json.loads(path.read_text()) | {"final_metric": None})
+    found = report(runs, "--goal", "maximize")
+    assert found.exit_code == 2
+    assert found.stderr == snapshot
