@@ -14,6 +14,7 @@ from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.store import Store
 from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.rules.rule import Facts, Findings
@@ -27,12 +28,14 @@ class Backend:
     """The functions of a backend that a run calls. Importing one is quick, and so is rendering.
 
     Attributes:
-        request: the backend's name for a job's request.
+        request: the backend's name for a job's request, and for the call that sends it.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
         shape_problems: returns what is wrong with a request, as far as that is quickly known.
         request_problems: the same, as thoroughly as possible without sending it.
         slow_modules: what request_problems() and the launcher import, to be imported ahead.
         launcher: returns a platform's launcher.
+        store: returns where a platform's sweeps and their history are kept; with True, its calls
+            give up after seconds rather than minutes.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
@@ -48,6 +51,7 @@ class Backend:
     request_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig], Launcher]
+    store: Callable[[PlatformConfig, bool], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
@@ -66,6 +70,16 @@ def backend_of(platform: PlatformConfig) -> Backend:
 def launcher_of(platform: PlatformConfig) -> Launcher:
     """Return the platform's launcher."""
     return backend_of(platform).launcher(platform)
+
+
+def store_of(platform: PlatformConfig, quick: bool = False) -> Store:
+    """Return where the platform's sweeps and their history are kept; nothing is called yet.
+
+    Args:
+        platform: the config's platform.
+        quick: its calls give up after seconds rather than minutes, for optional queries.
+    """
+    return backend_of(platform).store(platform, quick)
 
 
 def renderer_of(platform: PlatformConfig) -> Render:

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
+from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.processing import claimed_jobs, is_running
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
 from nodesweep.tasks.sweeps.records import has_record
@@ -36,9 +37,9 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
         f"sweep {sweep} can't be marked as stopped,"
         " so if it is still running, it may submit further jobs"
     ):
-        mark_sweep_stopped(platform, sweep)
+        mark_sweep_stopped(store_of(platform), sweep)
     with best_effort(f"can't tell whether sweep {sweep} has begun"):
-        if not running and not has_record(aws_client("s3", platform, quick=True), platform, sweep):
+        if not running and not has_record(store_of(platform, quick=True), sweep):
             logger.warning(
                 "no sweep %s has begun; is the ID correct? If it begins later, it submits no jobs",
                 sweep,
@@ -76,7 +77,6 @@ def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     listed = job_lister(sagemaker, sweep)()
     running = [job.name for job in listed if not job.has_ended]
     if not listed:
-        s3 = aws_client("s3", platform, quick=True)
-        claimed = claimed_jobs(s3, platform, sweep)
+        claimed = claimed_jobs(store_of(platform, quick=True), sweep)
         running += [name for name in claimed if is_running(sagemaker, name)]
     return running

@@ -20,10 +20,12 @@ from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, best_effort, error_code, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS
+from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker import processing
 from nodesweep.launch.sagemaker.calls import release_kept_nodes, request_stop
 from nodesweep.launch.sagemaker.kind import TRAINING
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.store import Store
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import read_claims
@@ -245,9 +247,9 @@ def stop_sweep_jobs_now(
     It is not a task, because Prefect starts no further tasks in a run that is being cancelled.
     Raises the errors of end_jobs().
     """
-    sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
-    claimed = partial(read_claims, s3, platform, sweep)
-    validating, refusal = _end_validation(sagemaker, s3, platform, sweep)
+    sagemaker, store = aws_client("sagemaker", platform), store_of(platform)
+    claimed = partial(read_claims, store, sweep)
+    validating, refusal = _end_validation(sagemaker, store, sweep)
     try:
         stopped = end_jobs(
             sagemaker, job_names, ENDING_CLOCK, job_lister(sagemaker, sweep), claimed
@@ -265,7 +267,7 @@ def stop_sweep_jobs_now(
 
 
 def _end_validation(
-    sagemaker: Any, s3: Any, platform: PlatformConfig, sweep: str
+    sagemaker: Any, store: Store, sweep: str
 ) -> tuple[list[str], JobRefused | None]:
     """End the Processing jobs that may validate the sweep's dataset.
 
@@ -275,7 +277,7 @@ def _end_validation(
     """
     claimed: list[str] = []
     with best_effort(f"can't tell whether {sweep} has a Processing job"):
-        claimed = processing.claimed_jobs(s3, platform, sweep)
+        claimed = processing.claimed_jobs(store, sweep)
     try:
         return processing.end_jobs(sagemaker, claimed, ENDING_CLOCK, SETTLE_SECONDS), None
     except JobRefused as error:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.aws.storage import list_objects
 from nodesweep.cli.local_platform import own_platform
 from nodesweep.cli.output import print_text
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound
 from nodesweep.launch.protocol import JobLog
-from nodesweep.launch.registry import launcher_of
+from nodesweep.launch.registry import launcher_of, store_of
 from nodesweep.launch.sagemaker.calls import describe as describe_training
 from nodesweep.launch.sagemaker.logs import save_log
 from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
@@ -124,7 +123,7 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
         describe_training(sagemaker, first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
-    for name in claimed_jobs(aws_client("s3", platform), platform, sweep):
+    for name in claimed_jobs(store_of(platform), sweep):
         if (job := read_status(sagemaker, name)) is not None:
             jobs.append(job)
     return jobs
@@ -137,13 +136,12 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> 
     """
     if any(not job.has_ended for job in jobs):
         return False
-    platform, s3 = config.platform, aws_client("s3", config.platform)
+    store = store_of(config.platform)
     last = max((job.changed_at for job in jobs if job.changed_at is not None), default=None)
-    key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
-    found = list_objects(s3, platform.bucket, key)
-    if last is not None and any(entry["LastModified"] >= last for entry in found):
+    reported = store.written_at(names.report_key(store.prefix, sweep, names.REPORT_JSON))
+    if last is not None and reported is not None and reported >= last:
         return True
-    owner = read_heartbeat(s3, platform, sweep)
+    owner = read_heartbeat(store, sweep)
     return owner is None or not owner.is_alive
 
 

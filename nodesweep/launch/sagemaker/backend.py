@@ -14,6 +14,7 @@ from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.launch.sagemaker.status import kind_of_platform
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
 from nodesweep.scaling.rules.rule import Facts, Findings
 
@@ -43,6 +44,7 @@ BACKEND = Backend(
     request_problems=_request_problems,
     slow_modules=("sagemaker.core.resources",),
     launcher=_launcher,
+    store=BucketStore,
     kind=kind_of_platform,
     check_account=_check_account,
     read_log=read_job_log,

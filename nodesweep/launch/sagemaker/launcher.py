@@ -15,7 +15,7 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
-from nodesweep.errors import JobRefused, QuotaReached, was_refused
+from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
@@ -108,11 +108,6 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
             raise QuotaReached(f"{request['TrainingJobName']}: {error}") from error
 
     return TRAINING.create_or_adopt(sagemaker, request, send, clock or Clock())
-
-
-def is_not_created(error: ClientError) -> bool:
-    """Return True if submit() raised this and certainly created no job."""
-    return was_refused(error, "CreateTrainingJob")
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:

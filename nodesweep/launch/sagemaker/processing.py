@@ -8,13 +8,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesweep.aws.storage import list_folders
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed, error_code, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS
 from nodesweep.launch.sagemaker.kind import JobKind
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.status import read_processing_job
+from nodesweep.launch.store import Store
 from nodesweep.launch.watch import JobLimits, Wording, watch
 from nodesweep.polling import CallBudget, Clock, intervals
 from nodesweep.scaling import names
@@ -123,17 +122,14 @@ def watch_job(
     return ended
 
 
-def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
+def claimed_jobs(store: Store, sweep: str) -> list[str]:
     """Return every Processing job that any run may have sent for the sweep.
 
-    A run writes the job's request to the bucket before it sends the job, and S3's lists are
+    A run writes the job's request to the store before it sends the job, and the store's lists are
     strongly consistent.
     """
-    prefix = names.validation_claims_prefix(platform.prefix, sweep)
-    claimed = (
-        names.validation_job_prefix(sweep) + rest
-        for rest in list_folders(s3, platform.bucket, prefix)
-    )
+    rests = store.folders(names.validation_claims_prefix(store.prefix, sweep))
+    claimed = (names.validation_job_prefix(sweep) + rest for rest in rests)
     return sorted(job for job in claimed if names.sweep_of_validation_job(job) == sweep)
 
 

@@ -13,6 +13,7 @@ from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
 from nodesweep.launch.sagemaker.processing import claimed_jobs, end_jobs, submit
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
@@ -45,9 +46,9 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     submit(sagemaker, request)
     PROCESSING_JOBS[name] = request
     submit(sagemaker, request)
-    assert claimed_jobs(s3, config.platform, sweep) == [name]
+    assert claimed_jobs(BucketStore(config.platform, client=s3), sweep) == [name]
     PROCESSING_JOBS[name] = {**request, "ProcessingJobStatus": "InProgress"}
-    assert validation_orphans(sagemaker, s3, config.platform, 60.0) == [name]
+    assert validation_orphans(sagemaker, BucketStore(config.platform, client=s3), 60.0) == [name]
     assert end_jobs(sagemaker, [name], Clock(), 1.0) == [name]
 
 

@@ -290,11 +290,10 @@ def test_stop_names_every_job_it_could_not_stop(monkeypatch: pytest.MonkeyPatch)
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
     """Have the watch ask these, of a sweep that nobody stops."""
     monkeypatch.setattr(
-        "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None
+        "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda store, sweep: None
     )
     clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
     for module in (
-        "tasks.jobs.training_jobs",
         "launch.sagemaker.backend",
         "launch.sagemaker.launcher",
     ):

@@ -16,6 +16,8 @@ import nodesweep.tasks.sweeps.owner
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
 
@@ -39,8 +41,9 @@ def sign_in_bucket(s3: Any, platform: PlatformConfig) -> dict[str, Any]:
 def test_sweep_without_a_sign_and_missing_bucket_have_none(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    assert read_heartbeat(s3, platform, SWEEP) is None
-    assert read_heartbeat(s3, platform.model_copy(update={"bucket": "another"}), SWEEP) is None
+    assert read_heartbeat(BucketStore(platform, client=s3), SWEEP) is None
+    elsewhere = platform.model_copy(update={"bucket": "another"})
+    assert read_heartbeat(BucketStore(elsewhere, client=s3), SWEEP) is None
 
 
 def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
@@ -96,11 +99,11 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
     """sweep.on_cancel: leave, while a slow beat is being written and others follow at once."""
     write, writing = nodesweep.tasks.sweeps.owner._write, threading.Event()
 
-    def slowly(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:
+    def slowly(store: Store, sweep: str, left_running: bool) -> None:
         if not left_running:
             writing.set()
             time.sleep(0.2)
-        write(s3, platform, sweep, left_running)
+        write(store, sweep, left_running)
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
@@ -151,6 +154,6 @@ def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
             answer,
             {"Bucket": platform.bucket, "Key": names.owner_key(platform.prefix, SWEEP)},
         )
-        sign = read_heartbeat(s3, platform, SWEEP)
+        sign = read_heartbeat(BucketStore(platform, client=s3), SWEEP)
     assert sign == Heartbeat(written, written + timedelta(seconds=90), left_running=False)
     assert sign.age_seconds == 90

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.aws.storage import put_bytes
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import SweepNotFound, SweepNotNamed
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import analyse
-from nodesweep.tasks.sweeps.ids import claim_new_sweep_id
+from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from nodesweep.tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
 
 
@@ -24,16 +24,15 @@ def test_latest_sweep_is_the_youngest_of_the_same_config(
 ) -> None:
     s3, config = aws("s3"), make_config()
     s3.create_bucket(Bucket="bench-bucket")
+    store = BucketStore(config.platform, client=s3)
     with pytest.raises(SweepNotFound) as refused:
-        latest_sweep(s3, config)
+        latest_sweep(store, config)
     assert str(refused.value) == snapshot
     sweeps = [names.sweep_id(config, datetime(2026, month, 1, tzinfo=UTC)) for month in (3, 11, 7)]
     other = names.sweep_id(make_config(sweep={"repeats": 2}), datetime(2026, 12, 1, tzinfo=UTC))
     for sweep in (*sweeps, other):
-        s3.put_object(
-            Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}"
-        )
-    assert latest_sweep(s3, config) == sweeps[1]
+        store.put(names.sweep_config_key("nodesweep", sweep), b"{}")
+    assert latest_sweep(store, config) == sweeps[1]
 
 
 def report_of(*points: tuple[int, int, str]) -> bytes:
@@ -77,30 +76,27 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
     """
     s3, platform = aws("s3"), benchmark_config.platform
     s3.create_bucket(Bucket=platform.bucket)
-
-    def put(key: str, body: bytes) -> None:
-        put_bytes(s3, platform.bucket, key, body)
-
+    store = BucketStore(platform, client=s3)
     older, younger = (
-        claim_new_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
+        claim_sweep_id(store, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
         for run in ("older", "younger")
     )
     with pytest.raises(SweepNotNamed) as raised:
-        latest_sweep(s3, benchmark_config)
+        latest_sweep(store, benchmark_config)
     assert str(raised.value) == snapshot
     assert older not in str(raised.value)
-    assert unfinished_sweep(s3, benchmark_config, excluding=older) is None
-    put(names.sweep_config_key(platform.prefix, older), b"{}")
+    assert unfinished_sweep(store, benchmark_config, excluding=older) is None
+    store.put(names.sweep_config_key(platform.prefix, older), b"{}")
     with pytest.raises(SweepNotNamed) as refused:
-        latest_sweep(s3, benchmark_config)
+        latest_sweep(store, benchmark_config)
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(s3, benchmark_config, excluding=younger) == older
-    put(names.sweep_config_key(platform.prefix, younger), b"{}")
-    assert latest_sweep(s3, benchmark_config) == younger
-    assert unfinished_sweep(s3, benchmark_config, excluding="new") == younger
+    assert unfinished_sweep(store, benchmark_config, excluding=younger) == older
+    store.put(names.sweep_config_key(platform.prefix, younger), b"{}")
+    assert latest_sweep(store, benchmark_config) == younger
+    assert unfinished_sweep(store, benchmark_config, excluding="new") == younger
     finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
-    put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
+    store.put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
     with pytest.raises(SweepNotNamed) as refused:
-        latest_sweep(s3, benchmark_config)
+        latest_sweep(store, benchmark_config)
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(s3, benchmark_config, excluding="new") is None
+    assert unfinished_sweep(store, benchmark_config, excluding="new") is None

@@ -9,6 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from syrupy.assertion import SnapshotAssertion
 
+import nodesweep.launch.sagemaker.store
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused
@@ -130,7 +131,8 @@ def test_end_that_cannot_ask_says_that_jobs_may_run_on(
         def get_paginator(self, operation: str) -> None:
             raise EndpointConnectionError(endpoint_url="http://there:1")
 
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "aws_client", lambda *_: Lost())
+    for module in (nodesweep.tasks.sweeps.stopping, nodesweep.launch.sagemaker.store):
+        monkeypatch.setattr(module, "aws_client", lambda *_: Lost())
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
     with pytest.raises(EndpointConnectionError, match="http://there:1"):
         stop_sweep_jobs_now(platform, SWEEP)
