@@ -33,7 +33,9 @@ class Backend:
         shape_problems: returns what is wrong with a request, as far as that is quickly known.
         request_problems: the same, as thoroughly as possible without sending it.
         slow_modules: what request_problems() and the launcher import, to be imported ahead.
-        launcher: returns a platform's launcher.
+        launcher: returns a platform's launcher; with True, its calls give up after seconds rather
+            than minutes.
+        validations: the same for the jobs that validate datasets, which are only watched and ended.
         store: returns where a platform's sweeps and their history are kept; with True, its calls
             give up after seconds rather than minutes.
         kind: returns what a platform is: AWS, emulated or simulated.
@@ -50,7 +52,8 @@ class Backend:
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     request_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     slow_modules: tuple[str, ...]
-    launcher: Callable[[PlatformConfig], Launcher]
+    launcher: Callable[[PlatformConfig, bool], Launcher]
+    validations: Callable[[PlatformConfig, bool], Launcher]
     store: Callable[[PlatformConfig, bool], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
@@ -67,9 +70,19 @@ def backend_of(platform: PlatformConfig) -> Backend:
     return backend
 
 
-def launcher_of(platform: PlatformConfig) -> Launcher:
-    """Return the platform's launcher."""
-    return backend_of(platform).launcher(platform)
+def launcher_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
+    """Return the platform's launcher.
+
+    Args:
+        platform: the config's platform.
+        quick: its calls give up after seconds rather than minutes, for optional queries.
+    """
+    return backend_of(platform).launcher(platform, quick)
+
+
+def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
+    """Return the launcher of the jobs that validate datasets; see launcher_of()."""
+    return backend_of(platform).validations(platform, quick)
 
 
 def store_of(platform: PlatformConfig, quick: bool = False) -> Store:

@@ -47,6 +47,16 @@ def _read_claims_of_others(store: Store, sweep: str, claimant: str) -> frozenset
     return frozenset[str]().union(*claims)
 
 
+def read_validation_claims(store: Store, sweep: str) -> list[str]:
+    """Return every job that any run may have sent to validate the sweep's dataset.
+
+    A run writes such a job's request to the store before it sends the job.
+    """
+    rests = store.folders(names.validation_claims_prefix(store.prefix, sweep))
+    claimed = (names.validation_job_prefix(sweep) + rest for rest in rests)
+    return sorted(job for job in claimed if names.sweep_of_validation_job(job) == sweep)
+
+
 def withdraw_claim(store: Store, sweep: str, job_name: str, claimant: str) -> None:
     """Delete the claim of a job that was not sent, or was refused.
 

@@ -13,10 +13,9 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
 from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.listing import jobs_by_sweep, tagged_sweep
-from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.claims import read_claims
+from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.records import has_record
 from nodesweep.tasks.task import task
@@ -74,7 +73,7 @@ def validation_orphans(sagemaker: Any, store: Store, grace_seconds: float) -> li
             with best_effort(
                 f"can't tell whether {sweep} is still running; {name} is left alone for now"
             ):
-                if name not in claimed_jobs(store, sweep):
+                if name not in read_validation_claims(store, sweep):
                     continue
                 heartbeat = read_heartbeat(store, sweep)
                 own_age_seconds = (now - job["CreationTime"]).total_seconds()

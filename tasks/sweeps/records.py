@@ -10,10 +10,9 @@ from nodesweep.aws.platform import TASK_OPTIONS, patient
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import RecordDamaged, SweepNotFound, SweepNotNamed
 from nodesweep.launch.registry import store_of
-from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.claims import read_stop_mark
+from nodesweep.tasks.sweeps.claims import read_stop_mark, read_validation_claims
 from nodesweep.tasks.sweeps.folder import parse_record
 from nodesweep.tasks.task import task
 
@@ -104,7 +103,7 @@ def is_being_validated(store: Store, sweep: str) -> bool:
 
     A run that continues the sweep adopts that job.
     """
-    return bool(claimed_jobs(store, sweep)) and read_stop_mark(store, sweep) is None
+    return bool(read_validation_claims(store, sweep)) and read_stop_mark(store, sweep) is None
 
 
 @patient

@@ -22,7 +22,7 @@ from nodesweep.launch.protocol import JobLog
 from nodesweep.launch.registry import launcher_of, store_of
 from nodesweep.launch.sagemaker.calls import describe as describe_training
 from nodesweep.launch.sagemaker.logs import save_log
-from nodesweep.launch.sagemaker.processing import claimed_jobs, read_status
+from nodesweep.launch.sagemaker.processing import read_status
 from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -33,8 +33,8 @@ from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
 from nodesweep.scaling.planning.plan import processes_per_node
 from nodesweep.scaling.secrets import hide_in_text
+from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
-from nodesweep.tasks.sweeps.stopping import job_lister
 
 _OF_VALIDATION = 0
 """Placeholder for the node count in a validation job's key."""
@@ -118,12 +118,12 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
     """Return the status of the sweep's training and Processing jobs, as far as lists have it."""
     platform = config.platform
     sagemaker = aws_client("sagemaker", platform)
-    jobs = list(job_lister(sagemaker, sweep)())
+    jobs = list(launcher_of(platform).jobs_of(sweep))
     for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
         describe_training(sagemaker, first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
-    for name in claimed_jobs(store_of(platform), sweep):
+    for name in read_validation_claims(store_of(platform), sweep):
         if (job := read_status(sagemaker, name)) is not None:
             jobs.append(job)
     return jobs

@@ -25,10 +25,24 @@ def _request_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
     return request_problems(request)
 
 
-def _launcher(platform: PlatformConfig) -> Launcher:
+def _launcher(platform: PlatformConfig, quick: bool) -> Launcher:
     from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 
-    return SageMakerJobs(aws_client("sagemaker", platform), platform)
+    return SageMakerJobs(_client(platform, quick), platform)
+
+
+def _validations(platform: PlatformConfig, quick: bool) -> Launcher:
+    from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+    from nodesweep.launch.sagemaker.processing import PROCESSING
+
+    return SageMakerJobs(_client(platform, quick), platform, PROCESSING)
+
+
+def _client(platform: PlatformConfig, quick: bool) -> Any:
+    # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+    if quick:
+        return aws_client("sagemaker", platform, quick=True)
+    return aws_client("sagemaker", platform)
 
 
 def _check_account(facts: Facts) -> Findings:
@@ -44,6 +58,7 @@ BACKEND = Backend(
     request_problems=_request_problems,
     slow_modules=("sagemaker.core.resources",),
     launcher=_launcher,
+    validations=_validations,
     store=BucketStore,
     kind=kind_of_platform,
     check_account=_check_account,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, error_code
@@ -42,9 +42,16 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
         raise
 
 
-def request_stop(sagemaker: Any, job_name: str) -> None:
-    """Call StopTrainingJob; client errors pass through."""
-    sagemaker.stop_training_job(TrainingJobName=job_name)
+def stop(sagemaker: Any, job_name: str) -> bool:
+    """Ask the job to stop; return True if it was still running. Client errors pass through."""
+    try:
+        sagemaker.stop_training_job(TrainingJobName=job_name)
+    except ClientError as error:
+        # ValidationException: the job has ended or is unknown; its description tells which.
+        if error_code(error) in ("ValidationException", "ResourceNotFound"):
+            return False
+        raise
+    return True
 
 
 def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
@@ -52,30 +59,6 @@ def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
     sagemaker.update_training_job(
         TrainingJobName=job_name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
     )
-
-
-def stop(sagemaker: Any, job_names: Iterable[str]) -> list[str]:
-    """Ask each job to stop, and return those that were still running.
-
-    A repeated call has no effect. A failure for one job does not keep others from being stopped.
-
-    Raises:
-        JobRefused: some jobs could not be stopped.
-    """
-    asked, failures = [], []
-    for name in job_names:
-        try:
-            request_stop(sagemaker, name)
-            asked.append(name)
-        except (BotoCoreError, ClientError) as error:
-            # ValidationException: the job has ended or never existed, so there is nothing to stop.
-            if error_code(error) not in ("ValidationException", "ResourceNotFound"):
-                failures.append(f"{name}: {error}")
-    if failures:
-        raise JobRefused(
-            "these jobs could not be stopped; stop them in the console:\n" + "\n".join(failures)
-        )
-    return asked
 
 
 def tagged_digest(sagemaker: Any, arn: str) -> str | None:

@@ -84,6 +84,6 @@ TRAINING = JobKind(
     member="TrainingJob",
     describe=describe,
     read=read_training_job,
-    stop=lambda sagemaker, name: bool(stop(sagemaker, [name])),
+    stop=stop,
     logger="nodesweep.jobs",
 )

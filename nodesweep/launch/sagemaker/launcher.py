@@ -16,6 +16,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.sagemaker.calls import release_kept_nodes
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
@@ -85,6 +86,10 @@ class SageMakerJobs:
     def stop(self, job_name: str) -> bool:
         """Ask the job to stop; return True if it was still running."""
         return self.kind.stop(self.sagemaker, job_name)
+
+    def release(self, job_name: str) -> None:
+        """End the warm pool of an ended training job."""
+        release_kept_nodes(self.sagemaker, job_name)
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs as the platform lists them, oldest first."""

@@ -154,10 +154,8 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
     said: str | None,
 ) -> None:
     listed = [JobStatus(name, state) for name, state in LISTED.items()]
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
-    monkeypatch.setattr(
-        nodesweep.tasks.sweeps.stop, "job_lister", lambda client, sweep: lambda: listed
-    )
+    launcher = SimpleNamespace(jobs_of=lambda sweep: listed)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "launcher_of", lambda *_, **__: launcher)
     owner: Any = SimpleNamespace()
     with caplog.at_level("WARNING", "nodesweep"):
         end_sweep(make_config(), "bench-20260102030405-0a1b2c3d", names_known, error, owner)

@@ -31,6 +31,7 @@ from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
@@ -108,7 +109,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
                 return made
             return clients.setdefault(platform.bucket, Late(made, list_seconds, known_seconds))
 
-        monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "aws_client", client)
+        monkeypatch.setattr(
+            nodesweep.tasks.sweeps.stopping,
+            "launcher_of",
+            lambda platform: SageMakerJobs(client("sagemaker", platform), platform),
+        )
         monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
 
     return install

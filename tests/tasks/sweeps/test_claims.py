@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
@@ -16,6 +15,7 @@ from nodesweep.tasks.sweeps.claims import (
     mark_sweep_stopped,
     read_claims,
     read_stop_mark,
+    read_validation_claims,
     withdraw_claim,
 )
 
@@ -64,7 +64,7 @@ def test_a_stray_object_beside_the_validations_is_no_job(bucket: BucketStore, st
     name = names.validation_job_name(SWEEP, 1, "0123abcdef")
     bucket.put(names.validation_request_key(bucket.prefix, SWEEP, name), b"{}")
     bucket.put(names.validation_claims_prefix(bucket.prefix, SWEEP) + stray, b"")
-    assert claimed_jobs(bucket, SWEEP) == [name]
+    assert read_validation_claims(bucket, SWEEP) == [name]
 
 
 def test_a_claim_comes_with_the_mark_of_the_last_stop_and_each_stop_is_another(

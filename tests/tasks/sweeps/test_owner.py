@@ -19,7 +19,13 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
+from nodesweep.tasks.sweeps.owner import (
+    Heartbeat,
+    SweepOwner,
+    leave_running,
+    owned,
+    read_heartbeat,
+)
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 
@@ -52,6 +58,20 @@ def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
     with owned(platform, SWEEP):
         pass
     assert sign_in_bucket(s3, platform) == {"sweep_id": SWEEP, "left_running": False}
+
+
+def test_sign_is_kept_in_every_store(
+    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "store_of", lambda *_, **__: store)
+    assert read_heartbeat(store, SWEEP) is None
+    for leaves in (True, False):
+        owner = SweepOwner(platform, SWEEP)
+        owner.write_heartbeat()
+        if leaves:
+            owner.leave()
+        sign = read_heartbeat(store, SWEEP)
+        assert sign is not None and sign.left_running is leaves and sign.age_seconds < 300
 
 
 def test_sign_is_written_anew_with_every_beat(
