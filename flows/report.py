@@ -148,10 +148,11 @@ def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, b
     try:
         return write_report(Path(config.report.directory), sweep, files)
     except OSError as error:
-        html_key = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
+        store = store_of(config.platform)
+        place = store.uri(names.report_key(store.prefix, sweep, names.REPORT_HTML))
         raise ReportNotWritten(
             f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
-            f" in s3://{config.platform.bucket}/{html_key}. For a local copy, free some space and"
+            f" in {place}. For a local copy, free some space and"
             f" run nodesweep report {sweep}"
         ) from error
 

@@ -33,6 +33,16 @@ def test_a_bucket_is_asked_for_only_what_lies_below_the_prefix(
         BucketStore(platform, client=WhoMayNotList(s3, "other/")).prepare()
 
 
+def test_an_object_has_the_content_type_of_its_name(
+    aws: Callable[[str], Any], platform: PlatformConfig
+) -> None:
+    s3 = aws("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    BucketStore(platform, client=s3).put("report/data-docs.html", b"<html>")
+    stored = s3.get_object(Bucket=platform.bucket, Key="report/data-docs.html")
+    assert stored["ContentType"] == "text/html"
+
+
 def test_a_conditional_write_that_meets_another_is_tried_again(
     aws: Callable[[str], Any], platform: PlatformConfig
 ) -> None:
