@@ -15,6 +15,7 @@ from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
+from nodesweep.launch.registry import store_of
 from nodesweep.polling import utc_now
 from nodesweep.scaling.instances.arms import lacks_memory
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -24,9 +25,9 @@ from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized
 from nodesweep.scaling.secrets import remember_secrets, secrets_of
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
-from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped
 from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.records import prepare_store
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.flow")
@@ -56,7 +57,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     remember_secrets(secrets_of(config))
     plan = preflight(config)
     _check_all_start_at_once(config, plan)
-    ensure_bucket(config.platform)
+    prepare_store(config.platform)
     inputs, _ = start_sweep(config, None)
     sweep = inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
@@ -95,7 +96,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
-    if is_sweep_stopped(config.platform, sweep):
+    if is_sweep_stopped(store_of(config.platform), sweep):
         # SageMaker may not list the last accepted job yet
         stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(

@@ -28,6 +28,7 @@ from nodesweep.flows.stages.form import (
     log_to_run,
 )
 from nodesweep.flows.stages.outcomes import collect_outcome
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.arms import Arm, Key, arm_of_job, main_arm
@@ -80,9 +81,8 @@ def make_report(
     for arm, own in by_arm.items():
         own_files = render_files(own, [names.from_arm(link) for link in logs])
         files |= {names.of_arm(arm.name, name): body for name, body in own_files.items()}
-    keys = {
-        names.report_key(config.platform.prefix, sweep, name): body for name, body in files.items()
-    }
+    store = store_of(config.platform)
+    keys = {names.report_key(store.prefix, sweep, name): body for name, body in files.items()}
     # The bucket first and this machine last, so that a full disk here loses nothing.
     try:
         put_objects(config.platform, keys)
@@ -93,8 +93,8 @@ def make_report(
         raise
     plots = {kind: files.get(names.plot_name(kind, "svg")) for kind in get_args(names.PlotKind)}
     pictures = {kind: svg for kind, svg in plots.items() if svg is not None}
-    publish_report(config.platform, sweep, render_markdown(report, pictures))
-    materialize_assets(config.platform, sweep, provenance)
+    publish_report(store, sweep, render_markdown(report, pictures))
+    materialize_assets(store, sweep, provenance)
     try:
         append_history(config.platform, list(by_arm.values()) or [report], config.name)
     except Exception as error:
@@ -148,10 +148,11 @@ def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, b
     try:
         return write_report(Path(config.report.directory), sweep, files)
     except OSError as error:
-        html_key = names.report_key(config.platform.prefix, sweep, names.REPORT_HTML)
+        store = store_of(config.platform)
+        place = store.uri(names.report_key(store.prefix, sweep, names.REPORT_HTML))
         raise ReportNotWritten(
             f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
-            f" in s3://{config.platform.bucket}/{html_key}. For a local copy, free some space and"
+            f" in {place}. For a local copy, free some space and"
             f" run nodesweep report {sweep}"
         ) from error
 

@@ -14,7 +14,6 @@ from uuid import uuid4
 from prefect import flow
 from prefect.runtime import flow_run
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.load import check_directories, parse_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import (
@@ -55,6 +54,7 @@ from nodesweep.flows.stages.prepare import changes_since, prepare_inputs
 from nodesweep.flows.stages.regression import alarm_on_regression
 from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
 from nodesweep.flows.stages.sweep import log_plan, run_sweep
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
 from nodesweep.scaling.job import ResolvedInputs
@@ -67,7 +67,6 @@ from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.jobs.quota import check_limit
 from nodesweep.tasks.sweeps.board import name_flow_run
-from nodesweep.tasks.sweeps.bucket import ensure_bucket
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped, read_stop_mark
 from nodesweep.tasks.sweeps.folder import (
     SCHEMA_VERSION,
@@ -81,6 +80,7 @@ from nodesweep.tasks.sweeps.records import (
     find_latest_sweep,
     has_record,
     latest_sweep,
+    prepare_store,
     read_sweep_record,
     sweep_exists,
     unfinished_sweep,
@@ -208,14 +208,14 @@ def run_benchmark(
         as_started: With `resume`, use the recorded inputs even if they have changed here since.
     """
     remember_secrets(secrets_of(config))
-    sweep = _sweep_to_run(config, sweep_id, resume)
+    sweep, store = _sweep_to_run(config, sweep_id, resume), store_of(config.platform)
     begun_with: _EarlierRun | None = None
 
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
         plan = preflight(config, is_resume=resume)
         check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
         warn_of_leases_in_memory(config.sweep.concurrency_limit)
-        ensure_bucket(config.platform)
+        prepare_store(config.platform)
         if resume and not _was_cut_off_in_validation(config, sweep):
             return plan, _continue_sweep(config, sweep, as_started)
         return plan, None
@@ -242,15 +242,14 @@ def run_benchmark(
     log_plan(config, plan, inputs.sweep_id)
     if recorded and begun_with is None:
         # the platform did not respond before, so the current mark is from an earlier stop
-        s3 = aws_client("s3", config.platform)
-        begun_with = _EarlierRun(read_stop_mark(s3, config.platform, inputs.sweep_id))
+        begun_with = _EarlierRun(read_stop_mark(store, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
     with owned(config.platform, inputs.sweep_id) as owner:
         run = in_stage("sweep", lambda: run_sweep(config, plan, inputs, owner, earlier_mark))
     outcomes = run.outcomes
     asked = asked_keys(config, outcomes)
     missing = missing_points(config, asked, outcomes)
-    stopped = bool(missing) and is_sweep_stopped(config.platform, inputs.sweep_id, earlier_mark)
+    stopped = bool(missing) and is_sweep_stopped(store, inputs.sweep_id, earlier_mark)
     if stopped and not outcomes:
         raise _stopped_error(inputs.sweep_id, missing)
 
@@ -291,8 +290,10 @@ def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -
     if sweep_id is not None:
         return sweep_id
     with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
-        s3 = aws_client("s3", config.platform, quick=True)
-        return latest_sweep(s3, config) if resume else claimed_sweep_id(s3, config, *_this_run())
+        store = store_of(config.platform, quick=True)
+        if resume:
+            return latest_sweep(store, config)
+        return claimed_sweep_id(store, config, *_this_run())
     return None
 
 
@@ -304,9 +305,9 @@ def _this_run() -> tuple[datetime, str]:
 def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
     if sweep is not None:
         with best_effort(f"cannot tell yet whether {sweep} was stopped"):
-            s3 = aws_client("s3", config.platform, quick=True)
-            if has_record(s3, config.platform, sweep):
-                return _EarlierRun(read_stop_mark(s3, config.platform, sweep))
+            store = store_of(config.platform, quick=True)
+            if has_record(store, sweep):
+                return _EarlierRun(read_stop_mark(store, sweep))
     return None
 
 
@@ -332,7 +333,7 @@ def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bo
         PreflightRefused: The sweep was started with a different config.
         ConfigError: A directory is missing.
     """
-    if sweep is None or not begins_with_validation(config.platform, sweep):
+    if sweep is None or not begins_with_validation(store_of(config.platform), sweep):
         return False
     _check_config(config, sweep)
     check_directories(config)
@@ -389,9 +390,10 @@ def start_sweep(
     config: BenchmarkConfig, sweep_id: str | None
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
-    sweep = sweep_id or claim_sweep_id(config, *_this_run())
+    store = store_of(config.platform)
+    sweep = sweep_id or claim_sweep_id(store, config, *_this_run())
     _publish_sweep_id(config, sweep, is_recorded=False)
-    if sweep_exists(config.platform, sweep):  # begun by an earlier try of this flow run
+    if sweep_exists(store, sweep):  # begun by an earlier try of this flow run
         return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
     _warn_of_unfinished_sweep(config, sweep)
     recorded = hide_in_config(config)
@@ -404,7 +406,7 @@ def start_sweep(
         "inputs": {name: value for name, value in asdict(inputs).items() if name != "sweep_id"},
         "provenance": provenance,
     }
-    write_sweep_record(config.platform, sweep, record)
+    write_sweep_record(store, sweep, record)
     emit("sweep-recorded", f"sweep {sweep} is recorded", source="flow", sweep=sweep)
     save_sweep_record(Path(config.report.directory), sweep, record)
     return inputs, provenance
@@ -413,11 +415,11 @@ def start_sweep(
 def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
     """Warn about an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
-        s3 = aws_client("s3", config.platform, quick=True)
-        earlier = unfinished_sweep(s3, config, excluding=sweep)
+        store = store_of(config.platform, quick=True)
+        earlier = unfinished_sweep(store, config, excluding=sweep)
         if earlier is None:
             return
-        heartbeat = read_heartbeat(s3, config.platform, earlier)
+        heartbeat = read_heartbeat(store, earlier)
         seen = (
             f" and was still running {heartbeat.age_seconds:.0f} s ago, so both may run at the same"
             " time"
@@ -441,7 +443,7 @@ def _continue_sweep(
     Raises:
         InputsChanged: Inputs have changed here, and `as_started` is False.
     """
-    sweep = sweep_id or find_latest_sweep(config)
+    sweep = sweep_id or find_latest_sweep(store_of(config.platform), config)
     _publish_sweep_id(config, sweep, is_recorded=True)
     record = read_sweep_record(config.platform, sweep)
     _check_config(config, sweep)

@@ -7,6 +7,8 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ import nodesweep.scaling.secrets
 from nodesweep.aws.api_models import with_shared_models
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import FolderStore, Store
 from nodesweep.polling import STOP
 from nodesweep.tasks.image.find import read_context
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
@@ -109,6 +113,23 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     with mock_aws():
         session = boto3.Session(botocore_session=with_shared_models(botocore.session.Session()))
         yield lambda service: session.client(service, region_name="us-east-1")
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store(request: pytest.FixtureRequest, platform: PlatformConfig, tmp_path: Path) -> Store:
+    """Each kind of store in turn, empty."""
+    if request.param == "folder":
+        return FolderStore(tmp_path / "store", platform.prefix)
+    s3 = request.getfixturevalue("aws")("s3")
+    s3.create_bucket(Bucket=platform.bucket)
+    s3.meta.events.register("after-call.s3.GetObject", _date)
+    return BucketStore(platform, client=s3)
+
+
+def _date(parsed: dict[str, Any], **_: Any) -> None:
+    """Add the header that S3 sends and a mocked one does not."""
+    headers = parsed["ResponseMetadata"]["HTTPHeaders"]
+    headers["date"] = format_datetime(datetime.now(UTC), usegmt=True)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.history import parse_readable
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.stages import regression
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.trend.history import history_frame, read_history, write_history
 from nodesweep.scaling.trend.report_file import parse_report
@@ -32,7 +33,7 @@ from nodesweep.tasks.sweeps.folder import (
     save_sweep_record,
     save_sweep_record_if_missing,
 )
-from nodesweep.tasks.sweeps.ids import claim_new_sweep_id
+from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from nodesweep.tasks.sweeps.orphans import orphans
 from nodesweep.tasks.sweeps.records import unfinished_sweep
 from tests.nodesweep.cli.test_main import nodesweep
@@ -70,6 +71,10 @@ class World:
     def platform(self) -> PlatformConfig:
         return self.config.platform
 
+    @property
+    def store(self) -> BucketStore:
+        return BucketStore(self.platform, client=self.s3)
+
     def put(self, key: str, body: bytes) -> None:
         self.s3.put_object(Bucket=self.platform.bucket, Key=key, Body=body)
 
@@ -103,7 +108,7 @@ def reaper(world: World, damage: Damage) -> str:
         fake.add_job(job_of(sweep, 1), sweep, 7_200.0)
     key = names.owner_key(platform.prefix, DAMAGED)
     fake.objects[key] = (damage(fake.objects[key][0]), NOW)
-    found = orphans(fake, fake, platform, GRACE_SECONDS)
+    found = orphans(fake, BucketStore(platform, client=fake), GRACE_SECONDS)
     assert sorted(found) == [job_of(SOUND, 1), job_of(DAMAGED, 1)]
     return key
 
@@ -114,7 +119,7 @@ def history(world: World, damage: Damage) -> str:
     body = write_history(history_frame(report), world.config.name)
     for sweep, made in ((SOUND, body), (DAMAGED, damage(body))):
         world.put(names.history_key(world.platform.prefix, world.config.name, sweep, 1), made)
-    files = read_history_files(world.s3, world.platform, world.config.name)
+    files = read_history_files(world.store, world.config.name)
     tables = [read_history(parse_readable(files))]
     own = report.model_copy(update={"sweep_id": "bench-20310601090000-0a1b2c3d"})
     with pytest.MonkeyPatch.context() as patch:
@@ -200,18 +205,18 @@ def test_what_counts_by_its_name_alone_may_be_damaged(damage: str, world: World)
     """Claims, the run that an id was given to, and the report of an earlier sweep."""
     body, platform = DAMAGES[damage](b'{"run": "r"}'), world.platform
     job = names.job_name(SOUND, 1, 1, 1, "abcd")
-    claim_job(platform, SOUND, job, "one")
+    claim_job(world.store, SOUND, job, "one")
     world.put(names.claim_key(platform.prefix, SOUND, job_of(SOUND, 2), "two"), body)
-    assert read_claims(world.s3, platform, SOUND) == {job, job_of(SOUND, 2)}
+    assert read_claims(world.store, SOUND) == {job, job_of(SOUND, 2)}
 
     first = names.sweep_id(world.config, NOW)
     world.put(names.run_claim_key(platform.prefix, first), body)
-    mine = claim_new_sweep_id(world.s3, world.config, NOW, "mine")
+    mine = claim_sweep_id(world.store, world.config, NOW, "mine")
     assert mine != first
 
     world.put(names.sweep_config_key(platform.prefix, first), body)
     world.put(names.report_key(platform.prefix, first, names.REPORT_JSON), body)
-    assert unfinished_sweep(world.s3, world.config, excluding=mine) == first
+    assert unfinished_sweep(world.store, world.config, excluding=mine) == first
 
 
 @pytest.mark.parametrize(

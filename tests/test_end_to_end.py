@@ -310,12 +310,12 @@ from nodesweep.configs.load import load_config
 from nodesweep.tasks.dataset import files as dataset
 from nodesweep.tasks.dataset import sending
 from nodesweep.aws.platform import aws_client
-from nodesweep.tasks.sweeps.bucket import check_or_create_bucket
+from nodesweep.launch.registry import store_of
 
 config = load_config(Path(sys.argv[1]))
 files = dataset.scan_directory(config.dataset)
 s3 = aws_client("s3", config.platform)
-check_or_create_bucket(s3, config.platform)
+store_of(config.platform).prepare()
 sending.SINGLE_PUT_BYTES = sending.PART_BYTES
 parts = []
 

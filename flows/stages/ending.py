@@ -10,10 +10,10 @@ from botocore.exceptions import BotoCoreError
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.flows import Flow
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import best_effort, is_bucket_gone
 from nodesweep.flows.stages.form import config_from_parameters
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
@@ -89,9 +89,9 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
     """
     config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
-        s3, started = aws_client("s3", config.platform), flow_run.expected_start_time
+        store, started = store_of(config.platform), flow_run.expected_start_time
         sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
-            s3, config, started, str(flow_run.id)
+            store, config, started, str(flow_run.id)
         )
         if sweep is not None and names.sweep_matches(sweep, config):
             # the form's id may belong to a different config

@@ -282,9 +282,7 @@ def _store_validation_report(config: BenchmarkConfig, sweep: str, report: Valida
         ValidationFailed: The dataset failed.
     """
     folder = Path(config.report.directory) / sweep
-    keep_data_docs(
-        config.platform, names.report_key(config.platform.prefix, sweep, ""), report, folder
-    )
+    keep_data_docs(config.platform, sweep, report, folder)
     report.raise_if_failed()
     logger.info(
         "dataset valid: %d rows in %d files", report.rows, len(report.files), extra=_OF_DATASET

@@ -6,6 +6,7 @@ import logging
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RegressionEstablished
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.trend.history import (
@@ -105,6 +106,6 @@ def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]
 
 
 def _store_verdict(config: BenchmarkConfig, verdict: TrendVerdict) -> None:
-    key = names.report_key(config.platform.prefix, verdict.sweep_id, names.TREND_JSON)
+    key = names.report_key(store_of(config.platform).prefix, verdict.sweep_id, names.TREND_JSON)
     put_objects(config.platform, {key: verdict.model_dump_json(indent=2).encode() + b"\n"})
     publish_trend(verdict.sweep_id, render_verdict_markdown(verdict))

@@ -15,7 +15,7 @@ from uuid import uuid4
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.errors import JobRefused, QuotaReached, best_effort
+from nodesweep.errors import JobRefused, QuotaReached, best_effort, was_refused
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.ending import end_sweep
 from nodesweep.flows.stages.outcomes import (
@@ -25,8 +25,7 @@ from nodesweep.flows.stages.outcomes import (
     refused_outcome,
     with_warm_pool,
 )
-from nodesweep.launch.registry import renderer_of
-from nodesweep.launch.sagemaker.launcher import is_not_created
+from nodesweep.launch.registry import backend_of, renderer_of, store_of
 from nodesweep.polling import Clock, intervals, utc_now
 from nodesweep.scaling import names
 from nodesweep.scaling.design.base import CountAnswer, kind_of_job
@@ -166,6 +165,7 @@ class _Sweep:
         self.config, self.plan, self.inputs = config, plan, inputs
         self.queue = SweepQueue(config, plan, inputs, renderer_of(config.platform))
         self.slots = NodeSlots(config.sweep.concurrency_limit)
+        self._store = store_of(config.platform)
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
         self._board = SweepBoard(inputs.sweep_id, plan, config.sweep)
         self._followed_until = utc_now()
@@ -286,7 +286,7 @@ class _Sweep:
         """Claim the job, then submit it; return None if the queue decides what is next."""
         name, queue = order.job_name, self.queue
         claim = claim_job(
-            self.config.platform, self.inputs.sweep_id, name, self._claimant, order.counts_others
+            self._store, self.inputs.sweep_id, name, self._claimant, order.counts_others
         )
         if claim.stop_mark not in (None, self._earlier_mark):
             self._withdraw(name)
@@ -306,7 +306,8 @@ class _Sweep:
             self._withdraw(name)
             return self._handle_refusal(order, error)
         except ClientError as error:
-            if is_not_created(error):  # e.g. AccessDenied: the job does not exist
+            # e.g. AccessDenied: the job does not exist
+            if was_refused(error, backend_of(self.config.platform).request):
                 queue.unwatch(name)
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)
@@ -360,7 +361,7 @@ class _Sweep:
         log_outcome(outcome)
 
     def _withdraw(self, name: str) -> None:
-        withdraw_claim(self.config.platform, self.inputs.sweep_id, name, self._claimant)
+        withdraw_claim(self._store, self.inputs.sweep_id, name, self._claimant)
 
     def _collect(self, attempt: Attempt, job: JobStatus) -> JobOutcome:
         return collect_outcome(
@@ -454,15 +455,15 @@ def submit_point(
         JobRefused: SageMaker did not accept the job.
     """
     spec = build_spec(config, point, inputs, renderer_of(config.platform), 1, steps)
-    name, claimant = spec.name, uuid4().hex[:12]
-    claim = claim_job(config.platform, inputs.sweep_id, name, claimant)
+    name, claimant, store = spec.name, uuid4().hex[:12], store_of(config.platform)
+    claim = claim_job(store, inputs.sweep_id, name, claimant)
     if claim.stop_mark is not None:
-        withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
+        withdraw_claim(store, inputs.sweep_id, name, claimant)
         return None
     try:
         return _submit(config, plan, Attempt(point, 1, 0), spec)
     except JobRefused:
-        withdraw_claim(config.platform, inputs.sweep_id, name, claimant)
+        withdraw_claim(store, inputs.sweep_id, name, claimant)
         raise
 
 

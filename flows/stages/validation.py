@@ -20,7 +20,7 @@ from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
@@ -171,7 +171,7 @@ def _run_job(
                 return verdict, _job_record(config, ended, price, image_uri, attempt, spent_usd)
             logger.warning("%s did not complete the validation; retrying", name)
             continue
-        if is_sweep_stopped(config.platform, sweep):
+        if is_sweep_stopped(store_of(config.platform), sweep):
             raise sweep_stopped(sweep)
         failed = failure_text(config.platform, ended, last_own_lines(log))
         is_lasting = not is_retryable(ended.state.capitalize(), ended.reason)

@@ -69,5 +69,8 @@ class Launcher(Protocol):
     def stop(self, job_name: str) -> bool:
         """Ask the job to stop, and return True if it was still running; it ends some time later."""
 
+    def release(self, job_name: str) -> None:
+        """Give back the nodes that are kept for an ended job; see JobStatus.retention."""
+
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs, oldest first; their status may lack all but name and state."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.store import Store
 from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.rules.rule import Facts, Findings
@@ -27,11 +28,15 @@ class Backend:
     """The functions of a backend that a run calls. Importing one is quick, and so is rendering.
 
     Attributes:
-        request: the backend's name for a job's request.
+        request: the backend's name for a job's request, and for the call that sends it.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
         shape_problems: returns what is wrong with a request, as far as that is known offline.
         slow_modules: what the launcher imports, to be imported ahead.
-        launcher: returns a platform's launcher.
+        launcher: returns a platform's launcher; with True, its calls give up after seconds rather
+            than minutes.
+        validations: the same for the jobs that validate datasets, which are only watched and ended.
+        store: returns where a platform's sweeps and their history are kept; with True, its calls
+            give up after seconds rather than minutes.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
@@ -45,7 +50,9 @@ class Backend:
     render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     slow_modules: tuple[str, ...]
-    launcher: Callable[[PlatformConfig], Launcher]
+    launcher: Callable[[PlatformConfig, bool], Launcher]
+    validations: Callable[[PlatformConfig, bool], Launcher]
+    store: Callable[[PlatformConfig, bool], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
@@ -61,9 +68,29 @@ def backend_of(platform: PlatformConfig) -> Backend:
     return backend
 
 
-def launcher_of(platform: PlatformConfig) -> Launcher:
-    """Return the platform's launcher."""
-    return backend_of(platform).launcher(platform)
+def launcher_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
+    """Return the platform's launcher.
+
+    Args:
+        platform: the config's platform.
+        quick: its calls give up after seconds rather than minutes, for optional queries.
+    """
+    return backend_of(platform).launcher(platform, quick)
+
+
+def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
+    """Return the launcher of the jobs that validate datasets; see launcher_of()."""
+    return backend_of(platform).validations(platform, quick)
+
+
+def store_of(platform: PlatformConfig, quick: bool = False) -> Store:
+    """Return where the platform's sweeps and their history are kept; nothing is called yet.
+
+    Args:
+        platform: the config's platform.
+        quick: its calls give up after seconds rather than minutes, for optional queries.
+    """
+    return backend_of(platform).store(platform, quick)
 
 
 def renderer_of(platform: PlatformConfig) -> Render:

@@ -1,23 +1,53 @@
 """Where a sweep's small objects are kept: records, heartbeats, claims, history.
 
 Readers on other machines see an object whole or not at all, and as soon as put() has returned. On
-AWS this is a bucket (nodesweep.aws.store.py), on a cluster a folder of the shared file system.
+AWS this is a bucket (nodesweep/launch/sagemaker/store.py), on a cluster a folder of the shared file
+system.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
 from nodesweep.configs.atomic import create_atomic, write_atomic
+from nodesweep.errors import BackendUnavailable, PreflightRefused
+
+
+@dataclass(frozen=True)
+class StoredObject:
+    """An object's body, the time of its last writing and that of this reading.
+
+    Both times are by the store's own clock.
+    """
+
+    body: bytes
+    written_at: datetime
+    read_at: datetime
 
 
 class Store(Protocol):
-    """Objects by key; the parts of a key are separated by slashes."""
+    """Objects by key; the parts of a key are separated by slashes.
+
+    Calls raise one of nodesweep.errors.CALL_ERRORS when the store can't be reached.
+    """
+
+    @property
+    def prefix(self) -> str:
+        """The first part of all keys, see nodesweep/scaling/names.py."""
+
+    def prepare(self) -> None:
+        """Verify that the store can be used, or create it where the config permits.
+
+        Raises:
+            PreflightRefused: it can't be used.
+        """
 
     def put(self, key: str, body: bytes, only_if_absent: bool = False) -> bool:
         """Write an object.
@@ -29,8 +59,11 @@ class Store(Protocol):
     def get(self, key: str) -> bytes | None:
         """Return the object's body; None if it does not exist."""
 
-    def age_seconds(self, key: str) -> float | None:
-        """Return the seconds since the object was written, by the store's own clock."""
+    def read(self, key: str) -> StoredObject | None:
+        """Return the object with its times; None if it does not exist."""
+
+    def written_at(self, key: str) -> datetime | None:
+        """Return the time of the object's last writing; None if it does not exist."""
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with the prefix, in order."""
@@ -40,6 +73,12 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Delete the object; one that does not exist is fine."""
+
+    def uri(self, key: str) -> str:
+        """Return the object's URI, for messages and records."""
+
+    def link(self, key: str) -> str:
+        """Return the URL that shows the object in a browser."""
 
 
 @dataclass(frozen=True)
@@ -51,41 +90,65 @@ class FolderStore:
 
     Attributes:
         root: the folder.
+        prefix: the first part of all keys.
     """
 
     root: Path
+    prefix: str = "nodesweep"
+
+    def prepare(self) -> None:
+        """Create the folder if it is missing, and verify that it can be written to; see Store."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._now()
+        except OSError as error:
+            raise PreflightRefused(
+                f"{self.root} can't be used: {error.strerror or error}; sweeps are recorded there"
+            ) from error
 
     def put(self, key: str, body: bytes, only_if_absent: bool = False) -> bool:
         """Write an object; see Store."""
-        if only_if_absent:
-            return create_atomic(self._path(key), body)
-        write_atomic(self._path(key), body)
-        return True
+        path = self._path(key)
+        with _reachable(path):
+            if only_if_absent:
+                return create_atomic(path, body)
+            write_atomic(path, body)
+            return True
 
     def get(self, key: str) -> bytes | None:
         """Return the object's body; see Store."""
-        try:
-            return self._path(key).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
+        path = self._path(key)
+        with _reachable(path):
+            try:
+                return path.read_bytes()
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                return None
 
-    def age_seconds(self, key: str) -> float | None:
-        """Return the object's age by the file server's clock, which stamps a new file for it."""
-        try:
-            written_at = self._path(key).stat().st_mtime
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        probe = self.root / f".now.{uuid4().hex}"
-        probe.touch()
-        try:
-            return probe.stat().st_mtime - written_at
-        finally:
-            probe.unlink(missing_ok=True)
+    def read(self, key: str) -> StoredObject | None:
+        """Return the object with its times by the file server's clock; see Store."""
+        path = self._path(key)
+        with _reachable(path):
+            try:
+                with path.open("rb") as stream:
+                    body, written = stream.read(), os.fstat(stream.fileno()).st_mtime
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                return None
+            return StoredObject(body, datetime.fromtimestamp(written, UTC), self._now())
+
+    def written_at(self, key: str) -> datetime | None:
+        """Return the time of the object's last writing; see Store."""
+        path = self._path(key)
+        with _reachable(path):
+            try:
+                return datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with the prefix; see Store."""
         folder = prefix.rpartition("/")[0]
-        return sorted(key for key in self._walk(folder) if key.startswith(prefix))
+        with _reachable(self.root / folder):
+            return sorted(key for key in self._walk(folder) if key.startswith(prefix))
 
     def folders(self, prefix: str) -> list[str]:
         """Return the distinct parts after the prefix; see Store."""
@@ -94,7 +157,26 @@ class FolderStore:
 
     def delete(self, key: str) -> None:
         """Delete the object; see Store. Empty folders stay."""
-        self._path(key).unlink(missing_ok=True)
+        path = self._path(key)
+        with _reachable(path):
+            path.unlink(missing_ok=True)
+
+    def uri(self, key: str) -> str:
+        """Return the object's file:// URI."""
+        return f"{self.root.absolute().as_uri()}/{key}"
+
+    def link(self, key: str) -> str:
+        """Return the object's file:// URI, which a browser shows on any node."""
+        return self.uri(key)
+
+    def _now(self) -> datetime:
+        """Return the time of the file server, which stamps a new file with it."""
+        probe = self.root / f".now.{uuid4().hex}"
+        probe.touch()
+        try:
+            return datetime.fromtimestamp(probe.stat().st_mtime, UTC)
+        finally:
+            probe.unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
         parts = key.split("/")
@@ -109,3 +191,12 @@ class FolderStore:
             for name in files:
                 if not name.startswith("."):
                     yield name if above == "." else f"{above}/{name}"
+
+
+@contextmanager
+def _reachable(path: Path) -> Iterator[None]:
+    """Raise BackendUnavailable for an error of the file system inside the block."""
+    try:
+        yield
+    except OSError as error:
+        raise BackendUnavailable(f"{path}: {error.strerror or error}") from error

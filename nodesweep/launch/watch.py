@@ -263,7 +263,7 @@ class _Watcher:
         try:
             job.wait.stop_accepted = self._launcher.stop(job.name)
         except (JobRefused, *CALL_ERRORS) as error:
-            self._logger.warning("%s could not be stopped: %s", job.name, error)
+            self._logger.warning("%s can't be stopped: %s", job.name, error)
 
     def _log_changes(self, changed: Sequence[_Job]) -> None:
         """Log a line for each job that changed, and a summary."""

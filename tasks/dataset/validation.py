@@ -17,16 +17,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
-from nodesweep.aws.storage import browser_url, put_bytes
+from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetRefused
 from nodesweep.events import Meter
 from nodesweep.infra.image_spark.nodesweep_judge.layout import holds_by_names
+from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.data_docs import render_data_docs
@@ -333,13 +334,13 @@ def check_age(dataset: DatasetConfig, modified: Mapping[str, float]) -> None:
         raise DatasetRefused(f"dataset {dataset.name!r}: {failure.message}")
 
 
-def store_data_docs(
-    s3: Any, bucket: str, key_prefix: str, report: ValidationReport, folder: Path
-) -> str:
-    """Write the Data Docs page to `folder` and under `key_prefix`; return its s3:// URI."""
+def store_data_docs(store: Store, sweep: str, report: ValidationReport, folder: Path) -> str:
+    """Write the Data Docs page to `folder` and next to the sweep's report; return its link."""
     page = render_data_docs(report).encode()
     write_atomic(folder / names.DATA_DOCS, page)
-    return put_bytes(s3, bucket, key_prefix + names.DATA_DOCS, page)
+    key = names.report_key(store.prefix, sweep, names.DATA_DOCS)
+    store.put(key, page)
+    return store.link(key)
 
 
 @task(name="validate-dataset")
@@ -350,16 +351,15 @@ def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationR
 
 @task(name="keep-data-docs", **TASK_OPTIONS)
 def keep_data_docs(
-    platform: PlatformConfig, key_prefix: str, report: ValidationReport, folder: Path
+    platform: PlatformConfig, sweep: str, report: ValidationReport, folder: Path
 ) -> None:
-    """Save the Data Docs page to S3 and this machine, and link to it from the run."""
+    """Save the Data Docs page to the store and this machine, and link to it from the run."""
     from prefect.artifacts import create_link_artifact
 
-    store_data_docs(aws_client("s3", platform), platform.bucket, key_prefix, report, folder)
+    url = store_data_docs(store_of(platform), sweep, report, folder)
     verdict = (
         "valid" if report.success else f"not valid, {pluralize(len(report.problems), 'problem')}"
     )
-    url = browser_url(platform, key_prefix + names.DATA_DOCS)
     description = f"Data Docs of {report.dataset}: {verdict}"
     with failures_as_warnings(names.DATA_DOCS):
         create_link_artifact(

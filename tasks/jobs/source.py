@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import TASK_OPTIONS, aws_client
-from nodesweep.aws.storage import get_bytes, put_bytes, put_once
+from nodesweep.aws.storage import put_once
 from nodesweep.configs import INIT_CONFIG
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused, best_effort
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.tasks.folder import Entry, holds_secret, walk
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE
@@ -192,19 +193,20 @@ def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
 def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
     """Return True if code with this digest has completed a point; False if unknown."""
     with best_effort("unknown whether this code has run before"):
-        key = names.proven_code_key(platform.prefix, code_digest)
-        return get_bytes(aws_client("s3", platform), platform.bucket, key) is not None
+        store = store_of(platform)
+        return store.get(names.proven_code_key(store.prefix, code_digest)) is not None
     return False
 
 
 @task(name="mark-code-proven", **TASK_OPTIONS)
 def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
-    """Record in S3 that the training code has completed a point.
+    """Record that the training code has completed a point.
 
     The first such sweep writes the record. Best effort: without it, a later sweep only starts more
     slowly.
     """
     with best_effort("can't record that this code has completed a point"):
-        s3, key = aws_client("s3", platform), names.proven_code_key(platform.prefix, code_digest)
-        if get_bytes(s3, platform.bucket, key) is None:
-            put_bytes(s3, platform.bucket, key, names.pretty_json({"sweep_id": sweep}))
+        store = store_of(platform)
+        key = names.proven_code_key(store.prefix, code_digest)
+        if store.get(key) is None:
+            store.put(key, names.pretty_json({"sweep_id": sweep}))

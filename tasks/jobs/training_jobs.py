@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
-from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, patient
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.follow import LogFollower
-from nodesweep.launch.registry import launcher_of
+from nodesweep.launch.registry import launcher_of, store_of
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, JobProgress, JobWait, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
@@ -79,12 +79,10 @@ def watch_training_jobs(
     Returns:
         The statuses of the jobs that have ended.
     """
+    store = store_of(platform)
 
     def is_stopped() -> bool:
-        return read_stop_mark(aws_client("s3", platform), platform, sweep) not in (
-            None,
-            earlier_mark,
-        )
+        return read_stop_mark(store, sweep) not in (None, earlier_mark)
 
     follower = _log_follower(platform)
     if first_step is None:
@@ -130,13 +128,10 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 
 @task(name="list-training-jobs", **TASK_OPTIONS)
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """List a sweep's jobs in SageMaker and S3.
+    """List a sweep's jobs, listed and claimed.
 
     SageMaker's jobs come first, oldest first, then claimed jobs that it does not list and may never
     have accepted.
     """
     listed = [job.name for job in launcher_of(platform).jobs_of(sweep)]
-    return [
-        *listed,
-        *sorted(read_claims(aws_client("s3", platform), platform, sweep) - set(listed)),
-    ]
+    return [*listed, *sorted(read_claims(store_of(platform), sweep) - set(listed))]

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
-from nodesweep.aws.storage import get_bytes, put_once
+from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import SweepStopped, ValidationJobFailed
+from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.kind import PROCESSING
 from nodesweep.launch.sagemaker.processing import submit, watch_job
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP
@@ -66,10 +67,9 @@ def submit_validation_job(
         SweepStopped: the sweep has been stopped.
         JobRefused: the job is refused; see submit().
     """
-    s3, name = aws_client("s3", platform), request["ProcessingJobName"]
-    key = names.validation_request_key(platform.prefix, sweep, name)
-    put_once(s3, platform.bucket, key, document)
-    if read_stop_mark(s3, platform, sweep) is not None:
+    key = names.validation_request_key(platform.prefix, sweep, request["ProcessingJobName"])
+    put_once(aws_client("s3", platform), platform.bucket, key, document)
+    if read_stop_mark(store_of(platform), sweep) is not None:
         raise sweep_stopped(sweep)
     return submit(aws_client("sagemaker", platform), request)
 
@@ -84,7 +84,7 @@ def watch_validation_job(
     max_runtime_seconds: float,
 ) -> JobStatus:
     """Wait until the validation job has ended; stop it if the sweep is stopped."""
-    s3, clock = aws_client("s3", platform), Clock()
+    store, clock = store_of(platform), Clock()
     return watch_job(
         aws_client("sagemaker", platform),
         job_name,
@@ -92,7 +92,7 @@ def watch_validation_job(
         JobLimits(queue_seconds, max_runtime_seconds + _STOP_GRACE_SECONDS),
         clock,
         CallBudget(platform.calls_per_second, BURST_CALLS, clock),
-        lambda: read_stop_mark(s3, platform, sweep) is not None,
+        lambda: read_stop_mark(store, sweep) is not None,
     )
 
 
@@ -103,9 +103,9 @@ def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[st
     Raises:
         ValidationJobFailed: the verdict is missing or unreadable.
     """
-    key = names.validation_verdict_key(platform.prefix, sweep, job_name)
-    uri = f"s3://{platform.bucket}/{key}"
-    body = get_bytes(aws_client("s3", platform), platform.bucket, key)
+    store = store_of(platform)
+    key = names.validation_verdict_key(store.prefix, sweep, job_name)
+    uri, body = store.uri(key), store.get(key)
     if body is None:
         raise ValidationJobFailed(
             f"the Processing job {job_name} completed without a verdict: {uri} does not exist;"

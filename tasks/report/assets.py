@@ -10,19 +10,18 @@ from prefect.assets import Asset, AssetProperties, materialize
 from prefect.cache_policies import NO_CACHE
 
 from nodesweep.aws.platform import TASK_OPTIONS
-from nodesweep.aws.storage import browser_url
-from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 
 logger = logging.getLogger("nodesweep.assets")
 
 
-def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping[str, Any]) -> None:
+def materialize_assets(store: Store, sweep: str, provenance: Mapping[str, Any]) -> None:
     """Record a sweep's dataset, image and report, which derives from the first two.
 
     A failure is only logged as a warning.
     """
-    report_key = names.report_key(platform.prefix, sweep, names.REPORT_HTML)
+    report_key = names.report_key(store.prefix, sweep, names.REPORT_HTML)
     try:
         dataset = (
             [_asset(provenance["dataset_uri"], "dataset")] if provenance["dataset_uri"] else []
@@ -30,10 +29,8 @@ def materialize_assets(platform: PlatformConfig, sweep: str, provenance: Mapping
         sources = [*dataset, _asset(f"ecr://{provenance['image_uri']}", "training image")]
         for source in sources:
             _materialize(source, [])
-        report = f"s3://{platform.bucket}/{report_key}"
-        _materialize(
-            _asset(report, f"scaling report of {sweep}", browser_url(platform, report_key)), sources
-        )
+        uri, link = store.uri(report_key), store.link(report_key)
+        _materialize(_asset(uri, f"scaling report of {sweep}", link), sources)
     # Prefect refuses a URI as a key, or its server does not respond; the report is complete anyway.
     except Exception as error:
         logger.warning("the assets of %s could not be recorded: %s", sweep, error)

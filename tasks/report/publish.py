@@ -1,4 +1,4 @@
-"""Publish a report to this machine's folder, to the bucket and to Prefect."""
+"""Publish a report to this machine's folder, to the store and to Prefect."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client
-from nodesweep.aws.storage import browser_url, put_bytes
+from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.folder import write_files
 from nodesweep.tasks.task import failures_as_warnings, task
@@ -29,12 +30,13 @@ def write_report(directory: Path, sweep: str, files: Mapping[str, bytes]) -> Pat
 
 @task(name="put-objects", **PATIENT_TASK_OPTIONS)
 def put_objects(platform: PlatformConfig, objects: Mapping[str, bytes]) -> None:
-    """Write small objects to S3, by key."""
+    """Write small objects to the store, by key."""
+    store = store_of(platform)
     for key, body in objects.items():
-        put_bytes(aws_client("s3", platform), platform.bucket, key, body)
+        store.put(key, body)
 
 
-def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
+def publish_report(store: Store, sweep: str, markdown: str) -> None:
     """Publish the report in Prefect as an artifact of the run, with links to its files on top.
 
     It is not a task, so that the graph shows it on the stage's bar.
@@ -42,7 +44,7 @@ def publish_report(platform: PlatformConfig, sweep: str, markdown: str) -> None:
     from prefect.artifacts import create_markdown_artifact
 
     links = (
-        f"[{name}]({browser_url(platform, names.report_key(platform.prefix, sweep, name))})"
+        f"[{name}]({store.link(names.report_key(store.prefix, sweep, name))})"
         for name in (names.REPORT_HTML, names.POINTS_CSV, names.REPORT_JSON)
     )
     with failures_as_warnings(f"the report of {sweep}"):

@@ -11,10 +11,11 @@ from typing import Any
 from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
+from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.listing import jobs_by_sweep, tagged_sweep
-from nodesweep.launch.sagemaker.processing import claimed_jobs
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.claims import read_claims
+from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from nodesweep.tasks.sweeps.records import has_record
 from nodesweep.tasks.task import task
@@ -22,7 +23,7 @@ from nodesweep.tasks.task import task
 logger = logging.getLogger("nodesweep.reaper")
 
 
-def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float) -> list[str]:
+def orphans(sagemaker: Any, store: Store, grace_seconds: float) -> list[str]:
     """Return training jobs of this bucket's sweeps that run, or keep a warm pool, without an owner.
 
     The oldest comes first. An owner is gone if its last heartbeat is older than the grace period,
@@ -37,26 +38,24 @@ def orphans(sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: fl
             f"can't tell whether {sweep} is still running; its jobs are left alone for now"
         ):
             jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
-            if not has_record(s3, platform, sweep):
+            if not has_record(store, sweep):
                 logger.info(
-                    "%s has no record in s3://%s, so it belongs to another bucket; left alone",
-                    sweep, platform.bucket,
+                    "%s has no record in %s, so it belongs to another bucket; left alone",
+                    sweep, store.uri("").rstrip("/"),
                 )  # fmt: skip
                 continue
-            heartbeat = read_heartbeat(s3, platform, sweep)
+            heartbeat = read_heartbeat(store, sweep)
             if heartbeat is not None and heartbeat.left_running and sweep in running:
                 continue
             age_seconds = (
                 min(age for _, age in jobs.values()) if heartbeat is None else heartbeat.age_seconds
             )
             if age_seconds > grace_seconds:
-                found += _jobs_of_sweep(sagemaker, s3, platform, sweep, jobs)
+                found += _jobs_of_sweep(sagemaker, store, sweep, jobs)
     return found
 
 
-def validation_orphans(
-    sagemaker: Any, s3: Any, platform: PlatformConfig, grace_seconds: float
-) -> list[str]:
+def validation_orphans(sagemaker: Any, store: Store, grace_seconds: float) -> list[str]:
     """Return this bucket's validation jobs whose owner's heartbeat is older than the grace period.
 
     The oldest comes first. Their sweep has no record yet; the job's request in the bucket shows
@@ -74,9 +73,9 @@ def validation_orphans(
             with best_effort(
                 f"can't tell whether {sweep} is still running; {name} is left alone for now"
             ):
-                if name not in claimed_jobs(s3, platform, sweep):
+                if name not in read_validation_claims(store, sweep):
                     continue
-                heartbeat = read_heartbeat(s3, platform, sweep)
+                heartbeat = read_heartbeat(store, sweep)
                 own_age_seconds = (now - job["CreationTime"]).total_seconds()
                 age_seconds = own_age_seconds if heartbeat is None else heartbeat.age_seconds
                 # The claim in the bucket already proves that the job is this bucket's, so its tag
@@ -89,15 +88,11 @@ def validation_orphans(
 
 
 def _jobs_of_sweep(
-    sagemaker: Any,
-    s3: Any,
-    platform: PlatformConfig,
-    sweep: str,
-    jobs: Mapping[str, tuple[str, float]],
+    sagemaker: Any, store: Store, sweep: str, jobs: Mapping[str, tuple[str, float]]
 ) -> list[str]:
     """Return the jobs that carry the sweep's tag, or carry none and are claimed in the bucket."""
     tagged = {name: tagged_sweep(sagemaker, arn) for name, (arn, _) in jobs.items()}
-    claimed = read_claims(s3, platform, sweep) if None in tagged.values() else frozenset[str]()
+    claimed = read_claims(store, sweep) if None in tagged.values() else frozenset[str]()
     return [
         name for name, tag in tagged.items() if tag == sweep or (tag is None and name in claimed)
     ]
@@ -112,7 +107,7 @@ def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> l
     found: list[str] = []
     with best_effort("can't look for orphaned Processing jobs"):
         found = validation_orphans(
-            aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds
+            aws_client("sagemaker", platform), store_of(platform), grace_seconds
         )
     return found
 
@@ -120,6 +115,4 @@ def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> l
 @task(name="find-orphans", **TASK_OPTIONS)
 def find_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
     """Find training jobs in SageMaker that have lost their owner."""
-    return orphans(
-        aws_client("sagemaker", platform), aws_client("s3", platform), platform, grace_seconds
-    )
+    return orphans(aws_client("sagemaker", platform), store_of(platform), grace_seconds)

@@ -1,4 +1,4 @@
-"""A sweep's owner: a heartbeat object in the bucket, written every minute.
+"""A sweep's owner: a heartbeat in the store, written every minute.
 
 It distinguishes a running sweep from an abandoned one.
 """
@@ -12,12 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from email.utils import parsedate_to_datetime
-from typing import Any
 
-from nodesweep.aws.platform import aws_client
-from nodesweep.aws.storage import is_missing, put_bytes
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 
 logger = logging.getLogger("nodesweep.owner")
@@ -28,7 +26,7 @@ _LONGEST_WRITE_SECONDS = 90.0  # 3 tries of 25 s, and boto3's pauses
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """An owner's last heartbeat, and the platform's time when it was read."""
+    """An owner's last heartbeat, and the store's time when it was read."""
 
     written_at: datetime
     read_at: datetime
@@ -53,7 +51,7 @@ class SweepOwner:
 
     def __init__(self, platform: PlatformConfig, sweep: str) -> None:
         self._platform, self._sweep = platform, sweep
-        self._s3 = aws_client("s3", platform, quick=True)
+        self._store = store_of(platform, quick=True)
         self._writing, self._left = threading.Lock(), False
 
     def write_heartbeat(self) -> None:
@@ -61,7 +59,7 @@ class SweepOwner:
         try:
             with self._writing:
                 if not self._left:
-                    _write(self._s3, self._platform, self._sweep, left_running=False)
+                    _write(self._store, self._sweep, left_running=False)
         except (
             Exception
         ) as error:  # if the heartbeat thread died, the reaper would stop a healthy sweep
@@ -101,30 +99,25 @@ def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
 
 def leave_running(platform: PlatformConfig, sweep: str) -> None:
     """Leave the sweep's jobs running without an owner on purpose; the reaper spares them."""
-    _write(aws_client("s3", platform), platform, sweep, left_running=True)
+    _write(store_of(platform), sweep, left_running=True)
 
 
-def read_heartbeat(s3: Any, platform: PlatformConfig, sweep: str) -> Heartbeat | None:
+def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
     """Return the last heartbeat; None if there is none or, with a warning, it is unreadable.
 
-    Both of its times are the platform's.
+    Both of its times are the store's.
     """
-    key = names.owner_key(platform.prefix, sweep)
-    try:
-        answer = s3.get_object(Bucket=platform.bucket, Key=key)
-    except s3.exceptions.ClientError as error:
-        if is_missing(s3, platform.bucket, key, error):
-            return None
-        raise
-    read_at = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
-    left_running = _left_running(answer["Body"].read())
+    key = names.owner_key(store.prefix, sweep)
+    found = store.read(key)
+    if found is None:
+        return None
+    left_running = _left_running(found.body)
     if left_running is None:
         logger.warning(
-            "s3://%s/%s is damaged, and does not count as a heartbeat of %s",
-            platform.bucket, key, sweep,
-        )  # fmt: skip
+            "%s is damaged, and does not count as a heartbeat of %s", store.uri(key), sweep
+        )
         return None
-    return Heartbeat(answer["LastModified"], read_at, left_running)
+    return Heartbeat(found.written_at, found.read_at, left_running)
 
 
 def _left_running(body: bytes) -> bool | None:
@@ -137,6 +130,6 @@ def _left_running(body: bytes) -> bool | None:
     return left_running if isinstance(left_running, bool) else None
 
 
-def _write(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:
+def _write(store: Store, sweep: str, left_running: bool) -> None:
     body = names.pretty_json({"sweep_id": sweep, "left_running": left_running})
-    put_bytes(s3, platform.bucket, names.owner_key(platform.prefix, sweep), body)
+    store.put(names.owner_key(store.prefix, sweep), body)

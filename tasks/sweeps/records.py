@@ -1,4 +1,4 @@
-"""The sweeps in the bucket, and their records and reports."""
+"""The sweeps in the store, and their records and reports."""
 
 from __future__ import annotations
 
@@ -6,46 +6,42 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client, patient
-from nodesweep.aws.storage import get_bytes, list_folders, put_bytes
+from nodesweep.aws.platform import TASK_OPTIONS, patient
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import RecordDamaged, SweepNotFound, SweepNotNamed
-from nodesweep.launch.sagemaker.processing import claimed_jobs
+from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.claims import read_stop_mark
+from nodesweep.tasks.sweeps.claims import read_stop_mark, read_validation_claims
 from nodesweep.tasks.sweeps.folder import parse_record
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.sweep")
 
 
-def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
+def latest_sweep(store: Store, config: BenchmarkConfig) -> str:
     """Return the latest sweep of exactly this config, which --resume without an ID continues.
 
     Raises:
         SweepNotFound: the config has no sweep.
         SweepNotNamed: it is finished or was never recorded, so a different one may be meant.
     """
-    platform = config.platform
-    prefix = names.sweeps_prefix(platform.prefix)
-    mine = sweeps_of(s3, config)
+    mine = sweeps_of(store, config)
     if not mine:
         raise SweepNotFound(
-            f"no sweep of this config under s3://{platform.bucket}/{prefix}; run it without"
-            " --resume, or give a sweep ID"
+            f"no sweep of this config under {store.uri(names.sweeps_prefix(store.prefix))};"
+            " run it without --resume, or give a sweep ID"
         )
     latest = mine[-1]
-    if not _has_begun(s3, platform, latest):
-        earlier = next(
-            (sweep for sweep in reversed(mine[:-1]) if has_record(s3, platform, sweep)), None
-        )
+    if not _has_begun(store, latest):
+        earlier = next((sweep for sweep in reversed(mine[:-1]) if has_record(store, sweep)), None)
         raise SweepNotNamed(
             f"--resume: the latest run of this config, {latest}, ended before its"
             " sweep was recorded (or is still preparing it) and has no job to resume. Start a new"
             " sweep without --resume"
             + (f", or resume an earlier one: --resume {earlier}" if earlier else "")
         )
-    if _is_done(s3, config, latest):
+    if _is_done(store, config, latest):
         raise SweepNotNamed(
             f"--resume: the latest sweep of this config, {latest}, is finished: all its points have"
             " a completed run. A run that ended before its sweep began left nothing to resume:"
@@ -54,24 +50,24 @@ def latest_sweep(s3: Any, config: BenchmarkConfig) -> str:
     return latest
 
 
-def unfinished_sweep(s3: Any, config: BenchmarkConfig, excluding: str) -> str | None:
+def unfinished_sweep(store: Store, config: BenchmarkConfig, excluding: str) -> str | None:
     """Return the latest sweep of exactly this config if --resume could continue it.
 
     The sweep `excluding` is ignored.
     """
-    latest = next((one for one in reversed(sweeps_of(s3, config)) if one != excluding), None)
-    if latest is None or not _has_begun(s3, config.platform, latest):
+    latest = next((one for one in reversed(sweeps_of(store, config)) if one != excluding), None)
+    if latest is None or not _has_begun(store, latest):
         return None
-    return None if _is_done(s3, config, latest) else latest
+    return None if _is_done(store, config, latest) else latest
 
 
-def _has_begun(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
-    return has_record(s3, platform, sweep) or is_being_validated(s3, platform, sweep)
+def _has_begun(store: Store, sweep: str) -> bool:
+    return has_record(store, sweep) or is_being_validated(store, sweep)
 
 
-def _is_done(s3: Any, config: BenchmarkConfig, sweep: str) -> bool:
-    key = names.report_key(config.platform.prefix, sweep, names.REPORT_JSON)
-    return is_complete(get_bytes(s3, config.platform.bucket, key), config)
+def _is_done(store: Store, config: BenchmarkConfig, sweep: str) -> bool:
+    key = names.report_key(store.prefix, sweep, names.REPORT_JSON)
+    return is_complete(store.get(key), config)
 
 
 def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
@@ -91,75 +87,78 @@ def is_complete(report: bytes | None, config: BenchmarkConfig) -> bool:
         return False
 
 
-def sweeps_of(s3: Any, config: BenchmarkConfig) -> list[str]:
+def sweeps_of(store: Store, config: BenchmarkConfig) -> list[str]:
     """Return every sweep of exactly this config, oldest first."""
-    found = list_folders(s3, config.platform.bucket, names.sweeps_prefix(config.platform.prefix))
+    found = store.folders(names.sweeps_prefix(store.prefix))
     return sorted(sweep for sweep in found if names.sweep_matches(sweep, config))
 
 
-def has_record(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
+def has_record(store: Store, sweep: str) -> bool:
     """Return True if a sweep of that ID has begun: it has a record."""
-    return (
-        get_bytes(s3, platform.bucket, names.sweep_config_key(platform.prefix, sweep)) is not None
-    )
+    return store.get(names.sweep_config_key(store.prefix, sweep)) is not None
 
 
-def is_being_validated(s3: Any, platform: PlatformConfig, sweep: str) -> bool:
+def is_being_validated(store: Store, sweep: str) -> bool:
     """Return True if a sweep without a record has a Processing job, and no stop mark.
 
     A run that continues the sweep adopts that job.
     """
-    return bool(claimed_jobs(s3, platform, sweep)) and read_stop_mark(s3, platform, sweep) is None
+    return bool(read_validation_claims(store, sweep)) and read_stop_mark(store, sweep) is None
 
 
 @patient
-def begins_with_validation(platform: PlatformConfig, sweep: str) -> bool:
+def begins_with_validation(store: Store, sweep: str) -> bool:
     """Return True if the sweep is in, or ended in, its dataset's validation by a Processing job."""
-    s3 = aws_client("s3", platform)
-    return not has_record(s3, platform, sweep) and is_being_validated(s3, platform, sweep)
+    return not has_record(store, sweep) and is_being_validated(store, sweep)
 
 
 @patient
-def find_latest_sweep(config: BenchmarkConfig) -> str:
+def find_latest_sweep(store: Store, config: BenchmarkConfig) -> str:
     """Return the sweep that --resume without an ID continues; raises latest_sweep()'s errors."""
-    return latest_sweep(aws_client("s3", config.platform), config)
+    return latest_sweep(store, config)
 
 
 @patient
-def sweep_exists(platform: PlatformConfig, sweep: str) -> bool:
+def sweep_exists(store: Store, sweep: str) -> bool:
     """Return True if a sweep of that ID has begun."""
-    return has_record(aws_client("s3", platform), platform, sweep)
+    return has_record(store, sweep)
+
+
+@task(name="make-sure-of-bucket", **TASK_OPTIONS)
+def prepare_store(platform: PlatformConfig) -> None:
+    """Verify that the platform's store can be used, or create it."""
+    store_of(platform).prepare()
 
 
 @task(name="read-sweep-record", **TASK_OPTIONS)
 def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
-    """Read a sweep's record (config, image, dataset) from S3.
+    """Read a sweep's record (config, image, dataset).
 
     Raises:
         SweepNotFound: there is no record.
         RecordDamaged: the record is unreadable.
     """
-    key = names.sweep_config_key(platform.prefix, sweep)
-    body = get_bytes(aws_client("s3", platform), platform.bucket, key)
+    store = store_of(platform)
+    key = names.sweep_config_key(store.prefix, sweep)
+    body = store.get(key)
     if body is None:
         raise SweepNotFound(
-            f"no sweep {sweep}: s3://{platform.bucket}/{key} does not exist. Is the ID correct,"
+            f"no sweep {sweep}: {store.uri(key)} does not exist. Is the ID correct,"
             " and does it belong to this platform (--config)? A sweep whose bucket or record was"
             f" deleted can't be resumed: `nodesweep stop {sweep}` stops running jobs, `nodesweep"
             f" logs {sweep}` prints their logs, `nodesweep run CONFIG` starts a new sweep"
         )
-    return parse_record(body, f"s3://{platform.bucket}/{key}")
+    return parse_record(body, store.uri(key))
 
 
 @patient
-def write_sweep_record(platform: PlatformConfig, sweep: str, record: Mapping[str, Any]) -> None:
-    """Write the sweep's record to S3; from then on it has begun."""
-    key = names.sweep_config_key(platform.prefix, sweep)
-    put_bytes(aws_client("s3", platform), platform.bucket, key, names.pretty_json(record))
+def write_sweep_record(store: Store, sweep: str, record: Mapping[str, Any]) -> None:
+    """Write the sweep's record; from then on it has begun."""
+    store.put(names.sweep_config_key(store.prefix, sweep), names.pretty_json(record))
 
 
 def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, str]) -> None:
-    """Add later findings to the sweep's record in S3, for its later reports.
+    """Add later findings to the sweep's record, for its later reports.
 
     A missing or damaged record only causes a warning.
     """
@@ -168,14 +167,12 @@ def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, 
     except (RecordDamaged, SweepNotFound) as error:
         logger.warning("not recorded: %s: %s", ", ".join(found.values()), error)
         return
-    write_sweep_record(platform, sweep, {**record, "provenance": record["provenance"] | found})
+    record = {**record, "provenance": record["provenance"] | found}
+    write_sweep_record(store_of(platform), sweep, record)
 
 
 @task(name="read-report-file", **TASK_OPTIONS)
 def read_report_file(platform: PlatformConfig, sweep: str, file_name: str) -> bytes | None:
-    """Read a file of the sweep's report from S3."""
-    return get_bytes(
-        aws_client("s3", platform),
-        platform.bucket,
-        names.report_key(platform.prefix, sweep, file_name),
-    )
+    """Read a file of the sweep's report."""
+    store = store_of(platform)
+    return store.get(names.report_key(store.prefix, sweep, file_name))

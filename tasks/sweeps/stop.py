@@ -8,15 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import best_effort
-from nodesweep.launch.sagemaker.processing import claimed_jobs, is_running
-from nodesweep.tasks.sweeps.claims import mark_sweep_stopped
+from nodesweep.errors import CALL_ERRORS, best_effort
+from nodesweep.launch.registry import launcher_of, store_of, validations_of
+from nodesweep.tasks.sweeps.claims import mark_sweep_stopped, read_validation_claims
 from nodesweep.tasks.sweeps.records import has_record
-from nodesweep.tasks.sweeps.stopping import job_lister, stop_sweep_jobs_now
+from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.stop")
 
@@ -36,9 +33,9 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
         f"sweep {sweep} can't be marked as stopped,"
         " so if it is still running, it may submit further jobs"
     ):
-        mark_sweep_stopped(platform, sweep)
+        mark_sweep_stopped(store_of(platform), sweep)
     with best_effort(f"can't tell whether sweep {sweep} has begun"):
-        if not running and not has_record(aws_client("s3", platform, quick=True), platform, sweep):
+        if not running and not has_record(store_of(platform, quick=True), sweep):
             logger.warning(
                 "no sweep %s has begun; is the ID correct? If it begins later, it submits no jobs",
                 sweep,
@@ -57,8 +54,8 @@ def still_running(
     Return None if the list lacks one of them, or the call fails within a quick client's limits.
     """
     try:
-        listed = job_lister(aws_client("sagemaker", platform, quick=True), sweep)()
-    except (BotoCoreError, ClientError):
+        listed = launcher_of(platform, quick=True).jobs_of(sweep)
+    except CALL_ERRORS:
         return None
     has_ended = {job.name: job.has_ended for job in listed}
     if not has_ended.keys() >= set(job_names):  # the list lags
@@ -69,14 +66,13 @@ def still_running(
 def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     """Return the sweep's listed jobs that have not ended.
 
-    Before its first training job, that is the Processing job that validates its dataset. The query
+    Before its first training job, that is the job that validates its dataset. The query
     gives up after seconds rather than minutes.
     """
-    sagemaker = aws_client("sagemaker", platform, quick=True)
-    listed = job_lister(sagemaker, sweep)()
+    listed = launcher_of(platform, quick=True).jobs_of(sweep)
     running = [job.name for job in listed if not job.has_ended]
     if not listed:
-        s3 = aws_client("s3", platform, quick=True)
-        claimed = claimed_jobs(s3, platform, sweep)
-        running += [name for name in claimed if is_running(sagemaker, name)]
+        claimed = read_validation_claims(store_of(platform, quick=True), sweep)
+        validating = validations_of(platform, quick=True).describe(claimed)
+        running += [name for name, job in validating.items() if not job.has_ended]
     return running

@@ -1,8 +1,8 @@
 """End a sweep's jobs: stop them, verify that they stop, release their warm pools.
 
-SageMaker is eventually consistent: lists, descriptions and StopTrainingJob may lag an accepted job
-by seconds. So the jobs to end are those known by name (in memory, or claimed in the bucket), the
-list only adds to them, and an unknown name is polled for SETTLE_SECONDS.
+A backend may be eventually consistent: lists, descriptions and stops may lag an accepted job by
+seconds. So the jobs to end are those known by name (in memory, or claimed in the store), the list
+only adds to them, and an unknown name is polled for SETTLE_SECONDS.
 """
 
 from __future__ import annotations
@@ -12,26 +12,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import JobRefused, best_effort, error_code, is_transient
-from nodesweep.launch.protocol import STOPPING_SECONDS
-from nodesweep.launch.sagemaker import processing
-from nodesweep.launch.sagemaker.calls import release_kept_nodes, request_stop
-from nodesweep.launch.sagemaker.kind import TRAINING
-from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.errors import CALL_ERRORS, JobRefused, best_effort, is_transient
+from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
+from nodesweep.launch.registry import launcher_of, store_of, validations_of
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling.job import JobStatus
-from nodesweep.tasks.sweeps.claims import read_claims
+from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
 from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
-"""Seconds for which a name unknown to SageMaker may belong to a job that was just accepted."""
+"""Seconds for which a name unknown to the backend may belong to a job that was just accepted."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
 
@@ -47,13 +41,8 @@ ENDING_CLOCK = Clock(wait=_sleep)
 Lister = Callable[[], Iterable[JobStatus]]
 
 
-def job_lister(sagemaker: Any, sweep: str) -> Lister:
-    """Return a function that lists the sweep's jobs as the platform shows them, oldest first."""
-    return partial(SageMakerJobs(sagemaker).jobs_of, sweep)
-
-
 def end_jobs(
-    sagemaker: Any,
+    launcher: Launcher,
     job_names: Iterable[str],
     clock: Clock,
     listed: Lister = list,
@@ -69,9 +58,9 @@ def end_jobs(
 
     Raises:
         JobRefused: some jobs could not be stopped; all others were.
-        BotoCoreError, ClientError: neither `claimed` nor `listed` could be read.
+        One of CALL_ERRORS: neither `claimed` nor `listed` could be read.
     """
-    ending = _Ending(sagemaker, job_names, clock)
+    ending = _Ending(launcher, job_names, clock)
     for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
         ending.stop()
         ending.add(listed, claimed)
@@ -86,7 +75,7 @@ def end_jobs(
         logger.warning(
             "%s did not stop within %.0f s; check it in the console", name, STOPPING_SECONDS
         )
-    release_pools(sagemaker, sorted(ending.with_pool - ending.pending), clock)
+    release_pools(launcher, sorted(ending.with_pool - ending.pending), clock)
     if ending.failures:
         listed_failures = "\n".join(
             f"{name}: {why}" for name, why in sorted(ending.failures.items())
@@ -102,8 +91,8 @@ def end_jobs(
 class _Ending:
     """The known state of each job; a job runs until a list or a description says otherwise."""
 
-    def __init__(self, sagemaker: Any, job_names: Iterable[str], clock: Clock) -> None:
-        self._sagemaker, self._clock = sagemaker, clock
+    def __init__(self, launcher: Launcher, job_names: Iterable[str], clock: Clock) -> None:
+        self._launcher, self._clock = launcher, clock
         self._deadline = clock.monotonic() + STOPPING_SECONDS
         self._settled = clock.monotonic() + SETTLE_SECONDS
         self._names = set(job_names)
@@ -172,7 +161,7 @@ class _Ending:
         with best_effort(what):
             try:
                 yield
-            except (BotoCoreError, ClientError) as error:
+            except CALL_ERRORS as error:
                 self.lost = self.lost and error
                 raise
             self.lost = None
@@ -188,17 +177,16 @@ class _Ending:
         ):
             if self.is_late:
                 self.failures.setdefault(
-                    name, f"SageMaker did not respond within {STOPPING_SECONDS:.0f} s"
+                    name, f"the platform did not respond within {STOPPING_SECONDS:.0f} s"
                 )
                 continue
             try:
-                request_stop(self._sagemaker, name)
-            except (BotoCoreError, ClientError) as error:
-                # ValidationException: the job has ended or is unknown; its description tells which.
-                if error_code(error) not in ("ValidationException", "ResourceNotFound"):
-                    self.failures[name] = str(error)
-                    if not is_transient(error):
-                        self._denied.add(name)
+                if not self._launcher.stop(name):
+                    continue  # the job has ended or is unknown; its status tells which
+            except (JobRefused, *CALL_ERRORS) as error:
+                self.failures[name] = str(error)
+                if not is_transient(error):
+                    self._denied.add(name)
                 continue
             self.stop_requested.add(name)
             self._denied.discard(name)
@@ -219,7 +207,7 @@ class _Ending:
                 continue
             self._described_at[name] = now
             with best_effort(f"{name} can't be described"):
-                job = TRAINING.status(self._sagemaker, name)
+                job = self._launcher.status(name)
                 if job is None:
                     self.unknown.add(name)
                     self.failures.pop(name, None)
@@ -245,14 +233,17 @@ def stop_sweep_jobs_now(
     It is not a task, because Prefect starts no further tasks in a run that is being cancelled.
     Raises the errors of end_jobs().
     """
-    sagemaker, s3 = aws_client("sagemaker", platform), aws_client("s3", platform)
-    claimed = partial(read_claims, s3, platform, sweep)
-    validating, refusal = _end_validation(sagemaker, s3, platform, sweep)
+    launcher, store = launcher_of(platform), store_of(platform)
+    validating, refusal = _end_validation(platform, sweep)
     try:
         stopped = end_jobs(
-            sagemaker, job_names, ENDING_CLOCK, job_lister(sagemaker, sweep), claimed
+            launcher,
+            job_names,
+            ENDING_CLOCK,
+            partial(launcher.jobs_of, sweep),
+            partial(read_claims, store, sweep),
         )
-    except (BotoCoreError, ClientError):
+    except CALL_ERRORS:
         logger.warning(
             "the jobs of %s are unknown, and some may still be running: `nodesweep stop %s`",
             sweep,
@@ -264,10 +255,8 @@ def stop_sweep_jobs_now(
     return [*validating, *stopped]
 
 
-def _end_validation(
-    sagemaker: Any, s3: Any, platform: PlatformConfig, sweep: str
-) -> tuple[list[str], JobRefused | None]:
-    """End the Processing jobs that may validate the sweep's dataset.
+def _end_validation(platform: PlatformConfig, sweep: str) -> tuple[list[str], JobRefused | None]:
+    """End the jobs that may validate the sweep's dataset.
 
     Returns:
         The names of those that had not ended, and the error if one could not be stopped, which must
@@ -275,18 +264,59 @@ def _end_validation(
     """
     claimed: list[str] = []
     with best_effort(f"can't tell whether {sweep} has a Processing job"):
-        claimed = processing.claimed_jobs(s3, platform, sweep)
+        claimed = read_validation_claims(store_of(platform), sweep)
     try:
-        return processing.end_jobs(sagemaker, claimed, ENDING_CLOCK, SETTLE_SECONDS), None
+        return end_validations(validations_of(platform), claimed, ENDING_CLOCK), None
     except JobRefused as error:
         return [], error
 
 
+def end_validations(launcher: Launcher, job_names: Iterable[str], clock: Clock) -> list[str]:
+    """Stop these jobs that validate datasets, and return the names of those that had not ended.
+
+    Waits until each is stopping or has ended. A name that the backend does not know is polled until
+    SETTLE_SECONDS have passed, because a new job may not be visible yet.
+
+    Raises:
+        JobRefused: some jobs could not be stopped; all others were.
+    """
+    left, asked, failures = set(job_names), set[str](), dict[str, str]()
+    settled, late = clock.monotonic() + SETTLE_SECONDS, clock.monotonic() + STOPPING_SECONDS
+    for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
+        is_settled = clock.monotonic() >= settled
+        for name in sorted(left):
+            try:
+                status = launcher.status(name)
+                if status is not None and status.state == "running" and launcher.stop(name):
+                    asked.add(name)
+                failures.pop(name, None)
+            except CALL_ERRORS as error:
+                failures[name] = str(error)
+                # The stack's role may stop jobs by their tags only, and a new job's tags appear
+                # late.
+                if is_settled and not is_transient(error):
+                    left.discard(name)
+                continue
+            if is_settled if status is None else status.state == "stopping" or status.has_ended:
+                left.discard(name)
+        if not left or clock.monotonic() >= late:
+            break
+        clock.sleep(pause)
+    failures |= {
+        name: f"it is still running after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
+    }
+    if failures:
+        listed = "\n".join(f"{name}: {why}" for name, why in sorted(failures.items()))
+        raise JobRefused(
+            f"these Processing jobs could not be stopped; stop them in the console:\n{listed}"
+        )
+    return sorted(asked)
+
+
 @task(name="stop-processing-jobs", **TASK_OPTIONS)
 def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
-    """Stop these Processing jobs in SageMaker."""
-    sagemaker = aws_client("sagemaker", platform)
-    return processing.end_jobs(sagemaker, job_names, ENDING_CLOCK, SETTLE_SECONDS)
+    """Stop these jobs that validate datasets."""
+    return end_validations(validations_of(platform), job_names, ENDING_CLOCK)
 
 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
@@ -294,11 +324,11 @@ def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[
 
     A pool listed as ended has ended; any other status in the list may be outdated.
     """
-    sagemaker, wanted = aws_client("sagemaker", platform), set(job_names)
+    launcher, wanted = launcher_of(platform), set(job_names)
     with best_effort(f"the warm pools of {sweep} can't be listed"):
-        for job in job_lister(sagemaker, sweep)():
+        for job in launcher.jobs_of(sweep):
             (wanted.discard if job.retention == "over" else wanted.add)(job.name)
-    return release_pools(sagemaker, sorted(wanted), ENDING_CLOCK)
+    return release_pools(launcher, sorted(wanted), ENDING_CLOCK)
 
 
 @task(name="stop-sweep-jobs", **TASK_OPTIONS)
@@ -309,8 +339,8 @@ def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
 
 @task(name="stop-training-jobs", **TASK_OPTIONS)
 def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
-    """Stop these training jobs in SageMaker."""
-    return end_jobs(aws_client("sagemaker", platform), job_names, ENDING_CLOCK)
+    """Stop these training jobs."""
+    return end_jobs(launcher_of(platform), job_names, ENDING_CLOCK)
 
 
 @task(name="release-warm-pools", **TASK_OPTIONS)
@@ -320,7 +350,10 @@ def release_warm_pools(platform: PlatformConfig, sweep: str, job_names: Sequence
 
 
 def release_pools(
-    sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float = SETTLE_SECONDS
+    launcher: Launcher,
+    job_names: Iterable[str],
+    clock: Clock,
+    settle_seconds: float = SETTLE_SECONDS,
 ) -> list[str]:
     """Release the warm pools of the ended jobs among these; best effort.
 
@@ -337,8 +370,8 @@ def release_pools(
         again: list[str] = []
         for index, name in enumerate(left):
             try:
-                done = _release(sagemaker, name, released)
-            except (BotoCoreError, ClientError) as error:
+                done = _release(launcher, name, released)
+            except CALL_ERRORS as error:
                 done = not is_transient(error)
                 # A platform that does not respond takes minutes per call.
                 late = clock.monotonic() >= deadline
@@ -359,15 +392,15 @@ def release_pools(
     return released
 
 
-def _release(sagemaker: Any, name: str, released: list[str]) -> bool:
+def _release(launcher: Launcher, name: str, released: list[str]) -> bool:
     """Release this job's pool if it is available; return True if nothing is left to do for it."""
-    job = TRAINING.status(sagemaker, name)
+    job = launcher.status(name)
     if job is None:
         return False
     if not job.has_ended:
         return True  # it keeps running, and its pool with it
     if job.retention == "available":
-        release_kept_nodes(sagemaker, name)
+        launcher.release(name)
         released.append(name)
         return True
     return job.retention == "over" or not job.keep_alive_seconds or job.billing_began_at is None

@@ -16,6 +16,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused, SweepNotFound
 from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import read_heartbeat
 from sagemaker_emulator.simulation.virtual import VirtualExecution
@@ -39,7 +40,7 @@ def test_detached_sweep_is_collected_from_the_platform_alone(
     sweep = start_detached_sweep(config)
     assert len(sweep.job_names) == 3 and sweep.refused == ()
     assert jobs_of(served, sweep.sweep_id) == sorted(sweep.job_names)
-    sign = read_heartbeat(served.s3, config.platform, sweep.sweep_id)
+    sign = read_heartbeat(BucketStore(config.platform, client=served.s3), sweep.sweep_id)
     assert sign is not None and sign.left_running, "a reaper would take its jobs for orphans"
     for name in sweep.job_names:
         assert wait_for_end(served.sagemaker, name)["TrainingJobStatus"] == "Completed"

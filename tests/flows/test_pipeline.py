@@ -30,6 +30,7 @@ from nodesweep.errors import (
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import SweepResult, scaling_benchmark
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
@@ -142,7 +143,7 @@ def test_sweep_is_appended_to_the_history(
 ) -> None:
     config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
     result = scaling_benchmark(config)
-    files = read_history_files(served.s3, config.platform, config.name)
+    files = read_history_files(BucketStore(config.platform, client=served.s3), config.name)
     assert f"{result.sweep_id}.parquet" in [uri.rsplit("/", 1)[1] for uri in files]
 
 

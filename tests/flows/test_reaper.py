@@ -16,6 +16,8 @@ from infra.local.tests.platform_client import wait_for_end
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.reaper import reaper
+from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import Heartbeat, owned, read_heartbeat
 
@@ -44,8 +46,8 @@ def abandoned(
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Every owner's sign is that much older."""
 
-    def read(s3: object, platform: PlatformConfig, sweep: str) -> Heartbeat | None:
-        sign = read_heartbeat(s3, platform, sweep)
+    def read(store: Store, sweep: str) -> Heartbeat | None:
+        sign = read_heartbeat(store, sweep)
         return sign and replace(sign, written_at=sign.written_at - timedelta(seconds=seconds))
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.orphans, "read_heartbeat", read)
@@ -55,7 +57,7 @@ def test_reaper_stops_a_job_once_its_owner_has_been_silent_for_the_grace(
     abandoned: tuple[PlatformConfig, str], served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     platform, job = abandoned
-    sign = read_heartbeat(served.s3, platform, names.sweep_of_job(job) or "")
+    sign = read_heartbeat(BucketStore(platform, client=served.s3), names.sweep_of_job(job) or "")
     assert sign is not None and 0 <= sign.age_seconds < 60
     assert job not in reaper(grace_minutes=20)
     later(monkeypatch, 1201)

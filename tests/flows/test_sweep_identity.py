@@ -23,6 +23,8 @@ import nodesweep.flows.stages.ending
 import nodesweep.flows.stages.sweep
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
@@ -116,10 +118,10 @@ def test_retried_flow_run_keeps_its_own_id(
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", crash_once)
     claim = claim_sweep_id
 
-    def second_comer(config: BenchmarkConfig, started: datetime, run: str) -> str:
+    def second_comer(store: Store, config: BenchmarkConfig, started: datetime, run: str) -> str:
         if not begun:
-            claim(config, started, "another run")
-        return claim(config, started, run)
+            claim(store, config, started, "another run")
+        return claim(store, config, started, run)
 
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "claim_sweep_id", second_comer)
     with simulated() as served:
@@ -148,8 +150,9 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
         hook(None, run, None)
         assert stopped == [], "it was cancelled before it had a sweep"
         served.s3.create_bucket(Bucket=config.platform.bucket)
-        claim_sweep_id(config, started, "another run")
-        own = claim_sweep_id(config, started, str(run_id))
+        store = store_of(config.platform)
+        claim_sweep_id(store, config, started, "another run")
+        own = claim_sweep_id(store, config, started, str(run_id))
         hook(None, run, None)
     assert stopped == [own]
 

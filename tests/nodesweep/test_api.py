@@ -16,6 +16,7 @@ import yaml
 import nodesweep
 from nodesweep.configs.load import ConfigError
 from nodesweep.errors import PreflightRefused
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.report.points_csv import render_csv
 from nodesweep.tasks.report.history import put_history
@@ -122,7 +123,7 @@ def test_history_has_every_run_of_the_sweeps(
     bucket: Any, platform: Any, raw_config: dict[str, Any], tmp_path: Path
 ) -> None:
     for sweep in (BEFORE, AFTER):
-        put_history(bucket, platform, [report_of(sweep)], "bench")
+        put_history(BucketStore(platform, client=bucket), [report_of(sweep)], "bench")
     (tmp_path / "bench.yaml").write_text(yaml.safe_dump(raw_config))
     config = nodesweep.load_config(tmp_path / "bench.yaml")
     frame = nodesweep.history(config, "bench")

@@ -68,14 +68,13 @@ def read_report(path: Path) -> ScalingReport:
 
 
 def _from_bucket(sweep: str, platform: PlatformConfig) -> ScalingReport:
-    from nodesweep.aws.platform import aws_client
-    from nodesweep.aws.storage import get_bytes
     from nodesweep.cli.local_platform import running_platform
+    from nodesweep.launch.registry import store_of
 
-    key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
     with running_platform(platform) as running:
-        body = get_bytes(aws_client("s3", running), running.bucket, key)
-    origin = f"s3://{platform.bucket}/{key}"
+        store = store_of(running)
+        key = names.report_key(store.prefix, sweep, names.REPORT_JSON)
+        body, origin = store.get(key), store.uri(key)
     if body is None:
         raise ReportUnreadable(
             f"{origin}: no report of sweep {sweep} there; create it with `nodesweep report {sweep}`"

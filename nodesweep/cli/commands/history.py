@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.cli.local_platform import running_platform
 from nodesweep.cli.output import print_notice, print_rendered, print_text
 from nodesweep.cli.sweep_ids import match_sweep
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.predict.checked import describe_checks
 from nodesweep.scaling.trend.history import (
@@ -121,15 +122,15 @@ def write_plots(directory: Path, benchmark: str, trends: tuple[Trend, ...]) -> l
 
 def _read_files(config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]:
     with running_platform(config.platform) as platform:
-        return _files(aws_client("s3", platform), config.on_platform(platform), benchmark)
+        return _files(store_of(platform), benchmark)
 
 
-def _files(s3: Any, config: BenchmarkConfig, benchmark: str) -> dict[str, bytes]:
-    files = read_history_files(s3, config.platform, benchmark)
+def _files(store: Store, benchmark: str) -> dict[str, bytes]:
+    files = read_history_files(store, benchmark)
     if not files:
-        known = ", ".join(list_benchmarks(s3, config.platform)) or "none"
+        known = ", ".join(list_benchmarks(store)) or "none"
         raise HistoryError(
-            f"no history of {benchmark!r} in s3://{config.platform.bucket};"
+            f"no history of {benchmark!r} in {store.uri('').rstrip('/')};"
             f" benchmarks with a history: {known}"
         )
     return files

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.aws.storage import list_objects
 from nodesweep.cli.local_platform import own_platform
 from nodesweep.cli.output import print_text
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound
 from nodesweep.launch.protocol import JobLog
-from nodesweep.launch.registry import launcher_of
+from nodesweep.launch.registry import launcher_of, store_of
 from nodesweep.launch.sagemaker.kind import PROCESSING, TRAINING
 from nodesweep.launch.sagemaker.logs import save_log
-from nodesweep.launch.sagemaker.processing import claimed_jobs
 from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -34,8 +32,8 @@ from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
 from nodesweep.scaling.planning.plan import processes_per_node
 from nodesweep.scaling.secrets import hide_in_text
+from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
-from nodesweep.tasks.sweeps.stopping import job_lister
 
 _OF_VALIDATION = 0
 """Placeholder for the node count in a validation job's key."""
@@ -119,12 +117,12 @@ def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
     """Return the status of the sweep's training and Processing jobs, as far as lists have it."""
     platform = config.platform
     sagemaker = aws_client("sagemaker", platform)
-    jobs = list(job_lister(sagemaker, sweep)())
+    jobs = list(launcher_of(platform).jobs_of(sweep))
     for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
         TRAINING.describe(sagemaker, first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
-    for name in claimed_jobs(aws_client("s3", platform), platform, sweep):
+    for name in read_validation_claims(store_of(platform), sweep):
         if (job := PROCESSING.status(sagemaker, name)) is not None:
             jobs.append(job)
     return jobs
@@ -137,13 +135,12 @@ def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> 
     """
     if any(not job.has_ended for job in jobs):
         return False
-    platform, s3 = config.platform, aws_client("s3", config.platform)
+    store = store_of(config.platform)
     last = max((job.changed_at for job in jobs if job.changed_at is not None), default=None)
-    key = names.report_key(platform.prefix, sweep, names.REPORT_JSON)
-    found = list_objects(s3, platform.bucket, key)
-    if last is not None and any(entry["LastModified"] >= last for entry in found):
+    reported = store.written_at(names.report_key(store.prefix, sweep, names.REPORT_JSON))
+    if last is not None and reported is not None and reported >= last:
         return True
-    owner = read_heartbeat(s3, platform, sweep)
+    owner = read_heartbeat(store, sweep)
     return owner is None or not owner.is_alive
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
@@ -11,14 +13,29 @@ from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.launch.sagemaker.status import kind_of_platform
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
-def _launcher(platform: PlatformConfig) -> Launcher:
+def _launcher(platform: PlatformConfig, quick: bool) -> Launcher:
     from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 
-    return SageMakerJobs(aws_client("sagemaker", platform), platform)
+    return SageMakerJobs(_client(platform, quick), platform)
+
+
+def _validations(platform: PlatformConfig, quick: bool) -> Launcher:
+    from nodesweep.launch.sagemaker.kind import PROCESSING
+    from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+
+    return SageMakerJobs(_client(platform, quick), platform, PROCESSING)
+
+
+def _client(platform: PlatformConfig, quick: bool) -> Any:
+    # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+    if quick:
+        return aws_client("sagemaker", platform, quick=True)
+    return aws_client("sagemaker", platform)
 
 
 def _check_account(facts: Facts) -> Findings:
@@ -33,6 +50,8 @@ BACKEND = Backend(
     shape_problems=shape_problems,
     slow_modules=("sagemaker.core.resources",),
     launcher=_launcher,
+    validations=_validations,
+    store=BucketStore,
     kind=kind_of_platform,
     check_account=_check_account,
     read_log=read_job_log,

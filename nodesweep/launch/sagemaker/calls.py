@@ -18,11 +18,6 @@ KNOWN_SECONDS = 60.0
 """Seconds for which the description and tags of a new job may be unavailable."""
 
 
-def request_stop(sagemaker: Any, job_name: str) -> None:
-    """Call StopTrainingJob; client errors pass through."""
-    sagemaker.stop_training_job(TrainingJobName=job_name)
-
-
 def release_kept_nodes(sagemaker: Any, job_name: str) -> None:
     """End the warm pool of an ended job; client errors pass through."""
     sagemaker.update_training_job(

@@ -15,7 +15,8 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
-from nodesweep.errors import JobRefused, QuotaReached, was_refused
+from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.sagemaker.calls import release_kept_nodes
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
@@ -86,6 +87,10 @@ class SageMakerJobs:
         """Ask the job to stop; return True if it was still running."""
         return self.kind.stop(self.sagemaker, job_name)
 
+    def release(self, job_name: str) -> None:
+        """End the warm pool of an ended training job."""
+        release_kept_nodes(self.sagemaker, job_name)
+
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs as the platform lists them, oldest first."""
         pages = self.sagemaker.get_paginator("list_training_jobs").paginate(
@@ -108,11 +113,6 @@ def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = Non
             raise QuotaReached(f"{request['TrainingJobName']}: {error}") from error
 
     return TRAINING.create_or_adopt(sagemaker, request, send, clock or Clock())
-
-
-def is_not_created(error: ClientError) -> bool:
-    """Return True if submit() raised this and certainly created no job."""
-    return was_refused(error, "CreateTrainingJob")
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:

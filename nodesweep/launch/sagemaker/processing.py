@@ -1,31 +1,19 @@
-"""Processing jobs: start or adopt one, watch it, and end all jobs that a sweep may have."""
+"""Processing jobs: start or adopt one, and watch it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from nodesweep.aws.storage import list_folders
-from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import JobRefused, ValidationJobFailed, is_transient
-from nodesweep.launch.protocol import STOPPING_SECONDS
+from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.launch.sagemaker.kind import PROCESSING
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.watch import JobLimits, Wording, watch
-from nodesweep.polling import CallBudget, Clock, intervals
-from nodesweep.scaling import names
+from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobStatus
 
 logger = logging.getLogger("nodesweep.dataset")
-
-
-def is_running(sagemaker: Any, job_name: str) -> bool:
-    """Return True if SageMaker knows the job and it has not ended."""
-    status = PROCESSING.status(sagemaker, job_name)
-    return status is not None and not status.has_ended
 
 
 WORDING = Wording(
@@ -81,62 +69,3 @@ def watch_job(
     if not ended.has_ended:
         raise ValidationJobFailed(f"{job_name}: {ended.reason}")
     return ended
-
-
-def claimed_jobs(s3: Any, platform: PlatformConfig, sweep: str) -> list[str]:
-    """Return every Processing job that any run may have sent for the sweep.
-
-    A run writes the job's request to the bucket before it sends the job, and S3's lists are
-    strongly consistent.
-    """
-    prefix = names.validation_claims_prefix(platform.prefix, sweep)
-    claimed = (
-        names.validation_job_prefix(sweep) + rest
-        for rest in list_folders(s3, platform.bucket, prefix)
-    )
-    return sorted(job for job in claimed if names.sweep_of_validation_job(job) == sweep)
-
-
-def end_jobs(
-    sagemaker: Any, job_names: Iterable[str], clock: Clock, settle_seconds: float
-) -> list[str]:
-    """Stop these jobs, and return the names of those that had not ended.
-
-    Waits until each is stopping or has ended. A name that SageMaker does not know is polled until
-    `settle_seconds` have passed, because a new job may not be visible yet.
-
-    Raises:
-        JobRefused: some jobs could not be stopped; all others were.
-    """
-    left, asked, failures = set(job_names), set[str](), dict[str, str]()
-    settled, late = clock.monotonic() + settle_seconds, clock.monotonic() + STOPPING_SECONDS
-    for pause in intervals(0.5, 5.0):
-        is_settled = clock.monotonic() >= settled
-        for name in sorted(left):
-            try:
-                status = PROCESSING.status(sagemaker, name)
-                is_alive = status is not None and status.state == "running"
-                if is_alive and PROCESSING.stop(sagemaker, name):
-                    asked.add(name)
-                failures.pop(name, None)
-            except (BotoCoreError, ClientError) as error:
-                failures[name] = str(error)
-                # The stack's role may stop jobs by their tags only, and a new job's tags appear
-                # late.
-                if is_settled and not is_transient(error):
-                    left.discard(name)
-                continue
-            if is_settled if status is None else status.state == "stopping" or status.has_ended:
-                left.discard(name)
-        if not left or clock.monotonic() >= late:
-            break
-        clock.sleep(pause)
-    failures |= {
-        name: f"it is still running after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
-    }
-    if failures:
-        listed = "\n".join(f"{name}: {why}" for name, why in sorted(failures.items()))
-        raise JobRefused(
-            f"these Processing jobs could not be stopped; stop them in the console:\n{listed}"
-        )
-    return sorted(asked)

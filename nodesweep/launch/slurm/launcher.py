@@ -127,6 +127,9 @@ class SlurmJobs:
         self._cancel(job, "stopped on request")
         return True
 
+    def release(self, job_name: str) -> None:
+        """Do nothing: Slurm keeps no nodes for an ended job."""
+
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs, oldest first."""
         claims = Path(self.platform.folder).glob(f"{names.job_prefix(sweep)}*/{_CLAIM}")

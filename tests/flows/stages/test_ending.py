@@ -34,6 +34,7 @@ from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.ending import end_sweep
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.polling import Cancelled
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobState, JobStatus
@@ -153,10 +154,8 @@ def test_jobs_that_run_on_are_counted_by_what_the_platform_says(
     said: str | None,
 ) -> None:
     listed = [JobStatus(name, state) for name, state in LISTED.items()]
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "aws_client", lambda *_, **__: None)
-    monkeypatch.setattr(
-        nodesweep.tasks.sweeps.stop, "job_lister", lambda client, sweep: lambda: listed
-    )
+    launcher = SimpleNamespace(jobs_of=lambda sweep: listed)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.stop, "launcher_of", lambda *_, **__: launcher)
     owner: Any = SimpleNamespace()
     with caplog.at_level("WARNING", "nodesweep"):
         end_sweep(make_config(), "bench-20260102030405-0a1b2c3d", names_known, error, owner)
@@ -275,7 +274,7 @@ def test_disk_that_is_full_at_the_report_loses_nothing(
     assert not html.exists() and not list(html.parent.glob(".*")), "no half of a file"
     key = names.report_key(config.platform.prefix, sweep, names.REPORT_JSON)
     assert served.s3.head_object(Bucket=config.platform.bucket, Key=key)["ContentLength"] > 0
-    files = read_history_files(served.s3, config.platform, config.name)
+    files = read_history_files(BucketStore(config.platform, client=served.s3), config.name)
     assert [uri.rsplit("/", 1)[1] for uri in files] == [f"{sweep}.parquet"]
     full_disk()
     again = CliRunner().invoke(main, ["report", sweep, "--config", str(tmp_path / "config.yaml")])

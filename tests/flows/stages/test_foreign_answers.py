@@ -21,7 +21,7 @@ from benchmarks.chaos.plan import CallFault
 from benchmarks.chaos.proxy import Proxy
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.tasks.sweeps.bucket import ensure_bucket
+from nodesweep.tasks.sweeps.records import prepare_store
 from tests.flows.simulated_sweep import COMPLETED, ledger, nodesweep_run
 from tests.flows.stages.test_lost_network import MODEL, PATIENT_TASKS, TIME_SCALE, through
 from tests.hostile_server import PAGE, Words, hostile_server
@@ -48,7 +48,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             )
         pauses = tuple(seconds / times for seconds in nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", pauses)
-        for task in (*PATIENT_TASKS, ensure_bucket):
+        for task in (*PATIENT_TASKS, prepare_store):
             delays = [seconds / times for seconds in task.retry_delay_seconds]
             monkeypatch.setattr(task._task, "retry_delay_seconds", delays)
         monkeypatch.setattr(nodesweep.aws.responses, "WARN_SECONDS", 1.5)

@@ -31,6 +31,8 @@ from nodesweep.flows.collect import collect_sweep
 from nodesweep.flows.detach import start_detached_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.tasks.sweeps.owner import read_heartbeat
@@ -107,8 +109,11 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
                 return made
             return clients.setdefault(platform.bucket, Late(made, list_seconds, known_seconds))
 
-        for module in (nodesweep.tasks.jobs.training_jobs, nodesweep.tasks.sweeps.stopping):
-            monkeypatch.setattr(module, "aws_client", client)
+        monkeypatch.setattr(
+            nodesweep.tasks.sweeps.stopping,
+            "launcher_of",
+            lambda platform: SageMakerJobs(client("sagemaker", platform), platform),
+        )
         monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", known_seconds + 4.0)
 
     return install
@@ -434,7 +439,7 @@ def test_interrupted_detach_ends_what_it_has_started_and_says_its_id(
         record.getMessage() for record in caplog.records if "`nodesweep stop" in record.getMessage()
     }
     sweep = said.split("`nodesweep stop ")[1].split("`")[0]
-    sign = read_heartbeat(served.s3, config.platform, sweep)
+    sign = read_heartbeat(BucketStore(config.platform, client=served.s3), sweep)
     assert names.is_sweep_id(sweep) and sign is not None
     stop_sweep(sweep, config)
 

@@ -223,7 +223,7 @@ def test_flow_begins_with_the_online_rules(
         "scaling", platform={"create_missing": False, "bucket": "nowhere-at-all"}
     )
     monkeypatch.setattr(
-        "nodesweep.flows.scaling_benchmark.ensure_bucket", lambda _: pytest.fail("the flow went on")
+        "nodesweep.flows.scaling_benchmark.prepare_store", lambda _: pytest.fail("the flow went on")
     )
     with pytest.raises(PreflightRefused, match=r"platform\.bucket: nowhere-at-all "):
         scaling_benchmark(config)

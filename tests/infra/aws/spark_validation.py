@@ -12,14 +12,18 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import WITH_SECRETS
-from nodesweep.launch.sagemaker.processing import claimed_jobs, end_jobs, submit
+from nodesweep.launch.registry import validations_of
+from nodesweep.launch.sagemaker.processing import submit
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import spark_image
 from nodesweep.tasks.image.bases import pin_bases
 from nodesweep.tasks.image.find import build_arguments
+from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.orphans import validation_orphans
+from nodesweep.tasks.sweeps.stopping import end_validations
 from tests.infra.aws.api_calls import Answers
 
 ACCOUNT = "000000000001"
@@ -45,10 +49,11 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     submit(sagemaker, request)
     PROCESSING_JOBS[name] = request
     submit(sagemaker, request)
-    assert claimed_jobs(s3, config.platform, sweep) == [name]
+    store = BucketStore(config.platform, client=s3)
+    assert read_validation_claims(store, sweep) == [name]
     PROCESSING_JOBS[name] = {**request, "ProcessingJobStatus": "InProgress"}
-    assert validation_orphans(sagemaker, s3, config.platform, 60.0) == [name]
-    assert end_jobs(sagemaker, [name], Clock(), 1.0) == [name]
+    assert validation_orphans(sagemaker, store, 60.0) == [name]
+    assert end_validations(validations_of(config.platform), [name], Clock()) == [name]
 
 
 PROCESSING_JOBS: dict[str, dict[str, Any]] = {}

@@ -21,6 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.aws.platform import aws_client
 from nodesweep.cli.main import main
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
@@ -340,7 +341,7 @@ def test_history_is_tabulated_and_plotted(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     for report in (report_of(BEFORE), report_of(AFTER, slower=1.25)):
-        put_history(bucket, platform, [report], "bench")
+        put_history(BucketStore(platform, client=bucket), [report], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
     assert all(fact in result.output for fact in ("AWS", "ml.m5.xlarge", "1.6x"))
@@ -390,12 +391,12 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
 
     nights = [f"bench-202601{day:02}030405-0a1b2c3d" for day in range(1, 12)]
     for night in nights[:5]:
-        put_history(bucket, platform, [report_of(night)], "bench")
+        put_history(BucketStore(platform, client=bucket), [report_of(night)], "bench")
     learning = history()
     assert learning.exit_code == 0
     assert verdict_of(learning) == snapshot
     for night in nights[5:]:
-        put_history(bucket, platform, [report_of(night, slower=1.2)], "bench")
+        put_history(BucketStore(platform, client=bucket), [report_of(night, slower=1.2)], "bench")
     slow = history()
     assert slow.exit_code == 1
     assert f"reference: {nights[0]}" in slow.output
@@ -420,7 +421,9 @@ def test_commands_of_the_guide_run(
     monkeypatch.chdir(tmp_path)
     for night in range(1, 7):
         put_history(
-            bucket, platform, [report_of(f"bench-202601{night:02}030405-0a1b2c3d")], "bench"
+            BucketStore(platform, client=bucket),
+            [report_of(f"bench-202601{night:02}030405-0a1b2c3d")],
+            "bench",
         )
     commands = re.findall(r"^    nodesweep (history .*)$", GUIDE, re.MULTILINE)
     assert len(commands) == 3
@@ -441,7 +444,7 @@ def test_commands_of_the_guide_run(
 def test_history_of_one_sweep_is_a_table_without_a_plot(
     bucket: Any, platform: PlatformConfig, config: str, tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    put_history(bucket, platform, [report_of(BEFORE)], "bench")
+    put_history(BucketStore(platform, client=bucket), [report_of(BEFORE)], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == snapshot
@@ -454,7 +457,7 @@ def test_unknown_benchmark_is_answered_with_the_known_ones(
     empty = nodesweep("history", "bench", "--config", config)
     assert empty.exit_code == 2
     assert empty.output == snapshot
-    put_history(bucket, platform, [report_of(BEFORE)], "other")
+    put_history(BucketStore(platform, client=bucket), [report_of(BEFORE)], "other")
     result = nodesweep("history", "bench", "--config", config)
     assert result.exit_code == 2
     assert result.output == snapshot
@@ -466,7 +469,7 @@ def test_unknown_benchmark_is_answered_with_the_known_ones(
 def test_damaged_file_of_a_history_costs_its_sweep_alone(
     bucket: Any, platform: PlatformConfig, config: str, snapshot: SnapshotAssertion
 ) -> None:
-    put_history(bucket, platform, [report_of(BEFORE)], "bench")
+    put_history(BucketStore(platform, client=bucket), [report_of(BEFORE)], "bench")
     key = names.history_key(platform.prefix, "bench", AFTER, 1)
     bucket.put_object(Bucket=platform.bucket, Key=key, Body=b"not parquet")
     result = nodesweep("history", "bench", "--config", config)

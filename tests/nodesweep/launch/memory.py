@@ -101,6 +101,9 @@ class MemoryLauncher:
         self.end(job_name, "stopped", "stopped on request")
         return True
 
+    def release(self, job_name: str) -> None:
+        """Do nothing: no nodes are kept for an ended job."""
+
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs."""
         return [job for name, job in self._jobs.items() if names.sweep_of_job(name) == sweep]

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
-from email.utils import format_datetime
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from nodesweep.aws.store import BucketStore
+from nodesweep.errors import BackendUnavailable, PreflightRefused
 from nodesweep.launch.store import FolderStore, Store
-
-
-@pytest.fixture(params=["folder", "bucket"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    if request.param == "folder":
-        return FolderStore(tmp_path)
-    aws: Callable[[str], Any] = request.getfixturevalue("aws")
-    s3 = aws("s3")
-    s3.create_bucket(Bucket="bucket")
-    s3.meta.events.register("after-call.s3.HeadObject", _date)
-    return BucketStore(s3, "bucket")
-
-
-def _date(parsed: dict[str, Any], **_: Any) -> None:
-    """Add the header that S3 sends and a mocked one does not."""
-    headers = parsed["ResponseMetadata"]["HTTPHeaders"]
-    headers["date"] = format_datetime(datetime.now(UTC), usegmt=True)
 
 
 def test_an_object_comes_back_until_it_is_replaced_or_deleted(store: Store) -> None:
@@ -70,12 +50,34 @@ def test_keys_are_found_by_their_beginning(store: Store) -> None:
     assert store.folders("") == ["history", "sweeps"]
 
 
-def test_the_age_of_an_object_is_that_of_its_last_writing(store: Store) -> None:
-    assert store.age_seconds("owner") is None
+def test_an_object_comes_with_the_times_of_its_writing_and_reading(store: Store) -> None:
+    assert store.read("owner") is store.written_at("owner") is None
     store.put("owner", b"x")
-    age = store.age_seconds("owner")
-    assert age is not None and -1.5 < age < 300  # S3 has whole seconds
-    assert store.keys("") == ["owner"]
+    store.put("owner.json", b"y")
+    found = store.read("owner")
+    assert found is not None and found.body == b"x"
+    age = found.read_at - found.written_at
+    assert timedelta(seconds=-1.5) < age < timedelta(seconds=300)  # S3 has whole seconds
+    assert store.written_at("owner") == found.written_at
+    assert store.keys("") == ["owner", "owner.json"]
+
+
+def test_a_store_is_made_ready_and_names_its_objects(store: Store) -> None:
+    for _ in range(2):
+        store.prepare()
+    assert store.keys("") == []
+    key = f"{store.prefix}/sweeps/a/report/report.html"
+    assert store.uri(key).endswith(f"/{key}") and "://" in store.uri(key)
+    assert key.rpartition("/")[2] in store.link(key)
+
+
+def test_a_folder_that_cannot_be_used_is_refused_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    lost = FolderStore(tmp_path / "file" / "store")
+    with pytest.raises(PreflightRefused, match=f"{tmp_path}/file/store can't be used"):
+        lost.prepare()
+    with pytest.raises(BackendUnavailable, match=f"{tmp_path}/file"):
+        lost.put("k", b"x")
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "a//b", "../a", "a/../../b", "a/.b", "a/"])

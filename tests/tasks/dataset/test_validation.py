@@ -11,15 +11,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pandas as pd
 import pytest
-from moto import mock_aws
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.data.make_digits import DEFAULT_DIRECTORY
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.errors import DatasetRefused
+from nodesweep.launch.store import Store
 from nodesweep.tasks.dataset.data_docs import render_data_docs
 from nodesweep.tasks.dataset.validation import store_data_docs, validate_dataset
 from nodesweep.tasks.dataset.validation_report import (
@@ -334,12 +333,9 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
     assert style in page, "it looks as the report does"
 
 
-@mock_aws
-def test_data_docs_are_kept_here_and_in_s3(digits: list[Path], tmp_path: Path) -> None:
-    s3 = boto3.client("s3", region_name="us-east-1")
-    s3.create_bucket(Bucket="bench")
-    uri = store_data_docs(s3, "bench", "sweeps/x/report/", check(digits), tmp_path / "reports")
-    assert uri == "s3://bench/sweeps/x/report/data-docs.html"
-    stored = s3.get_object(Bucket="bench", Key="sweeps/x/report/data-docs.html")
-    assert stored["ContentType"] == "text/html"
-    assert stored["Body"].read() == (tmp_path / "reports" / "data-docs.html").read_bytes()
+def test_data_docs_are_kept_here_and_in_the_store(
+    store: Store, digits: list[Path], tmp_path: Path
+) -> None:
+    folder, key = tmp_path / "reports", "nodesweep/sweeps/x/report/data-docs.html"
+    assert store_data_docs(store, "x", check(digits), folder) == store.link(key)
+    assert store.get(key) == (folder / "data-docs.html").read_bytes()

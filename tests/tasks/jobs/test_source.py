@@ -116,7 +116,7 @@ def test_code_is_proven_once_by_the_first_sweep(
 ) -> None:
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
-    monkeypatch.setattr("nodesweep.tasks.jobs.source.aws_client", lambda service, platform: s3)
+    monkeypatch.setattr("nodesweep.launch.sagemaker.store.aws_client", lambda service, platform: s3)
     assert not is_code_proven(platform, "ab12")
     for sweep in ("first", "second"):
         mark_code_proven.fn(platform, "ab12", sweep)

@@ -284,15 +284,14 @@ def test_a_stop_that_is_denied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
 def serve(monkeypatch: pytest.MonkeyPatch, sagemaker: SageMaker, logs: SimpleNamespace) -> None:
     """Have the watch ask these, of a sweep that nobody stops."""
     monkeypatch.setattr(
-        "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda s3, platform, sweep: None
+        "nodesweep.tasks.jobs.training_jobs.read_stop_mark", lambda store, sweep: None
     )
     clients = {"logs": logs, "sagemaker": sagemaker, "s3": SimpleNamespace()}
     for module in (
-        "tasks.jobs.training_jobs",
         "launch.sagemaker.backend",
         "launch.sagemaker.launcher",
     ):
-        monkeypatch.setattr(f"nodesweep.{module}.aws_client", lambda service, _: clients[service])
+        monkeypatch.setattr(f"nodesweep.{module}.aws_client", lambda service, *_: clients[service])
 
 
 def test_log_of_a_job_is_said_once_over_several_watches(

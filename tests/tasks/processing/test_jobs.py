@@ -17,13 +17,14 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed
-from nodesweep.launch.sagemaker import processing as calls
-from nodesweep.launch.sagemaker.processing import submit, watch_job
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.sagemaker.processing import PROCESSING, submit, watch_job
 from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
 from nodesweep.launch.watch import JobLimits
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.tasks.processing.jobs import failure_text, read_verdict
+from nodesweep.tasks.sweeps.stopping import end_validations
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 NAME = "bench-20261125000000-0123abcd-v1-0123abcd"
@@ -221,26 +222,30 @@ def test_refusals_say_what_to_do(snapshot: SnapshotAssertion) -> None:
         submit(platform, REQUEST, platform.clock)
 
 
+def end(platform: FakePlatform, job_names: list[str]) -> list[str]:
+    return end_validations(SageMakerJobs(platform, kind=PROCESSING), job_names, platform.clock)
+
+
 def test_ending_waits_until_each_is_known_to_stop() -> None:
     platform = FakePlatform({0.0: None, 5.0: "Running"})
-    assert calls.end_jobs(platform, [NAME], platform.clock, 30.0) == [NAME]
+    assert end(platform, [NAME]) == [NAME]
     assert platform.seconds < 30
 
 
 def test_ending_believes_after_a_while_that_there_is_no_such_job() -> None:
     platform = FakePlatform()
-    assert calls.end_jobs(platform, [NAME], platform.clock, 30.0) == []
+    assert end(platform, [NAME]) == []
     assert 30 <= platform.seconds < 60
     ended = FakePlatform({0.0: "Completed"})
-    assert calls.end_jobs(ended, [NAME], ended.clock, 30.0) == []
+    assert end(ended, [NAME]) == []
     assert ended.seconds == 0
-    assert calls.end_jobs(ended, [], ended.clock, 30.0) == []
+    assert end(ended, []) == []
 
 
 def test_one_that_cannot_be_stopped_is_named() -> None:
     platform = FakePlatform({0.0: "Running"}, status_after_stop=None)
     with pytest.raises(JobRefused, match=f"{NAME}: .*ThrottlingException"):
-        calls.end_jobs(platform, [NAME], platform.clock, 30.0)
+        end(platform, [NAME])
     assert platform.seconds >= 300
 
 

@@ -9,6 +9,8 @@ from botocore.stub import Stubber
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import Store
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.history import parse_history
@@ -38,32 +40,30 @@ def s3(aws: Callable[[str], Any]) -> Any:
     return client
 
 
-def test_sweep_lies_in_its_benchmarks_partition(s3: Any, platform: PlatformConfig) -> None:
-    uri = put_history(s3, platform, [report_of(SWEEPS[0])], "bench")
-    assert uri == f"s3://bench-bucket/nodesweep/history/v1/benchmark=bench/{SWEEPS[0]}.parquet"
-    [(found, body)] = read_history_files(s3, platform, "bench").items()
+def test_sweep_lies_in_its_benchmarks_partition(store: Store) -> None:
+    uri = put_history(store, [report_of(SWEEPS[0])], "bench")
+    assert uri == store.uri(f"nodesweep/history/v1/benchmark=bench/{SWEEPS[0]}.parquet")
+    [(found, body)] = read_history_files(store, "bench").items()
     assert found == uri
     assert list(parse_history(body, uri)["sweep_id"]) == [SWEEPS[0]]
 
 
-def test_second_append_replaces_the_sweep(s3: Any, platform: PlatformConfig) -> None:
+def test_second_append_replaces_the_sweep(store: Store) -> None:
     for seconds in (80.0, 70.0):
-        put_history(s3, platform, [report_of(SWEEPS[0], seconds)], "bench")
-    [body] = read_history_files(s3, platform, "bench").values()
+        put_history(store, [report_of(SWEEPS[0], seconds)], "bench")
+    [body] = read_history_files(store, "bench").values()
     assert list(parse_history(body, "it")["train_seconds"]) == [70.0]
 
 
-def test_only_the_benchmarks_own_files_are_read(s3: Any, platform: PlatformConfig) -> None:
+def test_only_the_benchmarks_own_files_are_read(store: Store) -> None:
     for benchmark, sweep in (("bench", SWEEPS[1]), ("bench", SWEEPS[0]), ("bench-2", SWEEPS[0])):
-        put_history(s3, platform, [report_of(sweep)], benchmark)
-    s3.put_object(
-        Bucket="bench-bucket", Key="nodesweep/history/v1/benchmark=bench/notes.txt", Body=b"x"
-    )
-    assert [uri.rpartition("/")[2] for uri in read_history_files(s3, platform, "bench")] == [
+        put_history(store, [report_of(sweep)], benchmark)
+    store.put("nodesweep/history/v1/benchmark=bench/notes.txt", b"x")
+    assert [uri.rpartition("/")[2] for uri in read_history_files(store, "bench")] == [
         f"{sweep}.parquet" for sweep in SWEEPS
     ]
-    assert read_history_files(s3, platform, "other") == {}
-    assert list_benchmarks(s3, platform) == ["bench", "bench-2"]
+    assert read_history_files(store, "other") == {}
+    assert list_benchmarks(store) == ["bench", "bench-2"]
 
 
 def test_a_listing_of_several_pages_is_read_to_its_end(
@@ -74,26 +74,28 @@ def test_a_listing_of_several_pages_is_read_to_its_end(
         for benchmark in ("bench", f"bench-{number}"):
             key = f"nodesweep/history/v1/benchmark={benchmark}/{number}.parquet"
             s3.put_object(Bucket="bench-bucket", Key=key, Body=b"x")
-    assert len(read_history_files(s3, platform, "bench")) == 5
-    assert len(list_benchmarks(s3, platform)) == 6
+    store = BucketStore(platform, client=s3)
+    assert len(read_history_files(store, "bench")) == 5
+    assert len(list_benchmarks(store)) == 6
 
 
 def test_without_a_bucket_there_is_no_history(
     aws: Callable[[str], Any], platform: PlatformConfig
 ) -> None:
-    assert read_history_files(aws("s3"), platform, "bench") == {}
-    assert list_benchmarks(aws("s3"), platform) == []
+    store = BucketStore(platform, client=aws("s3"))
+    assert read_history_files(store, "bench") == {}
+    assert list_benchmarks(store) == []
 
 
 def test_bucket_that_may_not_be_listed_is_an_error(s3: Any, platform: PlatformConfig) -> None:
     with Stubber(s3) as refused:
         refused.add_client_error("list_objects_v2", "AccessDenied")
         with pytest.raises(s3.exceptions.ClientError, match="AccessDenied"):
-            read_history_files(s3, platform, "bench")
+            read_history_files(BucketStore(platform, client=s3), "bench")
 
 
 def test_task_writes_to_the_platforms_bucket(s3: Any, platform: PlatformConfig) -> None:
     aws_client.cache_clear()  # a client made outside the mocked account would not be mocked
     append_history.fn(platform, [report_of(SWEEPS[0])], "bench")
     aws_client.cache_clear()
-    assert len(read_history_files(s3, platform, "bench")) == 1
+    assert len(read_history_files(BucketStore(platform, client=s3), "bench")) == 1

@@ -11,6 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.orphans import orphans
 
@@ -109,7 +110,7 @@ def job_of(sweep: str, nodes: int) -> str:
 
 
 def found(fake: FakePlatform, platform: PlatformConfig) -> list[str]:
-    return orphans(fake, fake, platform, GRACE_SECONDS)
+    return orphans(fake, BucketStore(platform, client=fake), GRACE_SECONDS)
 
 
 @pytest.mark.parametrize(("silent_seconds", "reaped"), [(3600, False), (3601, True)])

@@ -16,8 +16,16 @@ import nodesweep.tasks.sweeps.owner
 from infra.local.tests.engine.engine_bench import HANG_SECONDS
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.owner import Heartbeat, leave_running, owned, read_heartbeat
+from nodesweep.tasks.sweeps.owner import (
+    Heartbeat,
+    SweepOwner,
+    leave_running,
+    owned,
+    read_heartbeat,
+)
 
 SWEEP = "bench-20260102030405-0a1b2c3d"
 
@@ -39,8 +47,9 @@ def sign_in_bucket(s3: Any, platform: PlatformConfig) -> dict[str, Any]:
 def test_sweep_without_a_sign_and_missing_bucket_have_none(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    assert read_heartbeat(s3, platform, SWEEP) is None
-    assert read_heartbeat(s3, platform.model_copy(update={"bucket": "another"}), SWEEP) is None
+    assert read_heartbeat(BucketStore(platform, client=s3), SWEEP) is None
+    elsewhere = platform.model_copy(update={"bucket": "another"})
+    assert read_heartbeat(BucketStore(elsewhere, client=s3), SWEEP) is None
 
 
 def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
@@ -49,6 +58,20 @@ def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
     with owned(platform, SWEEP):
         pass
     assert sign_in_bucket(s3, platform) == {"sweep_id": SWEEP, "left_running": False}
+
+
+def test_sign_is_kept_in_every_store(
+    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "store_of", lambda *_, **__: store)
+    assert read_heartbeat(store, SWEEP) is None
+    for leaves in (True, False):
+        owner = SweepOwner(platform, SWEEP)
+        owner.write_heartbeat()
+        if leaves:
+            owner.leave()
+        sign = read_heartbeat(store, SWEEP)
+        assert sign is not None and sign.left_running is leaves and sign.age_seconds < 300
 
 
 def test_sign_is_written_anew_with_every_beat(
@@ -96,11 +119,11 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
     """sweep.on_cancel: leave, while a slow beat is being written and others follow at once."""
     write, writing = nodesweep.tasks.sweeps.owner._write, threading.Event()
 
-    def slowly(s3: Any, platform: PlatformConfig, sweep: str, left_running: bool) -> None:
+    def slowly(store: Store, sweep: str, left_running: bool) -> None:
         if not left_running:
             writing.set()
             time.sleep(0.2)
-        write(s3, platform, sweep, left_running)
+        write(store, sweep, left_running)
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
@@ -151,6 +174,6 @@ def test_age_is_by_the_platforms_clock_whatever_this_machines_says(
             answer,
             {"Bucket": platform.bucket, "Key": names.owner_key(platform.prefix, SWEEP)},
         )
-        sign = read_heartbeat(s3, platform, SWEEP)
+        sign = read_heartbeat(BucketStore(platform, client=s3), SWEEP)
     assert sign == Heartbeat(written, written + timedelta(seconds=90), left_running=False)
     assert sign.age_seconds == 90

@@ -7,14 +7,24 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.aws.storage import put_bytes
-from nodesweep.configs.models import BenchmarkConfig
+import nodesweep.tasks.sweeps.records
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import SweepNotFound, SweepNotNamed
+from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import analyse
-from nodesweep.tasks.sweeps.ids import claim_new_sweep_id
-from nodesweep.tasks.sweeps.records import is_complete, latest_sweep, unfinished_sweep
+from nodesweep.tasks.sweeps.ids import claim_sweep_id
+from nodesweep.tasks.sweeps.records import (
+    begins_with_validation,
+    is_complete,
+    latest_sweep,
+    read_sweep_record,
+    sweep_exists,
+    unfinished_sweep,
+    write_sweep_record,
+)
 
 
 def test_latest_sweep_is_the_youngest_of_the_same_config(
@@ -24,16 +34,15 @@ def test_latest_sweep_is_the_youngest_of_the_same_config(
 ) -> None:
     s3, config = aws("s3"), make_config()
     s3.create_bucket(Bucket="bench-bucket")
+    store = BucketStore(config.platform, client=s3)
     with pytest.raises(SweepNotFound) as refused:
-        latest_sweep(s3, config)
+        latest_sweep(store, config)
     assert str(refused.value) == snapshot
     sweeps = [names.sweep_id(config, datetime(2026, month, 1, tzinfo=UTC)) for month in (3, 11, 7)]
     other = names.sweep_id(make_config(sweep={"repeats": 2}), datetime(2026, 12, 1, tzinfo=UTC))
     for sweep in (*sweeps, other):
-        s3.put_object(
-            Bucket="bench-bucket", Key=names.sweep_config_key("nodesweep", sweep), Body=b"{}"
-        )
-    assert latest_sweep(s3, config) == sweeps[1]
+        store.put(names.sweep_config_key("nodesweep", sweep), b"{}")
+    assert latest_sweep(store, config) == sweeps[1]
 
 
 def report_of(*points: tuple[int, int, str]) -> bytes:
@@ -70,37 +79,48 @@ def test_sweep_is_finished_when_every_point_has_a_completed_run(
 
 
 def test_resume_names_the_sweep_it_is_not_certain_of(
-    aws: Callable[[str], Any], benchmark_config: BenchmarkConfig, snapshot: SnapshotAssertion
+    store: Store, benchmark_config: BenchmarkConfig, snapshot: SnapshotAssertion
 ) -> None:
     """The younger run was killed before its sweep was recorded; then it is recorded, then
     finished.
     """
-    s3, platform = aws("s3"), benchmark_config.platform
-    s3.create_bucket(Bucket=platform.bucket)
-
-    def put(key: str, body: bytes) -> None:
-        put_bytes(s3, platform.bucket, key, body)
-
     older, younger = (
-        claim_new_sweep_id(s3, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
+        claim_sweep_id(store, benchmark_config, datetime(2026, 11, 22, tzinfo=UTC), run)
         for run in ("older", "younger")
     )
     with pytest.raises(SweepNotNamed) as raised:
-        latest_sweep(s3, benchmark_config)
+        latest_sweep(store, benchmark_config)
     assert str(raised.value) == snapshot
     assert older not in str(raised.value)
-    assert unfinished_sweep(s3, benchmark_config, excluding=older) is None
-    put(names.sweep_config_key(platform.prefix, older), b"{}")
+    assert unfinished_sweep(store, benchmark_config, excluding=older) is None
+    store.put(names.sweep_config_key(store.prefix, older), b"{}")
     with pytest.raises(SweepNotNamed) as refused:
-        latest_sweep(s3, benchmark_config)
+        latest_sweep(store, benchmark_config)
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(s3, benchmark_config, excluding=younger) == older
-    put(names.sweep_config_key(platform.prefix, younger), b"{}")
-    assert latest_sweep(s3, benchmark_config) == younger
-    assert unfinished_sweep(s3, benchmark_config, excluding="new") == younger
+    assert unfinished_sweep(store, benchmark_config, excluding=younger) == older
+    store.put(names.sweep_config_key(store.prefix, younger), b"{}")
+    assert latest_sweep(store, benchmark_config) == younger
+    assert unfinished_sweep(store, benchmark_config, excluding="new") == younger
     finished = report_of((1, 1, "Completed"), (2, 1, "Completed"))
-    put(names.report_key(platform.prefix, younger, names.REPORT_JSON), finished)
+    store.put(names.report_key(store.prefix, younger, names.REPORT_JSON), finished)
     with pytest.raises(SweepNotNamed) as refused:
-        latest_sweep(s3, benchmark_config)
+        latest_sweep(store, benchmark_config)
     assert str(refused.value) == snapshot
-    assert unfinished_sweep(s3, benchmark_config, excluding="new") is None
+    assert unfinished_sweep(store, benchmark_config, excluding="new") is None
+
+
+def test_record_comes_back_and_a_missing_one_is_named_by_its_place(
+    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodesweep.tasks.sweeps.records, "store_of", lambda *_, **__: store)
+    sweep = "bench-20261122000000-01234567"
+    with pytest.raises(SweepNotFound, match=store.uri(names.sweep_config_key(store.prefix, sweep))):
+        read_sweep_record.fn(platform, sweep)
+    assert not sweep_exists(store, sweep) and not begins_with_validation(store, sweep)
+    job = names.validation_job_name(sweep, 1, "0123abcdef")
+    store.put(names.validation_request_key(store.prefix, sweep, job), b"{}")
+    assert begins_with_validation(store, sweep)
+    record = {"schema_version": 1, "config": {}, "inputs": {}, "provenance": {}}
+    write_sweep_record(store, sweep, record)
+    assert sweep_exists(store, sweep) and not begins_with_validation(store, sweep)
+    assert read_sweep_record.fn(platform, sweep) == record

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from syrupy.assertion import SnapshotAssertion
 
+import nodesweep.launch.sagemaker.backend
+import nodesweep.launch.sagemaker.store
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
+from nodesweep.tasks.sweeps.claims import claim_job
 from nodesweep.tasks.sweeps.stopping import (
     SETTLE_SECONDS,
     STOPPING_SECONDS,
     end_jobs,
-    job_lister,
     release_pools,
     stop_sweep_jobs_now,
 )
@@ -28,7 +33,8 @@ JOBS = [names.job_name(SWEEP, nodes, 1, 1, "abcd") for nodes in (1, 2, 4, 8)]
 
 
 def end(platform: LaggingPlatform, *known: str) -> list[str]:
-    return end_jobs(platform, known, platform.time.clock, job_lister(platform, SWEEP))
+    jobs = SageMakerJobs(platform)
+    return end_jobs(jobs, known, platform.time.clock, partial(jobs.jobs_of, SWEEP))
 
 
 def statuses(platform: LaggingPlatform) -> set[str]:
@@ -94,7 +100,9 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
     def refused() -> list[dict[str, str]]:
         raise error("AccessDeniedException", "no", "ListTrainingJobs")
 
-    assert sorted(end_jobs(platform, JOBS, platform.time.clock, refused)) == sorted(JOBS)
+    assert sorted(end_jobs(SageMakerJobs(platform), JOBS, platform.time.clock, refused)) == sorted(
+        JOBS
+    )
     assert statuses(platform) == {"Stopping"}
 
 
@@ -110,9 +118,9 @@ def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:
     platform = LaggingPlatform()
     platform.add(*JOBS)
     with pytest.raises(EndpointConnectionError):
-        end_jobs(platform, [], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+        end_jobs(SageMakerJobs(platform), [], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
     with pytest.raises(EndpointConnectionError):
-        end_jobs(platform, JOBS[:1], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
+        end_jobs(SageMakerJobs(platform), JOBS[:1], platform.time.clock, unreadable, unreadable)  # type: ignore[arg-type]
     assert platform.status(JOBS[0]) != "InProgress", "what is known is stopped"
 
 
@@ -130,7 +138,8 @@ def test_end_that_cannot_ask_says_that_jobs_may_run_on(
         def get_paginator(self, operation: str) -> None:
             raise EndpointConnectionError(endpoint_url="http://there:1")
 
-    monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "aws_client", lambda *_: Lost())
+    for module in (nodesweep.launch.sagemaker.backend, nodesweep.launch.sagemaker.store):
+        monkeypatch.setattr(module, "aws_client", lambda *_: Lost())
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.0)
     with pytest.raises(EndpointConnectionError, match="http://there:1"):
         stop_sweep_jobs_now(platform, SWEEP)
@@ -150,7 +159,24 @@ def test_claims_that_are_read_later_are_enough(monkeypatch: pytest.MonkeyPatch) 
 
     platform = LaggingPlatform()
     platform.add(*JOBS)
-    assert sorted(end_jobs(platform, [], platform.time.clock, unreadable, claims)) == sorted(JOBS)
+    assert sorted(
+        end_jobs(SageMakerJobs(platform), [], platform.time.clock, unreadable, claims)
+    ) == sorted(JOBS)
+
+
+def test_jobs_that_only_the_store_knows_are_stopped(
+    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lagging = LaggingPlatform(list_lag=1e6)
+    lagging.add(*JOBS)
+    for name in JOBS:
+        claim_job(store, SWEEP, name, "one")
+    stopping = nodesweep.tasks.sweeps.stopping
+    for made in ("launcher_of", "validations_of"):
+        monkeypatch.setattr(stopping, made, lambda _: SageMakerJobs(lagging))
+    monkeypatch.setattr(stopping, "store_of", lambda _: store)
+    monkeypatch.setattr(stopping, "ENDING_CLOCK", lagging.time.clock)
+    assert sorted(stop_sweep_jobs_now(platform, SWEEP)) == sorted(JOBS)
 
 
 def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
@@ -178,8 +204,8 @@ def test_pools_of_jobs_that_ended_by_themselves_are_released_though_the_list_is_
     platform.add(*JOBS, keep_alive=600)
     for name in JOBS:
         platform.complete(name)
-    assert sorted(release_pools(platform, JOBS, platform.time.clock)) == sorted(JOBS)
-    assert release_pools(platform, JOBS, platform.time.clock) == []
+    assert sorted(release_pools(SageMakerJobs(platform), JOBS, platform.time.clock)) == sorted(JOBS)
+    assert release_pools(SageMakerJobs(platform), JOBS, platform.time.clock) == []
 
 
 def test_pool_that_cannot_be_released_is_a_warning(
@@ -200,14 +226,14 @@ def test_pool_that_cannot_be_released_is_a_warning(
 
     monkeypatch.setattr(platform, "update_training_job", denied)
     logging.getLogger("nodesweep").propagate = True
-    assert release_pools(platform, JOBS[:2], platform.time.clock) == [JOBS[1]]
+    assert release_pools(SageMakerJobs(platform), JOBS[:2], platform.time.clock) == [JOBS[1]]
     assert caplog.messages == snapshot
 
 
 def test_the_pool_of_a_job_that_runs_on_is_left_to_it() -> None:
     platform = LaggingPlatform()
     platform.add(*JOBS, keep_alive=600)
-    assert release_pools(platform, JOBS, platform.time.clock) == []
+    assert release_pools(SageMakerJobs(platform), JOBS, platform.time.clock) == []
     assert platform.time.seconds < 5
 
 
