@@ -15,6 +15,7 @@ from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
 from tests.flows.designs.test_probe_sweep import events_of
+from tests.flows.simulated_sweep import measure
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -76,3 +77,21 @@ def test_every_variant_at_every_count_and_one_report(
         own = json.loads((folder / name / "report.json").read_text())
         assert len(own["points"]) == 2 and own["config"]["sweep"].get("variants") is None
     assert own["config"]["training"]["hyperparameters"]["precision"] == "bf16"
+
+
+def test_probes_of_variants_drop_what_misses_the_deadline_and_validate_the_answer(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    with simulated(model={**MODEL, "noise_sigma": 0.002}) as served:
+        config = sweep_config(served, sweep={**SWEEP, "design": "probe", "repeats": 3})
+        goals = config.report.recommendation.model_copy(update={"deadline_seconds": 550.0})
+        report = config.report.model_copy(update={"recommendation": goals})
+        result = measure(config.model_copy(update={"report": report}))
+        ran = [name for name, _ in jobs_of(served, result.sweep_id)]
+    # one node takes 600 s, two take 300 s; both variants are as fast on this platform
+    assert [name for name in ran if name.startswith("n1")] == [
+        "n1a-r1-a1", "n1a-r2-a1", "n1b-r1-a1", "n1b-r2-a1"
+    ]  # fmt: skip
+    assert len([name for name in ran if name.startswith("n2")]) == 7
+    assert (result.missing_points, result.report.instances.answers[0].nodes) == (0, 2)
+    assert result.report.check is not None
