@@ -137,8 +137,8 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
     if len(emulated) in (0, len(facts.each)):
         return []
     return [
-        f"sweep.{facts.config.sweep.arms_field}: {', '.join(emulated)} are emulated nodes, and the others are not; "
-        "measure them in separate sweeps"
+        f"sweep.{facts.config.sweep.arms_field}: {', '.join(emulated)} are emulated nodes, and the"
+        " others are not; measure them in separate sweeps"
     ]
 
 

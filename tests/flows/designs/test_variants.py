@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,11 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
+from nodesweep.scaling.instances.tried import find_trial
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.designs.test_probe_sweep import events_of
 from tests.flows.simulated_sweep import measure
+from tests.nodesweep.scaling.analysis.test_step_budget import metrics, rank
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -95,3 +99,37 @@ def test_probes_of_variants_drop_what_misses_the_deadline_and_validate_the_answe
     assert len([name for name in ran if name.startswith("n2")]) == 7
     assert (result.missing_points, result.report.instances.answers[0].nodes) == (0, 2)
     assert result.report.check is not None
+
+
+def waiting_for_data(
+    job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+) -> None:
+    """Report 100 s of work over the nodes and 10 s of waiting over the workers, as observed."""
+    work = 100.0 / job.instance_count
+    wait = 10.0 / max(1, int(job.hyperparameters["num_workers"])) if job.instance_count > 1 else 0.0
+    ranks = [rank(each, forward=work, data=wait) for each in range(job.instance_count)]
+    written = {
+        "schema_version": 1,
+        "train_seconds": work + wait,
+        "observed": {},
+        **metrics(*ranks),
+    }
+    (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(written))
+
+
+def test_a_predicted_change_is_tried_and_compared_with_its_prediction(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    served.engine.programs['"waiting"'] = waiting_for_data
+    given = {"program": "waiting", "num_workers": 1}
+    training = {"hyperparameters": given, "batch": None, "learning_rate": None}
+    config = pipeline_config("waiting", training=training, sweep={"repeats": 3})
+    before = scaling_benchmark(config).report
+    trial = find_trial(before, config)
+    assert trial is not None and trial.settings == {"training.hyperparameters.num_workers": 2}
+    result = scaling_benchmark(BenchmarkConfig.model_validate(trial.config_of(config)))
+    compared = {each.nodes: each for each in result.report.instances.predicted}
+    assert compared.keys() == set(trial.counts)
+    assert compared[4].predicted_efficiency == pytest.approx(1.0)
+    assert compared[4].efficiency == pytest.approx(100 / 4 / 30)
+    assert compared[4].is_inside is False  # no more waiting was predicted, and half of it is left

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
+    format_interval,
     format_percent,
     format_seconds,
     format_speedup,
@@ -121,6 +122,45 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     shown = without_unknown(cells, always).rename(columns={"instance type": comparison.kind})
     meanings = {**_MEANINGS, "variant": "; ".join(map(_set_text, comparison.variants))}
     return Table(title, shown, meanings)
+
+
+def predicted_table(comparison: InstanceComparison) -> Table | None:
+    """Return the predicted and measured effect of variants; None if none was predicted."""
+    from pandas import DataFrame
+
+    counts = comparison.predicted
+    if not counts:
+        return None
+    columns = {
+        "variant": [each.variant for each in counts],
+        "N": [str(each.nodes) for each in counts],
+        "predicted": [
+            _efficiency(
+                each.predicted_efficiency,
+                format_interval(each.predicted_interval, format_percent),
+                format_seconds(each.predicted_seconds),
+            )
+            for each in counts
+        ],
+        "measured": [_efficiency(each.efficiency, format_seconds(each.seconds)) for each in counts],
+        "inside the interval?": [
+            {True: "yes", False: "no", None: UNKNOWN}[each.is_inside]
+            + (f"\n{each.reason}" if each.reason else "")
+            for each in counts
+        ],
+    }
+    meanings = {
+        "variant": "as above",
+        "N": "nodes",
+        "predicted": "efficiency and T, from the parts of T of the base config in this sweep",
+        "measured": "efficiency and T of the variant",
+        "inside the interval?": "if the predicted interval contains the measured efficiency",
+    }
+    return Table("Predicted and measured", DataFrame(columns, dtype=object), meanings)
+
+
+def _efficiency(value: float | None, *notes: str) -> str:
+    return with_note(format_percent(value), ", ".join(note for note in notes if note))
 
 
 def _set_text(variant: ComparedVariant) -> str:
