@@ -273,7 +273,7 @@ def types_context(report: ScalingReport) -> dict[str, Any] | None:
     own = {arm.name for arm in comparison.arms if arm.n or arm.n_failed}
     return {
         "table": arms_table(report, comparison),
-        "predicted": predicted_table(comparison),
+        "predicted": predicted_table(report, comparison),
         "chosen": (
             f"No {comparison.kind}"
             if chosen.name is None or chosen.nodes is None

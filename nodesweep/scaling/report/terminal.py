@@ -77,7 +77,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     parts: list[RenderableType] = []
     if report.instances is not None:
         table = brief_arms_table(report, report.instances)
-        tables = filter(None, (table, predicted_table(report.instances)))
+        tables = filter(None, (table, predicted_table(report, report.instances)))
         for each in tables:
             parts += [console_table(each, title_style="bold", padding=(0, 1, 0, 0)), Text("")]
     parts += [

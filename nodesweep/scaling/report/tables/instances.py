@@ -104,6 +104,10 @@ def of_all_types(report: ScalingReport) -> ScalingReport:
     return report.model_copy(update={"platform": platform})
 
 
+def _label(report: ScalingReport) -> str:
+    return kind_label(of_all_types(report).platform, report.train_clock)
+
+
 def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     """Return a row for every type at every node count."""
     arms = comparison.arms
@@ -116,15 +120,14 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     cells["n"] = [
         f"{arm.n} ({arm.n_failed} failed)" if arm.n_failed else str(arm.n) for arm in arms
     ]
-    label = kind_label(of_all_types(report).platform, report.train_clock)
-    title = f"{comparison.kind.capitalize()}s ({label})"
+    title = f"{comparison.kind.capitalize()}s ({_label(report)})"
     always = [heading for heading in cells if heading not in _OPTIONAL]
     shown = without_unknown(cells, always).rename(columns={"instance type": comparison.kind})
     meanings = {**_MEANINGS, "variant": "; ".join(map(_set_text, comparison.variants))}
     return Table(title, shown, meanings)
 
 
-def predicted_table(comparison: InstanceComparison) -> Table | None:
+def predicted_table(report: ScalingReport, comparison: InstanceComparison) -> Table | None:
     """Return the predicted and measured effect of variants; None if none was predicted."""
     from pandas import DataFrame
 
@@ -156,11 +159,14 @@ def predicted_table(comparison: InstanceComparison) -> Table | None:
         "measured": "efficiency and T of the variant",
         "inside the interval?": "if the predicted interval contains the measured efficiency",
     }
-    return Table("Predicted and measured", DataFrame(columns, dtype=object), meanings)
+    title = f"Predicted and measured ({_label(report)})"
+    return Table(title, DataFrame(columns, dtype=object), meanings)
 
 
 def _efficiency(value: float | None, *notes: str) -> str:
-    return with_note(format_percent(value), ", ".join(note for note in notes if note))
+    return with_note(
+        format_percent(value), ", ".join(note for note in notes if note not in ("", UNKNOWN))
+    )
 
 
 def _set_text(variant: ComparedVariant) -> str:

@@ -170,7 +170,7 @@ def test_predicted_and_measured_side_by_side(config_with, snapshot):
     assert four.predicted_efficiency == pytest.approx(100.2 / (4 * 28.2), abs=0.002)
     assert four.efficiency == pytest.approx(100.2 / (4 * 28.2), abs=0.002)
     assert four.predicted_interval.contains(four.efficiency)
-    table = predicted_table(report.instances)
+    table = predicted_table(report, report.instances)
     assert table.cells.to_dict("list") == snapshot
     for text in (render_html(report), render_markdown(report), terminal(report)):
         assert table.title in text
@@ -226,7 +226,7 @@ def test_what_is_not_judged_says_why(config_with, snapshot):
 def test_other_variants_have_no_prediction(config_with, variant):
     config = config_with(sweep={"variants": [variant]})
     report = compared(config, [*ran("a", SECONDS), *ran("b", FASTER)])
-    assert (report.instances.predicted, predicted_table(report.instances)) == ((), None)
+    assert (report.instances.predicted, predicted_table(report, report.instances)) == ((), None)
     assert "predicted" not in json.loads(render_json(report))["instances"]
 
 
