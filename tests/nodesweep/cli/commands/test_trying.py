@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from nodesweep.cli.commands.trying import words_of_trial
 from nodesweep.cli.inputs import command_of_run
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.errors import RunFailed
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.step_budget import MissingParts
 from nodesweep.scaling.report import analyse
@@ -156,6 +158,33 @@ def test_an_unreadable_report_is_named(config_file: Configs) -> None:
     refused = nodesweep("plan", path, "--try", "best", "--from", sweep)
     assert refused.exit_code == 2 and "report.json" in refused.stderr
     assert nodesweep("plan", path, "--try", "best").exit_code == 2
+
+
+def test_a_run_measures_it_like_any_sweep_and_names_the_command_to_resume(
+    config_file: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = config_file()
+    sweep = write_sweep(path)
+    ran_with: dict[str, Any] = {}
+
+    @contextmanager
+    def session(platform: PlatformConfig, **options: Any) -> Iterator[PlatformConfig]:
+        ran_with.update(options)
+        yield platform
+
+    def run(flow: Any, config: BenchmarkConfig, **begun: Any) -> None:
+        ran_with.update(begun, config=config)
+        raise RunFailed("enough")
+
+    monkeypatch.setattr("nodesweep.cli.session.flow_session", session)
+    monkeypatch.setattr("nodesweep.cli.session.run_flow", run)
+    done = nodesweep("run", path, "--try", "best", "--from", sweep)
+    assert done.exit_code == 1 and "enough" in done.stderr
+    assert ran_with["config"].arm_names == ("base", "loader-workers")
+    assert not ran_with["resume"]
+    command = ran_with["view_options"].resume_command
+    assert f"--try best --from {sweep}" in command
+    assert names.config_digest(ran_with["config"]) != names.config_digest(load_config(path))
 
 
 def test_over_the_budget_it_is_refused_before_it_runs(config_file: Configs) -> None:
