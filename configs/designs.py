@@ -30,8 +30,6 @@ class DesignRules:
     """True if earlier results determine the next jobs and their number."""
     repeats_as_needed = False
     """True if each node count is repeated independently, not in passes over all counts."""
-    compares_variants = False
-    """True if sweep.variants is possible."""
     ends_jobs_early = False
     """True if its jobs end themselves early, except for validation runs."""
 
@@ -65,7 +63,6 @@ class DesignRules:
 
 class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
-    compares_variants = True
 
     def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
         del asked["design"]  # keeps the ids of sweeps that predate other designs
@@ -101,11 +98,12 @@ class _Sequential(DesignRules):
                 f"node_counts is {list(sweep.node_counts)}, but design: sequential compares node"
                 " counts; give two or more, or set design: full"
             )
-        if sweep.instance_types is not None:
+        if sweep.arm_count > 1:
+            arm = sweep.arm_kind.split()[-1]
             return (
-                f"instance_types is {list(sweep.instance_types)}, but design: sequential decides "
-                "between the node counts of one type; set design: probe, which drops node "
-                "counts that another type beats, or design: full"
+                f"{sweep.arms_field} is {list(sweep.arm_names)}, but design: sequential decides "
+                f"between the node counts of one {arm}; set design: probe, which drops node "
+                f"counts that another {arm} beats, or design: full"
             )
         return None
 

@@ -442,13 +442,13 @@ class BenchmarkConfig(Section):
     @model_validator(mode="after")
     def _check_arms(self) -> Self:
         """Refuse what cannot be compared over several arms, and arms that are no valid config."""
-        what = "instance_types" if self.sweep.variants is None else "variants"
         if self.sweep.arm_count == 1:
             return self
         if self.report.recommendation.hour_value_usd is not None:
             raise ValueError(
                 "report.recommendation.hour_value_usd compares the node counts of one"
-                f" configuration, but sweep.{what} is {list(self.arm_names)}; remove either"
+                f" configuration, but sweep.{self.sweep.arms_field} is {list(self.arm_names)};"
+                " remove either"
             )
         if self.sweep.variants is not None and self.training.baseline_seconds is not None:
             raise ValueError(

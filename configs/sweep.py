@@ -290,11 +290,6 @@ class SweepConfig(Section):
                 f"instance_types is {list(self.instance_types)}, but variants are given, too;"
                 " remove it, and give each type as a variant that sets training.instance_type"
             )
-        if not self.rules.compares_variants:
-            raise ValueError(
-                f"design is {self.design}, which cannot compare variants yet; set design: full, or"
-                " remove variants"
-            )
         return self
 
     @model_validator(mode="after")
@@ -363,6 +358,16 @@ class SweepConfig(Section):
         """The names of the arms if there are several: types, or `base` and the variants."""
         variants = tuple(variant.name for variant in self.variants or ())
         return (BASE, *variants) if variants else self.instance_types or ()
+
+    @property
+    def arm_kind(self) -> str:
+        """The word for an arm: instance type or variant."""
+        return "instance type" if self.variants is None else "variant"
+
+    @property
+    def arms_field(self) -> str:
+        """The field that lists the arms: instance_types or variants."""
+        return f"{self.arm_kind.replace(' ', '_')}s"
 
     def is_validation_run(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is a validation run of the sweep."""

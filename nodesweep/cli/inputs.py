@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,11 +92,14 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
                 raise click.UsageError(f"{name}: {str(part)[:80]!r} is not UTF-8") from None
 
 
-def command_of_run(config: Path, overrides: tuple[str, ...], output: Path | None) -> str:
+def command_of_run(
+    config: Path, overrides: tuple[str, ...], output: Path | None, further: Sequence[str] = ()
+) -> str:
     """Return the command line that runs this config, as typed but with secrets masked."""
     words = [*command_words(), "run", str(config)]
     words += [word for override in overrides for word in ("--set", _without_secrets(override))]
     words += [] if output is None else ["--output", str(output)]
+    words += further
     return shlex.join(words)
 
 

@@ -23,6 +23,7 @@ from nodesweep.cli.commands.predict import predict
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
 from nodesweep.cli.commands.trends import compare, history
+from nodesweep.cli.commands.trying import try_options, with_trial, words_of_trial
 from nodesweep.cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
@@ -85,6 +86,7 @@ def main() -> None:
 @main.command()
 @config_argument
 @set_option
+@try_options
 @click.option(
     "--resume", is_flag=False, flag_value="", default=None, metavar="[SWEEP_ID]",
     shell_complete=complete_sweep,
@@ -112,6 +114,8 @@ def main() -> None:
 def run(
     config: Path,
     overrides: tuple[str, ...],
+    tried: str | None,
+    source: str | None,
     resume: str | None,
     as_started: bool,
     detach: bool,
@@ -129,16 +133,15 @@ def run(
         raise click.UsageError("--detach starts a new sweep; it cannot be combined with --resume")
     # a resumed sweep already has its inputs
     read = read_config_to_run if resume is None else read_config
-    benchmark = read(config, overrides, output)
+    benchmark = with_trial(read(config, overrides, output), tried, source)
     if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
         from nodesweep.tasks.dataset.hashing import delete_hash_cache
 
         delete_hash_cache(benchmark.dataset)
     from nodesweep.cli.views.stream import ViewOptions
 
-    view_options = ViewOptions(
-        log_format, verbose, command_of_run(config, overrides, output), detach
-    )
+    command = command_of_run(config, overrides, output, words_of_trial(tried, source))
+    view_options = ViewOptions(log_format, verbose, command, detach)
     click.get_current_context().meta[RUN_OF_CONTEXT] = view_options.resume_command
     if detach:
         return run_detached(benchmark, view_options)
@@ -249,13 +252,20 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 @main.command(short_help="Show what would run and its maximum cost.")
 @config_argument
 @set_option
+@try_options
 @click.option(
     "--online",
     is_flag=True,
     help="Also check the account: quotas, network, role, bucket, image, current price.",
 )
 @guarded
-def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
+def plan(
+    config: Path,
+    overrides: tuple[str, ...],
+    tried: str | None,
+    source: str | None,
+    online: bool,
+) -> None:
     """Show what would run and its maximum cost, without starting anything.
 
     The account is contacted only with --online.
@@ -263,7 +273,7 @@ def plan(config: Path, overrides: tuple[str, ...], online: bool) -> None:
     from nodesweep.cli.commands.plan import describe_plan, plan_of
     from nodesweep.flows.stages.offline import raise_if_refused
 
-    checked = plan_of(read_config_to_run(config, overrides))
+    checked = plan_of(with_trial(read_config_to_run(config, overrides), tried, source))
     if online and not checked.findings.problems:
         from nodesweep.flows.stages.preflight import check_account
 

@@ -215,10 +215,9 @@ def _rows(
             baselines.setdefault(_point_of(each)[0], each.clocks.train_seconds)
     rows = [_row(outcome, baselines.get(_point_of(outcome)[0])) for outcome in ordered]
     if arms:
-        what = "instance type" if config.variants is None else "variant"
         by_code = {arm.code: arm.name for arm in arms}
         rows = [
-            {what: by_code.get(_point_of(outcome)[0]), **row}
+            {config.arm_kind: by_code.get(_point_of(outcome)[0]), **row}
             for row, outcome in zip(rows, ordered, strict=True)
         ]
     if any(outcome.projection is not None for outcome in ordered):

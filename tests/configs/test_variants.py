@@ -125,8 +125,7 @@ def test_what_cannot_be_a_variant_is_refused(
 
 
 OTHERS: dict[str, dict[str, Any]] = {
-    "sequential": {"sweep": {"design": "sequential"}},
-    "probe": {"sweep": {"design": "probe"}},
+    "sequential": {"sweep": {"design": "sequential", "repeats": 3}},
     "types, too": {"sweep": {"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]}},
     "sized runs": {"training": {"baseline_seconds": 60}},
     "value of an hour": {"report": {"recommendation": {"hour_value_usd": 5}}},

@@ -28,10 +28,10 @@ from nodesweep.tasks.dataset.remote.objects import split_uri
 from nodesweep.tasks.image.find import read_context
 from nodesweep.tasks.jobs.source import code_uri
 
-_SAME_SPEED = [
-    "(Assuming that all instance types are equally fast, so that none is dropped after the second",
-    "pass of probes; USD at the mean price of the types)",
-]
+_SAME_SPEED = (
+    "(Assuming that all {}s are equally fast, so that none is dropped after the second\n"
+    "pass of probes; USD at their mean price)"
+)
 _UNBUILT_DIGEST = "sha256:" + "0" * 64
 
 
@@ -47,8 +47,7 @@ def describe_plan(checked: CheckedSweep) -> str:
     most = "at most " if sweep.rules.decides_as_it_goes else ""
     points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
     width = max((len(arm.name) for arm in plan.by_arm), default=0)
-    what = "instance type" if sweep.variants is None else "variant"
-    heading = f"  {what:<{max(width, 13)}}" if width else ""
+    heading = f"  {sweep.arm_kind:<{max(width, 13)}}" if width else ""
     lines = [
         (
             f"{config.name}: {most}{sweep.most_jobs} jobs on {_types(config, plan)}"
@@ -149,8 +148,10 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
             f"{each.label:<24} {cost.least:>8.1f} {cost.expected:>9.1f} {cost.most:>8.1f}{price}"
         )
     notes = "".join(each.note for each in shown)
-    same_speed = [] if config.sweep.arm_count == 1 else _SAME_SPEED
-    return [*lines, f"({notes}start-up not included)", *same_speed]
+    lines.append(f"({notes}start-up not included)")
+    if config.sweep.arm_count > 1:
+        lines += _SAME_SPEED.format(config.sweep.arm_kind).split("\n")
+    return lines
 
 
 def _mean_price(plan: SweepPlan) -> float | None:

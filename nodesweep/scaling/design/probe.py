@@ -138,7 +138,7 @@ class Probe(Design):
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return a line on each validation run."""
         sweep = config.sweep
-        what = "node count" if sweep.arm_count == 1 else "instance type and node count"
+        what = "node count" if sweep.arm_count == 1 else f"{sweep.arm_kind} and node count"
         lines = [
             f"one full job at the {what} that the probes recommend",
             "one full job at the node count whose rejection decides that, if there is one",
@@ -148,7 +148,7 @@ class Probe(Design):
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost with one probe per repeat of the config's design, at each count."""
-        if self.rules.unsuited(config) or config.sweep.variants is not None:
+        if self.rules.unsuited(config):
             return None
         sweep, ends = config.sweep, config.sweep.probe_ends
         cost = probe_cost(
@@ -175,9 +175,9 @@ class Probe(Design):
         sizes = [point.global_batch_size or 0 for point in facts.plan.points]
         if max(sizes) > min(sizes):
             yield (
-                "training.batch.policy: fixed_per_replica, and probes have no final metric, so "
-                "convergence stays unknown and the report gives samples per second without a node "
-                "count; use sweep.design full or sequential, or policy fixed_global"
+                "training.batch: the global batch differs between jobs, and probes have no final "
+                "metric, so convergence stays unknown and nothing is recommended; use another "
+                "sweep.design, or one global batch for all jobs (policy fixed_global)"
             )
         yield (
             "sweep.design: probe: a job ends early only if its program asks the clock after each "

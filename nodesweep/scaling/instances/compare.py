@@ -278,7 +278,7 @@ def _choose(
     by: Key,
 ) -> ArmChoice:
     """Return the best passing candidate by cost or time; `judged` are all cells of the sweep."""
-    arm = "type" if config.sweep.variants is None else "variant"
+    arm = config.sweep.arm_kind.split()[-1]
     passing = [each for each in candidates if each.answer == "pass"]
     notes = []
     if by == "cost":

@@ -350,7 +350,7 @@ def probe_arms(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Sweep
     missing = tuple(Key(*cell, repeat) for cell, repeat in rounds.missing)
     if missing:
         later = tuple(Key(*cell, repeat) for cell, repeat in rounds.later)
-        reason = _round_text(rounds, cells)
+        reason = _round_text(rounds, cells, config.sweep.arm_kind)
         return SweepProgress(asked, missing, reason, (), rounds.dropped, later)
     check, reason = _check(config, rows_by_arm)
     if check is None:
@@ -366,12 +366,12 @@ def _sample(run: Run) -> Sample | None:
     return Sample(run.train_seconds, run.whole_run_costs.total_usd, waited)
 
 
-def _round_text(rounds: Rounds, cells: Sequence[Cell]) -> str:
+def _round_text(rounds: Rounds, cells: Sequence[Cell], arm: str) -> str:
     if rounds.number == 1:
         what = (
-            "every instance type is probed at every node count"
+            f"every {arm} is probed at every node count"
             if len(rounds.asked) >= len(cells)
-            else "the smallest and the largest node count of every instance type are probed"
+            else f"the smallest and the largest node count of every {arm} are probed"
         )
         return f"{what} first"
     if not rounds.dropped:
@@ -389,7 +389,7 @@ def _check(
         return None, "no time is projected, so there is nothing to validate"
     choice = choose_cells(config, judge_cells(config, rows_by_arm))[0]
     if choice.name is None or choice.nodes is None:
-        return None, "no instance type is recommended, so none is validated"
+        return None, f"no {config.sweep.arm_kind} is recommended, so none is validated"
     arm = next(arm for arm in rows_by_arm if arm.name == choice.name)
     key = Key(arm, choice.nodes, config.sweep.most_repeats)
     return key, f"{choice.reason.removesuffix('.')}; one full run on {key.cell.text} validates it"

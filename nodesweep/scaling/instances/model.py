@@ -11,6 +11,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.per_result import PerResult, expected
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.remedies import Name
 from nodesweep.scaling.analysis.verdicts import Answer
 from nodesweep.scaling.arms import Arm, Cell
 from nodesweep.scaling.report_part import Part
@@ -129,6 +130,27 @@ class ComparedVariant(Part):
     set: Mapping[str, Any] = Field(description="Fields that it sets, by dotted name.")
 
 
+class PredictedCount(Part):
+    """A variant at a node count, predicted from the runs of base in this sweep, and measured."""
+
+    variant: str
+    remedy: Name = Field(description="The change that the variant makes.")
+    nodes: int = Field(description="N, nodes per job.")
+    predicted_efficiency: float | None = Field(
+        description="Over the variant's own smallest count; null: no effect above the noise."
+    )
+    predicted_interval: Interval | None = Field(
+        description="As in `remedies`; null at the smallest count and from fewer than 3 runs."
+    )
+    predicted_seconds: float | None = Field(description="T(N) of the variant; null: see above.")
+    efficiency: float | None = Field(description="As measured; null: unknown.")
+    seconds: float | None = Field(description="T(N) as measured; null: unknown.")
+    is_inside: bool | None = Field(
+        description="True if the interval contains the measured efficiency; null: not judged."
+    )
+    reason: str | None = Field(description="Why it is not judged.")
+
+
 class InstanceComparison(Part):
     """All arms of the sweep, and the answers."""
 
@@ -139,6 +161,14 @@ class InstanceComparison(Part):
         default=(),
         exclude_if=lambda variants: not variants,
         description="base and the variants, in the config's order; absent if types are compared.",
+    )
+    predicted: tuple[PredictedCount, ...] = Field(
+        default=(),
+        exclude_if=lambda counts: not counts,
+        description=(
+            "By variant and node count, the predicted and measured effect of variants that make a "
+            "change of `remedies`; absent: none do, or the parts of base's time are unknown."
+        ),
     )
     main: str = Field(description="The type or variant that the rest of this report describes.")
     arms: tuple[ArmRow, ...] = Field(

@@ -37,6 +37,7 @@ from nodesweep.scaling.instances.model import (
     InstanceComparison,
 )
 from nodesweep.scaling.instances.progress import asked_keys, keys_done, sweep_progress
+from nodesweep.scaling.instances.tried import compare_predicted
 from nodesweep.scaling.instances.validated import confirm_choice
 from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.outcome.outcome import JobOutcome
@@ -130,6 +131,7 @@ def _combine_reports(
     comparison = InstanceComparison(
         instance_types=config.instance_types,
         variants=_variants(config),
+        predicted=tuple(compare_predicted(config, reports)),
         main=main.name,
         arms=tuple(_arm_rows(config, plan, outcomes, reports, judged)),
         answers=answers,

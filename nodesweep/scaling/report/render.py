@@ -50,7 +50,7 @@ from nodesweep.scaling.report.tables.fits import (
     law_line,
     law_verdict,
 )
-from nodesweep.scaling.report.tables.instances import arms_table, of_all_types
+from nodesweep.scaling.report.tables.instances import arms_table, of_all_types, predicted_table
 from nodesweep.scaling.report.tables.remedies import remedies_table
 from nodesweep.scaling.report.tables.summary import (
     clocks_table,
@@ -163,6 +163,7 @@ def _page(
     types = types_context(report)
     if types is not None:
         types["html"] = split_table(types["table"], (types["kind"], "N"), FIRST_OF_TYPES)
+        types["predicted_html"] = types["predicted"] and page_table(types["predicted"])
         types["plots"] = [(drawing, svg) for drawing, svg in drawn if drawing.kind in _OF_TYPES]
     config = (
         json.dumps(report.config, indent=2, ensure_ascii=False)
@@ -272,6 +273,7 @@ def types_context(report: ScalingReport) -> dict[str, Any] | None:
     own = {arm.name for arm in comparison.arms if arm.n or arm.n_failed}
     return {
         "table": arms_table(report, comparison),
+        "predicted": predicted_table(report, comparison),
         "chosen": (
             f"No {comparison.kind}"
             if chosen.name is None or chosen.nodes is None

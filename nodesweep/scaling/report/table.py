@@ -22,6 +22,7 @@ TEXT_HEADINGS = frozenset(
     {
         *("status", "limits", "verdict", "T from", "job", "instance type", "variant", "sweep"),
         *("law", "parameter", "95% interval", "meaning", "clock", "change"),
+        "inside the interval?",
     }
 )
 """Headings of text columns; all other columns contain numbers."""

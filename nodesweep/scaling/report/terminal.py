@@ -19,7 +19,7 @@ from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, evenly_spaced, titled
 from nodesweep.scaling.report.tables.budget import loss_lines
 from nodesweep.scaling.report.tables.fits import extrapolation_text
-from nodesweep.scaling.report.tables.instances import brief_arms_table
+from nodesweep.scaling.report.tables.instances import brief_arms_table, predicted_table
 from nodesweep.scaling.report.tables.remedies import remedy_lines
 from nodesweep.scaling.report.tables.summary import brief_table
 
@@ -77,7 +77,9 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     parts: list[RenderableType] = []
     if report.instances is not None:
         table = brief_arms_table(report, report.instances)
-        parts += [console_table(table, title_style="bold", padding=(0, 1, 0, 0)), Text("")]
+        tables = filter(None, (table, predicted_table(report, report.instances)))
+        for each in tables:
+            parts += [console_table(each, title_style="bold", padding=(0, 1, 0, 0)), Text("")]
     parts += [
         console_table(summary, title_style="bold", padding=(0, 1, 0, 0)),
         Text(summary.caption, style="dim"),

@@ -136,10 +136,9 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
     emulated = [arm.instance.instance_type for arm in facts.each if arm.instance.emulated]
     if len(emulated) in (0, len(facts.each)):
         return []
-    field = "instance_types" if facts.config.sweep.variants is None else "variants"
     return [
-        f"sweep.{field}: {', '.join(emulated)} are emulated nodes, and the others are not; "
-        "measure them in separate sweeps"
+        f"sweep.{facts.config.sweep.arms_field}: {', '.join(emulated)} are emulated nodes, and the"
+        " others are not; measure them in separate sweeps"
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,11 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.scaling import names
+from nodesweep.scaling.instances.tried import find_trial
+from sagemaker_emulator.interfaces import JobSpec, Node
 from tests.flows.designs.test_probe_sweep import events_of
+from tests.flows.simulated_sweep import measure
+from tests.nodesweep.scaling.analysis.test_step_budget import metrics, rank
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -76,3 +81,55 @@ def test_every_variant_at_every_count_and_one_report(
         own = json.loads((folder / name / "report.json").read_text())
         assert len(own["points"]) == 2 and own["config"]["sweep"].get("variants") is None
     assert own["config"]["training"]["hyperparameters"]["precision"] == "bf16"
+
+
+def test_probes_of_variants_drop_what_misses_the_deadline_and_validate_the_answer(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    with simulated(model={**MODEL, "noise_sigma": 0.002}) as served:
+        config = sweep_config(served, sweep={**SWEEP, "design": "probe", "repeats": 3})
+        goals = config.report.recommendation.model_copy(update={"deadline_seconds": 550.0})
+        report = config.report.model_copy(update={"recommendation": goals})
+        result = measure(config.model_copy(update={"report": report}))
+        ran = [name for name, _ in jobs_of(served, result.sweep_id)]
+    # one node takes 600 s, two take 300 s; both variants are as fast on this platform
+    assert [name for name in ran if name.startswith("n1")] == [
+        "n1a-r1-a1", "n1a-r2-a1", "n1b-r1-a1", "n1b-r2-a1"
+    ]  # fmt: skip
+    assert len([name for name in ran if name.startswith("n2")]) == 7
+    assert (result.missing_points, result.report.instances.answers[0].nodes) == (0, 2)
+    assert result.report.check is not None
+
+
+def waiting_for_data(
+    job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event
+) -> None:
+    """Report 100 s of work over the nodes and 10 s of waiting over the workers, as observed."""
+    work = 100.0 / job.instance_count
+    wait = 10.0 / max(1, int(job.hyperparameters["num_workers"])) if job.instance_count > 1 else 0.0
+    ranks = [rank(each, forward=work, data=wait) for each in range(job.instance_count)]
+    written = {
+        "schema_version": 1,
+        "train_seconds": work + wait,
+        "observed": {},
+        **metrics(*ranks),
+    }
+    (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(written))
+
+
+def test_a_predicted_change_is_tried_and_compared_with_its_prediction(
+    served: SimpleNamespace, pipeline_config: Configs
+) -> None:
+    served.engine.programs['"waiting"'] = waiting_for_data
+    given = {"program": "waiting", "num_workers": 1}
+    training = {"hyperparameters": given, "batch": None, "learning_rate": None}
+    config = pipeline_config("waiting", training=training, sweep={"repeats": 3})
+    before = scaling_benchmark(config).report
+    trial = find_trial(before, config)
+    assert trial is not None and trial.settings == {"training.hyperparameters.num_workers": 2}
+    result = scaling_benchmark(BenchmarkConfig.model_validate(trial.config_of(config)))
+    compared = {each.nodes: each for each in result.report.instances.predicted}
+    assert compared.keys() == set(trial.counts)
+    assert compared[4].predicted_efficiency == pytest.approx(1.0)
+    assert compared[4].efficiency == pytest.approx(100 / 4 / 30)
+    assert compared[4].is_inside is False  # no more waiting was predicted, and half of it is left

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nodesweep.scaling.formats import (
     UNKNOWN,
     format_count,
+    format_interval,
     format_percent,
     format_seconds,
     format_speedup,
@@ -103,6 +104,10 @@ def of_all_types(report: ScalingReport) -> ScalingReport:
     return report.model_copy(update={"platform": platform})
 
 
+def _label(report: ScalingReport) -> str:
+    return kind_label(of_all_types(report).platform, report.train_clock)
+
+
 def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     """Return a row for every type at every node count."""
     arms = comparison.arms
@@ -115,12 +120,53 @@ def arms_table(report: ScalingReport, comparison: InstanceComparison) -> Table:
     cells["n"] = [
         f"{arm.n} ({arm.n_failed} failed)" if arm.n_failed else str(arm.n) for arm in arms
     ]
-    label = kind_label(of_all_types(report).platform, report.train_clock)
-    title = f"{comparison.kind.capitalize()}s ({label})"
+    title = f"{comparison.kind.capitalize()}s ({_label(report)})"
     always = [heading for heading in cells if heading not in _OPTIONAL]
     shown = without_unknown(cells, always).rename(columns={"instance type": comparison.kind})
     meanings = {**_MEANINGS, "variant": "; ".join(map(_set_text, comparison.variants))}
     return Table(title, shown, meanings)
+
+
+def predicted_table(report: ScalingReport, comparison: InstanceComparison) -> Table | None:
+    """Return the predicted and measured effect of variants; None if none was predicted."""
+    from pandas import DataFrame
+
+    counts = comparison.predicted
+    if not counts:
+        return None
+    columns = {
+        "variant": [each.variant for each in counts],
+        "N": [str(each.nodes) for each in counts],
+        "predicted": [
+            _efficiency(
+                each.predicted_efficiency,
+                format_interval(each.predicted_interval, format_percent),
+                format_seconds(each.predicted_seconds),
+            )
+            for each in counts
+        ],
+        "measured": [_efficiency(each.efficiency, format_seconds(each.seconds)) for each in counts],
+        "inside the interval?": [
+            {True: "yes", False: "no", None: UNKNOWN}[each.is_inside]
+            + (f"\n{each.reason}" if each.reason else "")
+            for each in counts
+        ],
+    }
+    meanings = {
+        "variant": "as above",
+        "N": "nodes",
+        "predicted": "efficiency and T, from the parts of T of the base config in this sweep",
+        "measured": "efficiency and T of the variant",
+        "inside the interval?": "if the predicted interval contains the measured efficiency",
+    }
+    title = f"Predicted and measured ({_label(report)})"
+    return Table(title, DataFrame(columns, dtype=object), meanings)
+
+
+def _efficiency(value: float | None, *notes: str) -> str:
+    return with_note(
+        format_percent(value), ", ".join(note for note in notes if note not in ("", UNKNOWN))
+    )
 
 
 def _set_text(variant: ComparedVariant) -> str:

@@ -30,7 +30,7 @@ from nodesweep.scaling.rules.rule import Facts
 from nodesweep.scaling.trend.compare import measured_under
 from nodesweep.scaling.trend.report_file import parse_report
 from tests.nodesweep.launch.sagemaker.rendered import build_request
-from tests.nodesweep.scaling.conftest import outcome
+from tests.nodesweep.scaling.conftest import outcome, projection
 from tests.nodesweep.scaling.instances.conftest import CHEAP, FAST, NOW, SWEEP, WAVE
 from tests.nodesweep.scaling.instances.conftest import all_runs as runs_of_types
 from tests.nodesweep.scaling.planning.test_queue import INPUTS
@@ -311,6 +311,80 @@ def test_types_as_variants_have_their_own_price_and_are_of_a_kind(variants_confi
 
 def test_a_plan_estimates_no_design_that_cannot_compare_variants_and_names_a_price_once():
     config = load_config(REPOSITORY / "configs" / "examples" / "variants_p4d.yaml")
-    assert [name for name, design in DESIGNS.items() if design.estimate(config)] == ["full"]
+    estimated = [name for name, design in DESIGNS.items() if design.estimate(config)]
+    assert estimated == ["full", "probe"]
     text = plan_arms(config, instances(config)).cost_bound_reason
     assert text.count("ml.p4d.24xlarge") == 1
+
+
+def probes(config, *, but=()):
+    """Return a probe of every cell that was not asked for yet, except of those in `but`."""
+    done = []
+    while (progress := sweep_progress(config, done)).next_keys:
+        for key in progress.next_keys:
+            place = (key.arm.code, key.nodes, key.repeat)
+            seconds = SECONDS[place[:2]] * WAVE[key.repeat - 1]
+            if (key.arm.name, key.nodes) in but:
+                own = {"train_seconds": None}
+            elif config.sweep.is_validation_run(key.repeat):
+                own = {"train_seconds_by": {"program": seconds}}
+            else:
+                own = {
+                    "train_clock": "projected",
+                    "train_seconds_by": {"projected": seconds},
+                    "projection": projection(seconds),
+                }
+            done.append(run(*place, **own))
+    return progress, done
+
+
+def test_probes_drop_a_variant_that_another_beats_and_a_whole_run_validates_one(
+    variants_config, snapshot
+):
+    config = variants_config(FP16, goals={"deadline_seconds": 800}, design="probe")
+    assert sweep_progress(config, []).reason == snapshot
+    progress, done = probes(config)
+    assert progress.check.text == "4 nodes with fp16, repeat 4"
+    assert {cell.text for cell in progress.dropped} >= {"1 node with the base config"}
+    report, by_arm = report_of(config, done)
+    assert report.headline == snapshot
+    assert report.check.nodes == 4 and by_arm[main_arm(config)].check is None
+    assert [arm.name for arm in report.instances.front][-1] == "fp16"
+    assert any("work was not compared" in caveat for caveat in report.caveats)
+
+
+def test_probes_of_variants_without_a_goal_recommend_the_cheapest_or_none(
+    variants_config, snapshot
+):
+    config = variants_config(FP16, design="probe")
+    assert sweep_progress(config, []).reason == snapshot
+    progress, _ = probes(config)
+    assert progress.check.cell.arm.name == "fp16"
+    impossible = variants_config(FP16, goals={"deadline_seconds": 60}, design="probe")
+    progress, _ = probes(impossible)
+    assert (progress.check, progress.reason) == (None, snapshot)
+
+
+def test_a_variant_whose_probe_fails_at_a_count_is_judged_by_its_others(variants_config):
+    config = variants_config(FP16, goals={"deadline_seconds": 1500}, design="probe")
+    progress, done = probes(config, but={("fp16", 2)})
+    asked = [key.repeat for key in progress.asked if (key.arm.name, key.nodes) == ("fp16", 2)]
+    assert asked == [1]
+    report, _ = report_of(config, done)
+    [row] = [arm for arm in report.instances.arms if (arm.name, arm.nodes) == ("fp16", 2)]
+    assert (row.n, row.n_failed, row.reason, row.answer) == (0, 1, "no run completed", None)
+    assert report.instances.answers[0].name == "fp16"
+
+
+def test_probes_of_variants_with_other_batches_recommend_none_and_a_plan_says_so(variants_config):
+    config = variants_config(LARGE, goals={"deadline_seconds": 1500}, design="probe")
+    plan = plan_arms(config, instances(config))
+    hints = DESIGNS["probe"].program_hints(Facts(config, instances(config)[0], plan))
+    assert any("the global batch differs" in hint for hint in hints)
+    sizes = {"a": 2048, "b": 4096}
+    done = [
+        replace(each, global_batch_size=sizes[each.job_name.split("-")[3][-1]])
+        for each in probes(config)[1]
+    ]
+    report, _ = report_of(config, done)
+    assert report.instances.answers[0].name is None

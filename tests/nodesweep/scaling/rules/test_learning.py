@@ -100,7 +100,7 @@ def test_probes_of_a_growing_batch_recommend_nothing(check_config, snapshot):
     found = check_config(
         training={"batch": GROWING}, sweep={"node_counts": [1, 2], "design": "probe"}
     )
-    assert [hint for hint in found.hints if "fixed_per_replica" in hint] == snapshot
+    assert [hint for hint in found.hints if "global batch differs" in hint] == snapshot
 
 
 def test_the_batch_of_64_that_becomes_2_on_32_gpus(check_config, snapshot):

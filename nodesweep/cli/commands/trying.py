@@ -1,0 +1,157 @@
+"""`--try best` of `run` and `plan`: measure the predicted change that saves most as a variant."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nodesweep.cli.guard import BAD_INPUT, fail
+from nodesweep.cli.output import print_event
+from nodesweep.cli.sweep_ids import complete_sweep, known_sweeps, resolve_resume_id
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.instances.tried import Trial
+    from nodesweep.scaling.report import ScalingReport
+
+_FINISHED = ("finished", "reported")
+
+
+def try_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options --try and --from."""
+    source = click.option(
+        "--from", "source", metavar="SWEEP_ID", default=None, shell_complete=complete_sweep,
+        help="With --try: the finished sweep of this config to go by; default: the newest.",
+    )  # fmt: skip
+    best = click.option(
+        "--try", "tried", type=click.Choice(["best"]),
+        help="Measure the change that a finished sweep's report predicts to save most and that the"
+             " config can make, next to the config itself.",
+    )  # fmt: skip
+    return best(source(command))
+
+
+def with_trial(
+    benchmark: BenchmarkConfig, tried: str | None, source: str | None
+) -> BenchmarkConfig:
+    """Return the config with the change to try as a variant; unchanged without --try.
+
+    Exits with code 0 if there is no change to try, and with 2 if that is unknown.
+    """
+    if tried is None:
+        if source is not None:
+            raise click.UsageError("--from requires --try best")
+        return benchmark
+    if benchmark.sweep.arm_count > 1:
+        raise click.UsageError(
+            f"--try best compares one configuration with a change of it, but sweep."
+            f"{benchmark.sweep.arms_field} is {list(benchmark.arm_names)}; remove it"
+        )
+    from nodesweep.configs.load import parse_config
+    from nodesweep.scaling.instances.tried import find_trial
+
+    report = _report_to_go_by(benchmark, source)
+    trial = find_trial(report, benchmark)
+    if trial is None:
+        print_event("nothing-to-try", f"--try best: {_why_none(report)}")
+        sys.exit(0)
+    config = parse_config(trial.config_of(benchmark), origin=f"--try best: {benchmark.name}")
+    print_event("trial-chosen", _text(trial, report, config), sweep=report.sweep_id)
+    return config
+
+
+def words_of_trial(tried: str | None, source: str | None) -> list[str]:
+    """Return the options as typed, to resume the run with them."""
+    options: dict[str, str | None] = {"--try": tried, "--from": source}
+    return [word for name, value in options.items() if value for word in (name, value)]
+
+
+def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingReport:
+    """Return the report of the finished sweep, with predicted changes."""
+    from nodesweep.cli.commands.sweeps import read_facts
+    from nodesweep.scaling.names import sweep_matches
+
+    directory = Path(benchmark.report.directory)
+
+    def is_mine(sweep: str) -> bool:
+        return sweep_matches(sweep, benchmark)
+
+    if source is None:
+        mine = [sweep for sweep in known_sweeps(directory) if is_mine(sweep)]
+        finished = (each for each in mine if read_facts(directory, each)[0].state in _FINISHED)
+        source = next(finished, None)
+    else:
+        source = resolve_resume_id(source, directory, is_mine)
+        if not is_mine(source):
+            fail(f"--from {source}: it was run with another config; leave it out", BAD_INPUT)
+    if source is None:
+        fail(
+            f"--try best: no finished sweep of this config in {directory}; run it first:"
+            " nodesweep run CONFIG",
+            BAD_INPUT,
+        )
+    facts, report, _ = read_facts(directory, source)
+    if report is None:
+        why = facts.problem or f"no report in {directory}; see nodesweep show {source}"
+        fail(f"--from {source}: {why}", BAD_INPUT)
+    if report.remedies is None:
+        fail(f"--try best: {_why_unknown(report)}", BAD_INPUT)
+    return report
+
+
+def _why_unknown(report: ScalingReport) -> str:
+    """Return why the report predicts no changes."""
+    reasons = dict.fromkeys(each.reason for each in report.missing_parts)
+    why = f": {'; '.join(reasons)}"
+    if not reasons:
+        why = f"; if an older version wrote it, rebuild it: nodesweep report {report.sweep_id}"
+    return f"the report of sweep {report.sweep_id} does not say where the time goes{why}"
+
+
+def _why_none(report: ScalingReport) -> str:
+    """Return why no predicted change can be tried."""
+    ranked = () if report.remedies is None else report.remedies.ranked
+    changes = [each.change for each in ranked if each.predictions]
+    if not changes:
+        return f"the report of sweep {report.sweep_id} predicts no saving above the noise"
+    return (
+        f"what the report of sweep {report.sweep_id} predicts to help is a change of the script, of"
+        f" a node, or of a hyperparameter that this config does not have: {'; '.join(changes)}"
+    )
+
+
+def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
+    """Return the change, its prediction, and what measuring it costs at most."""
+    from nodesweep.configs.catalogue import load_catalogue
+    from nodesweep.scaling.formats import (
+        format_interval,
+        format_percent,
+        format_usd,
+        join_words,
+        nodes_text,
+    )
+    from nodesweep.scaling.planning.plan import plan_arms
+
+    set_ = ", ".join(f"{name}={value}" for name, value in trial.settings.items())
+    measured = {row.nodes: row.train.efficiency for row in report.summary}
+    effects = []
+    for each in trial.remedy.predictions:
+        if each.nodes in trial.counts[1:]:
+            expected = (
+                format_percent(each.efficiency),
+                format_interval(each.interval, format_percent),
+            )
+            effects.append(
+                f"{' '.join(filter(None, expected))} instead of"
+                f" {format_percent(measured[each.nodes])} on {nodes_text(each.nodes)}"
+            )
+    plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
+    gain = f"; predicted efficiency: {join_words(effects)}" if effects else ""
+    return (
+        f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; runs with and"
+        f" without it cost at most {format_usd(plan.cost_bound_usd)} ({plan.cost_bound_reason})"
+    )

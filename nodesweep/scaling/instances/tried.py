@@ -1,0 +1,196 @@
+"""A predicted change as a variant of the config: which one to try, and what came of it.
+
+SETTINGS has the changes of analysis/remedies.py that a config can make: where it passes the script
+a batch, an accumulation, a number of loader workers or a strategy. The others change the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.sweep import BASE
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.scaling.analysis.remedies import Name, PredictedRemedy, Prediction
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.arms import Arm
+from nodesweep.scaling.formats import nodes_text
+from nodesweep.scaling.instances.model import PredictedCount
+from nodesweep.scaling.planning.plan import scaled_learning_rate
+from nodesweep.scaling.report.model import ScalingReport
+
+Settings = Mapping[str, Any]
+"""Values by dotted name, as a variant sets them."""
+_BATCHES = frozenset(
+    {"batch_size", "micro_batch_size", "per_device_train_batch_size", "per_replica_batch_size"}
+)
+_ACCUMULATIONS = frozenset({"accumulate_grad_batches", "gradient_accumulation_steps"})
+_WORKERS = frozenset({"dataloader_num_workers", "loader_workers", "num_workers"})
+_OF_DESIGN = ("design", "max_repeats", "probe", "min_points")
+"""Fields of a sweep that a trial does not take over: it runs each count `repeats` times."""
+
+
+class Trial(NamedTuple):
+    """A change that a config can make, and the node counts that show its effect."""
+
+    remedy: PredictedRemedy
+    settings: Settings
+    counts: tuple[int, ...]
+
+    def config_of(self, config: BenchmarkConfig) -> dict[str, Any]:
+        """Return a config with the change as its only variant, not validated yet."""
+        raw = config.model_dump(exclude_defaults=True)
+        for name in _OF_DESIGN:
+            raw["sweep"].pop(name, None)
+        variant = {"name": self.remedy.name.replace("_", "-"), "set": dict(self.settings)}
+        raw["sweep"] |= {"node_counts": self.counts, "variants": [variant]}
+        # compares the node counts of one configuration
+        raw.get("report", {}).get("recommendation", {}).pop("hour_value_usd", None)
+        return raw
+
+
+def settings_by_remedy(training: TrainingConfig) -> dict[Name, Settings]:
+    """Return the changes that a config can make, each with what it sets."""
+    found = {name: settings(training) for name, settings in SETTINGS.items()}
+    return {name: settings for name, settings in found.items() if settings}
+
+
+def find_trial(report: ScalingReport, config: BenchmarkConfig) -> Trial | None:
+    """Return the change with the largest predicted saving that the config can make; None: none.
+
+    It is tried at the smallest count, at the one that the changes are ranked at, and where it is
+    predicted to lift the efficiency over the recommendation's limit.
+
+    Args:
+        report: The report of a finished sweep of the config.
+        config: A config of a single arm.
+    """
+    possible = settings_by_remedy(config.training)
+    ranked = () if report.remedies is None else report.remedies.ranked
+    best = next((each for each in ranked if each.predictions and each.name in possible), None)
+    if best is None or report.remedies is None:
+        return None
+    least = config.report.recommendation.min_efficiency
+    measured = {row.nodes: row.train.efficiency or 0.0 for row in report.summary}
+    counts = {
+        each.nodes
+        for each in best.predictions
+        if each.nodes in (best.predictions[0].nodes, report.remedies.nodes)
+        or measured[each.nodes] < least <= each.efficiency
+    }
+    return Trial(best, possible[best.name], tuple(sorted(counts)))
+
+
+def compare_predicted(
+    config: BenchmarkConfig, reports: Mapping[Arm, ScalingReport]
+) -> Iterator[PredictedCount]:
+    """Yield what was predicted from the runs of base, and measured, of each variant and count.
+
+    These are the variants that set what a change would, at the counts where base's runs were split
+    into their parts.
+    """
+    by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
+    base = by_name.get(BASE)
+    if base is None or base.remedies is None:
+        return
+    remedy_of = settings_by_remedy(config.of_arm(BASE).training)
+    for variant in config.sweep.variants or ():
+        name = next((each for each, own in remedy_of.items() if own == variant.set), None)
+        if name is None:
+            continue
+        found = [each.predictions for each in base.remedies.ranked if each.name == name]
+        predicted = {each.nodes: each for each in (found[0] if found else ())}
+        own = _measured(by_name.get(variant.name))
+        for nodes in (rows := _measured(base)):
+            yield _compare(variant.name, name, nodes, min(rows), predicted.get(nodes), own)
+
+
+def _measured(report: ScalingReport | None) -> dict[int, SummaryRow]:
+    """Return the rows with an efficiency by node count, ascending."""
+    rows = () if report is None else report.summary
+    return {row.nodes: row for row in rows if row.train.efficiency is not None}
+
+
+def _compare(
+    variant: str,
+    name: Name,
+    nodes: int,
+    baseline: int,
+    predicted: Prediction | None,
+    rows: Mapping[int, SummaryRow],
+) -> PredictedCount:
+    """Return the variant at a count, whose efficiency is comparable over the same baseline."""
+    row = rows.get(nodes)
+    interval = None if predicted is None else predicted.interval
+    efficiency = None if row is None or baseline not in rows else row.train.efficiency
+    reason = None
+    if row is None:
+        reason = "no run of the variant gave a time"
+    elif efficiency is None:
+        reason = f"no run of the variant gave a time on {nodes_text(baseline)}"
+    elif nodes == baseline:
+        reason = "the baseline"
+    elif predicted is None:
+        reason = "no effect above the noise predicted"
+    elif "starved" in row.flags or "starved" in rows[baseline].flags:
+        reason = "its nodes were contended"
+    elif interval is None:
+        reason = "no interval from fewer than 3 runs"
+    inside = None
+    if reason is None and interval is not None and efficiency is not None:
+        inside = interval.contains(efficiency)
+    return PredictedCount(
+        variant=variant,
+        remedy=name,
+        nodes=nodes,
+        predicted_efficiency=None if predicted is None else predicted.efficiency,
+        predicted_interval=interval,
+        predicted_seconds=None if predicted is None else predicted.seconds,
+        efficiency=efficiency,
+        seconds=None if row is None else row.train.seconds,
+        is_inside=inside,
+        reason=reason,
+    )
+
+
+def _double_batch(training: TrainingConfig) -> Settings | None:
+    """Return twice the batch, or the accumulation over two, where the script is given either."""
+    batch, rate = training.batch, training.learning_rate
+    placeholders = [str(value) for value in training.hyperparameters.values()]
+    if batch is None or not any("_batch_size}" in each for each in placeholders):
+        return _double(training, _BATCHES) or _double(training, _ACCUMULATIONS)
+    changed: dict[str, Any] = {"training.batch.size": 2 * batch.size}
+    if rate is not None and rate.rule != "none":
+        changed["training.learning_rate.value"] = scaled_learning_rate(rate, 2, 1)
+    return changed
+
+
+def _double_workers(training: TrainingConfig) -> Settings | None:
+    return _double(training, _WORKERS)
+
+
+def _use_ddp(training: TrainingConfig) -> Settings | None:
+    """Return DDP for a script whose strategy is a hyperparameter."""
+    is_fsdp = training.hyperparameters.get("strategy") == "fsdp"
+    return {"training.hyperparameters.strategy": "ddp"} if is_fsdp else None
+
+
+def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
+    """Return twice the one hyperparameter with such a name, 2 for 0; None without exactly one."""
+    found = [
+        (name, value)
+        for name, value in training.hyperparameters.items()
+        if name.replace("-", "_") in names and type(value) is int and "." not in name
+    ]
+    if len(found) != 1:
+        return None
+    [(name, value)] = found
+    return {f"training.hyperparameters.{name}": max(2, 2 * value)}
+
+
+SETTINGS: Mapping[Name, Callable[[TrainingConfig], Settings | None]] = {
+    "batch": _double_batch,
+    "loader_workers": _double_workers,
+    "ddp": _use_ddp,
+}
