@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sagemaker_emulator.api.protocol import validation_error
@@ -10,6 +11,7 @@ from sagemaker_emulator.jobs.book import JobManager
 from sagemaker_emulator.jobs.queue import Waiting
 from sagemaker_emulator.jobs.quotas import check_quota
 from sagemaker_emulator.training.limits import usage_quota, warm_pool_quota
+from sagemaker_emulator.training.preferences import choices
 from sagemaker_emulator.training.record import TrainingJob
 from sagemaker_emulator.training.runner import JobRunner
 from sagemaker_emulator.training.warm_pool import WarmPool, instances_in, match_key
@@ -40,12 +42,8 @@ class TrainingJobs(JobManager[TrainingJob]):
             NotSaved: If the job cannot be saved.
         """
         self._runner.check(request)
-        now, account_id = self._clock(), self._runner.account_id
-        tags = request.get("Tags", [])
-        job = TrainingJob(
-            region=region, request=request, creation_time=now, tags=tags, account_id=account_id
-        )
-        problem = self._runner.capacity_problem(job)
+        now = self._clock()
+        job, problem = self._new_job(region, request, now)
         with self._changed:
             self._refuse_while_closing()
             self._refuse_taken_name(job)
@@ -60,6 +58,19 @@ class TrainingJobs(JobManager[TrainingJob]):
             not_before = now if is_virtual else now + faults.pending_seconds
             self._accept(Waiting(job, not_before, faults, is_virtual), problem)
         return job
+
+    def _new_job(
+        self, region: str, request: dict[str, Any], now: float
+    ) -> tuple[TrainingJob, str | None]:
+        """Return a job on the first of its instance types with capacity, or why there is none."""
+        tags, account_id = request.get("Tags", []), self._runner.account_id
+        job = TrainingJob(region, request, now, tags=tags, account_id=account_id)
+        for resources in choices(request["ResourceConfig"]):
+            chosen = replace(job, request={**request, "ResourceConfig": resources})
+            problem = self._runner.capacity_problem(chosen)
+            if problem is None:
+                return chosen, None
+        return job, problem
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
         """Handle UpdateTrainingJob.

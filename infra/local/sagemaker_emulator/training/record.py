@@ -20,6 +20,7 @@ from sagemaker_emulator.sagemaker.description import (
     DEFAULT_MAX_RUNTIME_SECONDS,
     described_request,
 )
+from sagemaker_emulator.training.preferences import instances_of
 from sagemaker_emulator.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
@@ -140,11 +141,11 @@ class TrainingJob:
 
     @property
     def instance_type(self) -> str:
-        return str(self.request["ResourceConfig"]["InstanceType"])
+        return instances_of(self.request["ResourceConfig"])[0]
 
     @property
     def instance_count(self) -> int:
-        return int(self.request["ResourceConfig"]["InstanceCount"])
+        return instances_of(self.request["ResourceConfig"])[1]
 
     @property
     def max_runtime_seconds(self) -> float:
