@@ -98,7 +98,12 @@ def run(platform: SimpleNamespace, name: str) -> SimpleNamespace:
     return SimpleNamespace(
         point=point,
         metrics=metrics_of(platform, load_config(config).platform.bucket, job),
-        phases=[step["Status"] for step in job["SecondaryStatusTransitions"]],
+        # Pending: another platform's job has the machine
+        phases=[
+            status
+            for step in job["SecondaryStatusTransitions"]
+            if (status := step["Status"]) != "Pending"
+        ],
         lines=lines_of(platform, point["job_name"]),
     )
 
@@ -162,5 +167,12 @@ def test_interrupted_sweep_ends_with_the_metric_of_one_that_was_not(
     assert interrupted.point["final_metric"]["value"] == whole.point["final_metric"]["value"]
     [last] = evaluation(whole.lines, STEPS)
     assert "validation_loss=" in last
+    for one, is_restarted in ((interrupted, True), (whole, False)):
+        goodput = one.point["goodput"]
+        assert 0 < goodput["share"] < 1
+        assert (goodput["restart_node_seconds"] > 0) is is_restarted
+        parts = ("trained", "start", "restart", "incomplete", "warm_pool")
+        spent = sum(goodput[f"{part}_node_seconds"] for part in parts)
+        assert spent == pytest.approx(goodput["billed_node_seconds"])
     # printed twice where the nodes are taken away between the last evaluation and the end
     assert set(evaluation(interrupted.lines, STEPS)) == {last}

@@ -63,8 +63,9 @@ def read_training_job(description: Mapping[str, Any]) -> JobStatus:
         billing_ended_at=description.get("TrainingEndTime"),
         billable_seconds=description.get("BillableTimeInSeconds"),
         training_seconds=description.get("TrainingTimeInSeconds"),
-        nodes=resources.get("InstanceCount", 1),
-        instance_type=resources.get("InstanceType"),
+        # With InstancePreferences, SageMaker bills and reports what it selected of them.
+        nodes=resources.get("SelectedInstanceCount", resources.get("InstanceCount", 1)),
+        instance_type=resources.get("SelectedInstanceType", resources.get("InstanceType")),
         keep_alive_seconds=resources.get("KeepAlivePeriodInSeconds") or 0,
         retained_seconds=pool.get("ResourceRetainedBillableTimeInSeconds"),
         retention=_RETENTIONS.get(pool.get("Status")),

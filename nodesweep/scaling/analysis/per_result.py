@@ -107,6 +107,23 @@ def per_result(
     )
 
 
+def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> float | None:
+    """Return the expected cost of a completed run on spot, interruptions and failures included.
+
+    It is what the attempts cost in all, divided by those that completed; None if none did, or if
+    a cost is unknown.
+
+    Args:
+        attempts: All attempts at one node count, each with its cost in USD.
+    """
+    on_spot = [each for each in attempts if each[0].spot]
+    completed = sum(outcome.completed for outcome, _ in on_spot)
+    spent = [usd for outcome, usd in on_spot if outcome.completed]
+    spent += [_spent(outcome, usd, None).usd for outcome, usd in on_spot if outcome.is_failure]
+    known = [usd for usd in spent if usd is not None]
+    return sum(known) / completed if completed and len(known) == len(spent) else None
+
+
 def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
     """Return the expected amount of a result for that of a completed run; None if unknown."""
     if run is None or per is None:

@@ -79,6 +79,14 @@ class SummaryRow(Part):
             "which are what is compared; absent if none failed: they are a run's."
         ),
     )
+    spot_usd_per_result: float | None = Field(
+        default=None,
+        exclude_if=lambda usd: usd is None,
+        description=(
+            "Expected cost of a completed run on spot, interruptions and failed attempts included; "
+            "absent without one, or if a cost is unknown."
+        ),
+    )
     final_metric: FinalMetric | None = Field(
         description="Median final metric; null if a run reported none or a different one."
     )

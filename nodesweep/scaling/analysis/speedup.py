@@ -32,7 +32,7 @@ from nodesweep.scaling.analysis.growing_batch import (
 )
 from nodesweep.scaling.analysis.intervals import geometric_mean
 from nodesweep.scaling.analysis.parity import FinalMetric, Parity, judge_parity, target_for
-from nodesweep.scaling.analysis.per_result import Amounts, per_result
+from nodesweep.scaling.analysis.per_result import Amounts, per_result, spot_usd_per_result
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.rows import Baseline, Flag, SummaryRow
 from nodesweep.scaling.analysis.sources import (
@@ -354,6 +354,7 @@ def _row(
         train_seconds=seconds,
         submit_to_end_seconds=clocks.submit_to_end.seconds,
     )
+    spent = [(run.outcome, run.costs.total_usd) for run in runs]
     return SummaryRow(
         nodes=group.nodes,
         n=len(used),
@@ -381,9 +382,8 @@ def _row(
         seconds_to_target=None if None in to_target else _median_or_none(to_target),
         costs=costs,
         cost_spread=cost_spread([run.whole_run_costs.total_usd for run in used_runs]),
-        per_result=per_result(
-            [(run.outcome, run.costs.total_usd) for run in runs], whole_run, clock
-        ),
+        per_result=per_result(spent, whole_run, clock),
+        spot_usd_per_result=spot_usd_per_result(spent),
         final_metric=group.metric,
         parity=verdict,
         samples_per_second=samples_per_second(group.timed, clock, clocks.steady.seconds),

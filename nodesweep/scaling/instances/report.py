@@ -12,6 +12,7 @@ from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.sweep import BASE
+from nodesweep.scaling.analysis.goodput import total_goodput
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.rows import SummaryRow
@@ -259,6 +260,7 @@ def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
         warm_pool_usd=_sum(each.warm_pool_usd for each in costs),
         attempts_without_cost=sum(each.attempts_without_cost for each in costs),
         attempts_with_given_cost=sum(each.attempts_with_given_cost for each in costs),
+        goodput=total_goodput(each.goodput for each in costs),
     )
 
 

@@ -166,6 +166,10 @@ class JobOutcome:
     """Why a job that ended early, or was asked to, has no train time; else None."""
     not_observed: str | None = None
     """Why a program without a clock of its own could not be measured from outside; else None."""
+    starts: int = 1
+    """How often it began to train: once more after each interruption or retry within the job."""
+    around_seconds: float | None = None
+    """Billed seconds before its first start and after its last stop; None: not reported."""
 
     @property
     def completed(self) -> bool:
@@ -354,6 +358,8 @@ def read_outcome(
         spot=job.spot,
         training_time_seconds=positive_or_none(job.training_seconds),
         keep_alive=bool(job.keep_alive_seconds),
+        starts=max(1, sum(visit.phase == TRAINING_PHASE for visit in job.visits)),
+        around_seconds=_around_seconds(job, own),
         **kept_node_facts(job),
         **{**point, **_reported(metrics), "world_size": world},
     )
@@ -402,6 +408,19 @@ def kept_node_facts(job: JobStatus) -> dict[str, Any]:
         "retained_billable_seconds": finite_or_none(job.retained_seconds),
         "reused_by_job": job.reused_by,
     }
+
+
+def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float | None:
+    """Return the billed seconds before the program's first start and after its last stop."""
+    start, stop = (
+        positive_or_none(nested_value(metrics, (name,)))
+        for name in ("run_start_unix_seconds", "run_stop_unix_seconds")
+    )
+    began, ended = job.billing_began_at, job.billing_ended_at
+    if start is None or stop is None or began is None or ended is None:
+        return None
+    before, after = start - began.timestamp(), ended.timestamp() - stop
+    return before + after if min(before, after) >= -1 else None  # times in whole seconds
 
 
 def _train_seconds_by(

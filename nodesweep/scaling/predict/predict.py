@@ -159,6 +159,7 @@ def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -
                 interval=ends, next_run_usd=None if ends is None else ends.high
             ),
             "per_result": None,
+            "spot_usd_per_result": None,
             "flags": tuple(flag for flag in like.flags if flag == "throughput_only"),
         }
     )

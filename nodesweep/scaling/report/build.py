@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 from nodesweep.configs.models import BenchmarkConfig, ReportConfig
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.drift import unless_drift
+from nodesweep.scaling.analysis.goodput import goodput, total_goodput
 from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
@@ -323,6 +324,7 @@ def _sweep_costs(points: Sequence[Point], provenance: Mapping[str, Any]) -> Swee
         validation_usd=validation_usd(provenance),
         attempts_without_cost=len(points) - len(known),
         attempts_with_given_cost=sum(point.cost_is_given for point in points),
+        goodput=total_goodput(point.goodput for point in points),
     )
 
 
@@ -402,6 +404,7 @@ def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | N
         "device": _section(outcome, "device", DeviceFacts),
         "costs": run.costs,
         "cost_is_given": outcome.given_cost_usd is not None,
+        "goodput": goodput(outcome),
     }
     return Point(**{name: getattr(outcome, name) for name in _SHARED} | own)
 

@@ -22,6 +22,7 @@ from nodesweep.scaling.formats import (
     format_percent,
     format_seconds,
     format_speedup,
+    format_usd,
     format_value,
     join_words,
     nodes_text,
@@ -336,8 +337,21 @@ def _repeats(evidence: CaveatInputs) -> Iterator[str]:
         jobs = pluralize(len(spot), "job")
         yield (
             f"{jobs} on spot capacity at {_nodes(spot)}: excluded from the times, included "
-            "in the cost."
+            f"in the cost.{_spot_costs(evidence.report.summary)}"
         )
+
+
+def _spot_costs(rows: Sequence[SummaryRow]) -> str:
+    """Return a sentence on the cost of a completed run on spot; empty if none is known."""
+    costs = [(usd, row.nodes) for row in rows if (usd := row.spot_usd_per_result) is not None]
+    if not costs:
+        return ""
+    each = join_words(f"{format_usd(usd)} on {nodes_text(nodes)}" for usd, nodes in costs)
+    cheapest = f"; {nodes_text(min(costs)[1])} cost least" if len(costs) > 1 else ""
+    return (
+        " Expected cost of a completed run on spot, interruptions and failed attempts included: "
+        f"{each}{cheapest}."
+    )
 
 
 def _odd(evidence: CaveatInputs) -> Iterator[str]:

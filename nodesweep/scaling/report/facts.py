@@ -97,6 +97,8 @@ def sweep_facts(report: ScalingReport) -> list[tuple[str, str]]:
     if report.platform.isolation is not None:
         facts.append(("isolation", report.platform.isolation))
     facts += [("CPU speed", text) for text in _cpu_speed(report)]
+    if report.costs.goodput is not None:
+        facts.append(("goodput", report.costs.goodput.text))
     return [*facts, ("price", price_text(report.price))]
 
 

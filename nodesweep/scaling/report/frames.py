@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.goodput import Goodput
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.outcome.outcome import Clocks
@@ -142,9 +143,10 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
     "device": (DeviceFacts, "device_"),
     "program_error": (ProgramError, "program_error_"),
     "projection": (Projection, "projection_"),
+    "goodput": (Goodput, "goodput_"),
 }
 _LEFT_OUT = ("log_tail", "other_log_tail")
-_LEFT_OUT_OF_NESTED = ("parts",)
+_LEFT_OUT_OF_NESTED = ("parts", "unknown_jobs")
 _OF_PROBES = ("kind", "projection")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")

@@ -12,6 +12,7 @@ from pydantic import Field, field_validator
 
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.cost import RunCosts
+from nodesweep.scaling.analysis.goodput import Goodput
 from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
@@ -87,6 +88,11 @@ class SweepCosts(Part):
     attempts_without_cost: int = Field(description="Attempts with an unknown billed time or price.")
     attempts_with_given_cost: int = Field(
         default=0, description="Attempts whose cost was read from a table."
+    )
+    goodput: Goodput | None = Field(
+        default=None,
+        exclude_if=lambda goodput: goodput is None,
+        description="Where the billed time of all attempts went; absent: it is unknown.",
     )
 
 
@@ -263,6 +269,11 @@ class Point(Part):
         description=(
             "True if the run's cost was read from a table instead of computed from time and price."
         )
+    )
+    goodput: Goodput | None = Field(
+        default=None,
+        exclude_if=lambda goodput: goodput is None,
+        description="Where its billed time went; absent: the billed time is unknown.",
     )
 
     @property

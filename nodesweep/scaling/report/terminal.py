@@ -100,6 +100,8 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     values = hour_value_text(report.hour_values)
     if values is not None and report.instances is None:
         notes.append(f"Value of time: {values}.")
+    if report.costs.goodput is not None:
+        notes.append(f"Goodput: {report.costs.goodput.text}.")
     if report.fits.extrapolation.supported.value:
         notes.append(extrapolation_text(report))
     parts += [Text(f"- {note}", style="dim") for note in notes]

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.store import FolderStore
 from nodesweep.tasks.dataset import validation
 from nodesweep.tasks.report import publish
 
@@ -29,11 +30,11 @@ def test_a_busy_server_costs_neither_run_nor_report(
     monkeypatch.setattr("prefect.artifacts.create_markdown_artifact", busy)
     stored: list[Any] = []
     monkeypatch.setattr(validation, "store_data_docs", lambda *given: stored.append(given))
-    monkeypatch.setattr(validation, "aws_client", lambda *_: None)
+    monkeypatch.setattr(validation, "store_of", lambda *_: None)
     report: Any = SimpleNamespace(success=True, dataset="digits", problems=())
     with caplog.at_level(logging.WARNING):
-        publish.publish_report(PLATFORM, "s", "# Report")
+        publish.publish_report(FolderStore(tmp_path / "store"), "s", "# Report")
         publish.publish_trend.fn("s", "# Trend")
-        validation.keep_data_docs.fn(PLATFORM, "sweeps/s/", report, tmp_path)
+        validation.keep_data_docs.fn(PLATFORM, "s", report, tmp_path)
     assert len(stored) == 1
     assert len([each for each in caplog.records if "60 s" in each.getMessage()]) == 3

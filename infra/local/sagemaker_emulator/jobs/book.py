@@ -124,6 +124,10 @@ class JobManager(ABC, Generic[J]):
             ResourceLimitExceeded: If a quota would be exceeded.
         """
 
+    def _placed(self, job: J) -> tuple[J, str | None]:
+        """Return the job, which may choose its instances now, and why there is no room for it."""
+        return job, self._runner.capacity_problem(job)
+
     def _give_instances(self, job: J, now: float) -> None:
         """Give a new job, which is saved, its instances; called under the lock."""
 
@@ -175,7 +179,7 @@ class JobManager(ABC, Generic[J]):
                 "account_id": self._runner.account_id,
             }
         )
-        problem = self._runner.capacity_problem(job)
+        job, problem = self._placed(job)
         with self._changed:
             self._refuse_while_closing()
             self._refuse_taken_name(job)

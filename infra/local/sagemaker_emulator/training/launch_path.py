@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sagemaker_emulator.training.preferences import instances_of
+
 LAUNCH_PATH_ONLY = "launch path only: "
 """Prefix of a note in the message of Starting: the job's times are not measurements."""
 _NEURON_FAMILIES = ("trn", "inf")
@@ -28,7 +30,7 @@ def _missing(request: Mapping[str, Any]) -> Iterator[str]:
         yield "smdistributed.dataparallel"
     if _value(hyperparameters.get("mp_parameters")):
         yield "smdistributed.modelparallel"
-    family = request["ResourceConfig"]["InstanceType"].removeprefix("ml.")
+    family = instances_of(request["ResourceConfig"])[0].removeprefix("ml.")
     if family.startswith(_NEURON_FAMILIES):
         yield "Neuron"
 

@@ -16,6 +16,7 @@ from sagemaker_emulator.engine.host.capacity import VCPUS_BY_INSTANCE_TYPE
 from sagemaker_emulator.sagemaker.description import DEFAULT_MAX_RUNTIME_SECONDS
 from sagemaker_emulator.training.checkpoints import synced_folders
 from sagemaker_emulator.training.metrics import compile_expression
+from sagemaker_emulator.training.preferences import check_preferences
 
 LOCAL_INSTANCE_TYPES = tuple(VCPUS_BY_INSTANCE_TYPE)
 MAX_RUNTIME_SECONDS = 28 * 86_400
@@ -75,11 +76,10 @@ def _missing_members(request: dict[str, Any]) -> Iterator[str]:
         if request.get(name) is None:
             yield null_violation(path)
     resources = request.get("ResourceConfig") or {}
-    if resources.get("InstanceGroups") or resources.get("InstancePreferences"):
-        return
-    for name in ("InstanceType", "InstanceCount", "VolumeSizeInGB"):
-        if request.get("ResourceConfig") is not None and resources.get(name) is None:
-            yield null_violation(f"resourceConfig.{name[0].lower()}{name[1:]}")
+    if not (resources.get("InstanceGroups") or resources.get("InstancePreferences")):
+        for name in ("InstanceType", "InstanceCount", "VolumeSizeInGB"):
+            if request.get("ResourceConfig") is not None and resources.get(name) is None:
+                yield null_violation(f"resourceConfig.{name[0].lower()}{name[1:]}")
     for name in ("InstanceCount", "VolumeSizeInGB"):  # for which the model's minimum is 0
         if resources.get(name) == 0:
             yield violation(0, f"resourceConfig.{name[0].lower()}{name[1:]}", _AT_LEAST_ONE)
@@ -95,9 +95,10 @@ def _check_modelled(request: dict[str, Any]) -> None:
     refuse_unmodelled(
         (algorithm.get("AlgorithmName"), "AlgorithmSpecification.AlgorithmName"),
         (resources.get("InstanceGroups"), "ResourceConfig.InstanceGroups"),
-        (resources.get("InstancePreferences"), "ResourceConfig.InstancePreferences"),
+        (_has_plan_of_preferences(resources), "ResourceConfig.InstancePreferences with a plan"),
         (request.get("ServerlessJobConfig"), "ServerlessJobConfig"),
     )
+    check_preferences(request)
     kind = str(resources.get("InstanceType"))
     if resources.get("InstancePlacementConfig") and not kind.startswith("ml.p6e-gb200."):
         raise validation_error(
@@ -107,6 +108,15 @@ def _check_modelled(request: dict[str, Any]) -> None:
         raise validation_error(
             "You must provide either the TrainingImage or the AlgorithmName, but not both."
         )
+
+
+def _has_plan_of_preferences(resources: Mapping[str, Any]) -> bool:
+    preferences = resources.get("InstancePreferences") or ()
+    plans = [
+        resources.get("TrainingPlanArn"),
+        *(one.get("TrainingPlanArns") for one in preferences),
+    ]
+    return bool(preferences) and any(plans)
 
 
 def refuse_unmodelled(*fields: tuple[Any, str]) -> None:

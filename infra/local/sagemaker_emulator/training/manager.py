@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sagemaker_emulator.api.protocol import validation_error
 from sagemaker_emulator.jobs.book import JobManager
 from sagemaker_emulator.jobs.quotas import check_quota
 from sagemaker_emulator.training.limits import usage_quota, warm_pool_quota
+from sagemaker_emulator.training.preferences import choices
 from sagemaker_emulator.training.record import TrainingJob
 from sagemaker_emulator.training.runner import JobRunner
 from sagemaker_emulator.training.warm_pool import WarmPool, instances_in, match_key
@@ -35,6 +37,15 @@ class TrainingJobs(JobManager[TrainingJob]):
         self._check_quotas(job, donor, now)
         job.reused_pool_of = donor.name if donor is not None else None
         job.enter("Starting", now, self._starting_message(job))
+
+    def _placed(self, job: TrainingJob) -> tuple[TrainingJob, str | None]:
+        """Return the job on the first of its instance types with capacity."""
+        for resources in choices(job.request["ResourceConfig"]):
+            chosen = replace(job, request={**job.request, "ResourceConfig": resources})
+            problem = self._runner.capacity_problem(chosen)
+            if problem is None:
+                return chosen, None
+        return job, problem
 
     def update(self, region: str, request: dict[str, Any]) -> TrainingJob:
         """Handle UpdateTrainingJob.

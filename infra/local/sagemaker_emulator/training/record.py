@@ -19,6 +19,7 @@ from sagemaker_emulator.sagemaker.description import (
     DEFAULT_MAX_RUNTIME_SECONDS,
     described_request,
 )
+from sagemaker_emulator.training.preferences import instances_of
 from sagemaker_emulator.training.warm_pool import WarmPool, is_kept
 
 SPOT_BILLABLE_SHARE = 0.3
@@ -120,6 +121,14 @@ class TrainingJob(Job):
     def cluster(self) -> dict[str, Any]:
         cluster: dict[str, Any] = self.request["ResourceConfig"]
         return cluster
+
+    @property
+    def instance_type(self) -> str:
+        return instances_of(self.request["ResourceConfig"])[0]
+
+    @property
+    def instance_count(self) -> int:
+        return instances_of(self.request["ResourceConfig"])[1]
 
     @property
     def max_runtime_seconds(self) -> float:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sagemaker_emulator.training.preferences import instances_of
+
 
 @dataclass
 class WarmPool:
@@ -84,10 +86,8 @@ def match_key(request: Mapping[str, Any]) -> tuple[Any, ...]:
     resources, vpc = request["ResourceConfig"], request.get("VpcConfig") or {}
     return (
         request["RoleArn"],
-        *(
-            resources.get(name)
-            for name in ("InstanceType", "InstanceCount", "VolumeKmsKeyId", "VolumeSizeInGB")
-        ),
+        *instances_of(resources),
+        *(resources.get(name) for name in ("VolumeKmsKeyId", "VolumeSizeInGB")),
         tuple(sorted(vpc.get("SecurityGroupIds", []))),
         tuple(sorted(vpc.get("Subnets", []))),
         bool(request.get("EnableInterContainerTrafficEncryption")),

@@ -39,6 +39,7 @@ _COLUMNS = {
     "attempt": ("attempt", format_count),
     "billable": ("billable_seconds", format_seconds),
     "submit to end": ("submit_to_end_seconds", format_seconds),
+    "goodput": ("goodput_share", format_percent),
     "cost": ("run_usd", format_usd),
 }
 _UTILISATION = {
@@ -47,7 +48,7 @@ _UTILISATION = {
                  "run_queue_delay")
 }  # fmt: skip
 _ORDER = ("N", "repeat", "attempt", "status", "train", "T from", "step", "billable",
-          "submit to end")  # fmt: skip
+          "submit to end", "goodput")  # fmt: skip
 _MEANINGS = {
     "N": "nodes",
     "repeat": "repeat",
@@ -58,6 +59,7 @@ _MEANINGS = {
     "step": "steady clock",
     "billable": "billable clock",
     "submit to end": "waited",
+    "goodput": "share of the billed time that trained",
     **dict.fromkeys(_UTILISATION, "mean utilization"),
     "attained": "lowest share of the requested CPU time that a node got",
     "CPU speed": "BLAKE2b hashed per CPU second",

@@ -24,6 +24,22 @@ def said(message):
     return read_training_job(description(SecondaryStatusTransitions=[{"StatusMessage": message}]))
 
 
+def test_a_job_with_preferences_has_the_instances_that_were_selected():
+    preferences = [
+        {"InstanceType": name, "InstanceCount": 2} for name in ("ml.p5.48xlarge", "ml.p4d.24xlarge")
+    ]
+    waiting = {"InstancePreferences": preferences}
+    selected = {"SelectedInstanceType": "ml.p4d.24xlarge", "SelectedInstanceCount": 2}
+    jobs = [
+        read_training_job(description(ResourceConfig=resources))
+        for resources in (waiting, waiting | selected)
+    ]
+    assert [(job.instance_type, job.nodes) for job in jobs] == [
+        (None, 1),
+        ("ml.p4d.24xlarge", 2),
+    ]
+
+
 def test_why_a_job_stopped(snapshot):
     limit = {
         "SecondaryStatus": "MaxRuntimeExceeded",

@@ -1,0 +1,143 @@
+"""Goodput: the share of the billed node-time in which jobs trained towards their results.
+
+It is the program's train time over the billed time, on spot before its discount. The train time of
+a program that keeps its clock in its checkpoints is without the steps that an interruption repeats
+(docs/training-code.md, "Surviving an interruption").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import Field
+
+from nodesweep.scaling.formats import format_percent, format_value, pluralize
+from nodesweep.scaling.outcome.metrics_values import finite_or_none, nested_value
+from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, JobOutcome
+from nodesweep.scaling.report_part import Part
+
+_ROUNDING_SECONDS = 1.0  # billed seconds are whole ones
+_TRAINED = "trained_node_seconds"
+_SPENT = {
+    "start_node_seconds": "start-up, evaluation and end",
+    "restart_node_seconds": "restarts and repeated steps",
+    "checkpoint_node_seconds": "checkpoints",
+    "incomplete_node_seconds": "attempts that did not complete",
+    "warm_pool_node_seconds": "warm pools",
+}
+
+
+class Goodput(Part):
+    """Where the billed time went; null: unknown."""
+
+    share: float | None = Field(description="Trained time / billed time, 0 to 1.")
+    billed_node_seconds: float = Field(
+        description="Billed time, on spot before its discount, and warm pools."
+    )
+    trained_node_seconds: float | None = Field(
+        description="Train time of completed attempts, without `checkpoint_node_seconds`."
+    )
+    checkpoint_node_seconds: float | None = Field(
+        description="Writing checkpoints. Null: unknown, and part of `trained_node_seconds`."
+    )
+    start_node_seconds: float | None = Field(
+        description="Outside the train clock: download, start-up, evaluations, upload."
+    )
+    restart_node_seconds: float | None = Field(
+        description="Starting again after interruptions and retries, and the steps repeated."
+    )
+    incomplete_node_seconds: float | None = Field(description="Attempts that did not complete.")
+    warm_pool_node_seconds: float | None = Field(description="Nodes kept after their jobs.")
+    unknown_jobs: int = Field(
+        default=0,
+        exclude_if=lambda number: number == 0,
+        description="Completed jobs whose train time is unknown; absent: none.",
+    )
+
+    @property
+    def text(self) -> str:
+        """The share, and what the rest went to."""
+        if self.share is None:
+            jobs = pluralize(self.unknown_jobs, "job")
+            return f"unknown, since the train time of {jobs} is unknown"
+        parts = {name: getattr(self, field) for field, name in _SPENT.items()}
+        hours = format_value(self.billed_node_seconds / 3600)
+        text = f"{format_percent(self.share)} of {hours} billed node-hours"
+        spent = [
+            f"{format_percent(seconds / self.billed_node_seconds)} {name}"
+            for name, seconds in parts.items()
+            if seconds
+        ]
+        unknown = [name for name, seconds in parts.items() if seconds is None]
+        notes = [", ".join(spent), f"unknown: {', '.join(unknown)}" if unknown else ""]
+        return "; ".join([text, *filter(None, notes)])
+
+
+def goodput(outcome: JobOutcome) -> Goodput | None:
+    """Return where an attempt's billed time went; None if its billed time is unknown."""
+    billed = outcome.clocks.billable_seconds
+    if outcome.spot and outcome.training_time_seconds is not None:
+        billed = outcome.training_time_seconds
+    if billed is None:
+        return None
+    pool = outcome.retained_billable_seconds or 0.0
+    seconds: dict[str, float | None] = dict.fromkeys((_TRAINED, *_SPENT), 0.0)
+    seconds |= {"billed_node_seconds": billed + pool, "warm_pool_node_seconds": pool}
+    if outcome.completed:
+        seconds |= _parts_of_completed(outcome, billed)
+    else:
+        seconds["incomplete_node_seconds"] = billed
+    by_nodes = {
+        name: None if each is None else each * outcome.nodes for name, each in seconds.items()
+    }
+    return _with_share(by_nodes, unknown_jobs=int(seconds[_TRAINED] is None))
+
+
+def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
+    """Return the sum over attempts, or over arms; None if no billed time is known."""
+    billed = [part for part in parts if part is not None]
+    if not billed:
+        return None
+    seconds: dict[str, float | None] = {}
+    for name in ("billed_node_seconds", _TRAINED, *_SPENT):
+        values = [getattr(part, name) for part in billed]
+        seconds[name] = None if None in values else sum(values)
+    return _with_share(seconds, unknown_jobs=sum(part.unknown_jobs for part in billed))
+
+
+def _parts_of_completed(outcome: JobOutcome, billed: float) -> dict[str, float | None]:
+    """Return the parts of a completed attempt, in seconds of one node."""
+    clock, trained = outcome.train_clock, outcome.clocks.train_seconds
+    if outcome.projection is not None:
+        trained = outcome.projection.measured_seconds
+    elif clock not in OWN_CLOCKS or (outcome.starts > 1 and clock != "program"):
+        trained = None  # it includes start-up, or only what followed the last start
+    names = (_TRAINED, "checkpoint_node_seconds", "start_node_seconds", "restart_node_seconds")
+    if trained is None or trained > billed + _ROUNDING_SECONDS:
+        return dict.fromkeys(names)
+    trained = min(trained, billed)
+    start: float | None = billed - trained
+    restarts: float | None = 0.0
+    if outcome.starts > 1:
+        start = outcome.around_seconds
+        start = None if start is None else min(start, billed - trained)
+        restarts = None if start is None else billed - trained - start
+    written = _checkpoint_seconds(outcome)
+    written = None if written is None else min(written, trained)
+    return dict(zip(names, (trained - (written or 0.0), written, start, restarts), strict=True))
+
+
+def _checkpoint_seconds(outcome: JobOutcome) -> float | None:
+    """Return the seconds of checkpoints in an observed run, on the rank that wrote longest."""
+    ranks = outcome.metric("budget")
+    seconds = [
+        finite_or_none(nested_value(rank, ("seconds", "checkpoint")))
+        for rank in (ranks if isinstance(ranks, list) else ())
+    ]
+    return max((each for each in seconds if each is not None), default=None)
+
+
+def _with_share(seconds: dict[str, float | None], unknown_jobs: int) -> Goodput:
+    billed, trained = seconds["billed_node_seconds"], seconds[_TRAINED]
+    share = trained / billed if trained is not None and billed else None
+    return Goodput.model_validate({"share": share, "unknown_jobs": unknown_jobs, **seconds})
