@@ -19,6 +19,7 @@ import click
 
 from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.config import config_group, init_own_script
+from nodesweep.cli.commands.conformance import conformance
 from nodesweep.cli.commands.predict import predict
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
@@ -518,6 +519,7 @@ main.add_command(open_report)
 main.add_command(compare)
 main.add_command(history)
 main.add_command(predict)
+main.add_command(conformance)
 
 
 def show(made: ScalingReport, folder: Path) -> None:
