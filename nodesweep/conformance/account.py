@@ -97,11 +97,14 @@ def stack(trial: Trial) -> Mapping[str, Any]:
         if error_code(error) == "ValidationError":
             raise Unmet(f"the bucket belongs to no stack: {error}") from error
         raise
-    states = {each["LogicalResourceId"]: each for each in answer["StackResources"]}
+    parts = answer["StackResources"]
+    if unknown := [each for each in parts if "ResourceStatus" not in each]:
+        raise NoEvidence(f"{len(unknown)} of {len(parts)} parts of the stack have no state")
+    states = {each["LogicalResourceId"]: each for each in parts}
     bad = [
-        f"{name}: {each['ResourceStatus']}"
+        f"{name}: {state}"
         for name, each in states.items()
-        if not each["ResourceStatus"].endswith("_COMPLETE") or "ROLLBACK" in each["ResourceStatus"]
+        if not (state := each["ResourceStatus"]).endswith("_COMPLETE") or "ROLLBACK" in state
     ]
     if bad:
         raise Contradicted("; ".join(bad))
@@ -113,6 +116,8 @@ def stack(trial: Trial) -> Mapping[str, Any]:
 
 def other_buildspec(trial: Trial) -> Mapping[str, Any]:
     """Start a build with another buildspec, which the stack's pipeline role must not be able to."""
+    if trial.instance.emulated:
+        raise Unmet("no role limits the builds of emulated nodes")
     codebuild = trial.client("codebuild")
     try:
         build = codebuild.start_build(

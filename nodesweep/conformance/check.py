@@ -7,7 +7,7 @@ Evidence alone is a pass: a platform that says nothing about a question has not 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from nodesweep.configs.catalogue import load_catalogue
@@ -99,10 +99,6 @@ class Shape:
     def paid(self) -> Paid:
         """The job as an item of the bill."""
         return Paid(self.name, self.bound)
-
-    def again(self, repeat: int) -> Shape:
-        """Return another job of this shape."""
-        return replace(self, repeat=repeat)
 
 
 _SPOT_WAIT_SECONDS = 3600

@@ -18,7 +18,7 @@ STOPPED = Shape("job to stop", repeat=2)
 CANCELLED = Shape("job to cancel", repeat=3)
 SPOT = Shape("spot job", spot=True)
 KEPT = Shape("job with a warm pool", keep_alive_seconds=300)
-REUSING = Shape("job in the warm pool", repeat=2, keep_alive_seconds=300)
+REUSING = Shape("job in the warm pool", repeat=4, keep_alive_seconds=300)
 _LATE_SECONDS = 180.0
 """Seconds that metrics and the status of kept nodes may lag behind a job's end."""
 

@@ -32,6 +32,7 @@ from nodesweep.conformance.check import (
     Status,
     Unmet,
 )
+from nodesweep.conformance.claims import settled_by
 from nodesweep.conformance.registry import CHECKS
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import NodesweepError, PreflightRefused, error_code, is_transient
@@ -209,11 +210,16 @@ class Record:
             **{name: version(name) for name in _VERSIONS},
         }
         self.content["checks"] = {
-            check.id: kept.get(check.id, _open_entry(check)) for check in CHECKS
+            check.id: {
+                **kept.get(check.id, _open_entry(check)),
+                "settles": settled_by(check.id),
+            }
+            for check in CHECKS
         }
-        text = json.dumps(self.content, indent=1, ensure_ascii=False, default=str)
+        plain = json.loads(json.dumps(self.content, default=str))
+        text = json.dumps(_without_accounts(plain), indent=1, ensure_ascii=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path, (without_accounts(text) + "\n").encode(), SHARED)
+        write_atomic(self.path, (text + "\n").encode(), SHARED)
 
 
 def _open_entry(check: Check) -> dict[str, Any]:
@@ -224,6 +230,15 @@ def _open_entry(check: Check) -> dict[str, Any]:
 def without_accounts(text: str) -> str:
     """Return the text without account numbers and secrets."""
     return hide_in_text(_ACCOUNT.sub("<account>", text))
+
+
+def _without_accounts(value: Any) -> Any:
+    """Return a JSON value, with without_accounts() applied to every text in it."""
+    if isinstance(value, dict):
+        return {name: _without_accounts(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_without_accounts(each) for each in value]
+    return without_accounts(value) if isinstance(value, str) else value
 
 
 def _now() -> str:

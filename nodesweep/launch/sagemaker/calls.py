@@ -36,7 +36,9 @@ def describe(sagemaker: Any, job_name: str) -> dict[str, Any] | None:
         )
         return description
     except sagemaker.exceptions.ClientError as error:
-        missing = error_code(error) == "ValidationException" and "not found" in str(error)
+        # AWS: "Requested resource not found."; moto: "Could not find training job"
+        unknown = any(words in str(error) for words in ("not found", "Could not find"))
+        missing = error_code(error) == "ValidationException" and unknown
         if missing or error_code(error) == "ResourceNotFound":
             return None
         raise
