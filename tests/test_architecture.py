@@ -17,7 +17,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BASE = {"errors", "events", "imports", "polling"}
 BELOW_TASKS = {"launch", "aws", *BASE, "scaling", "configs"}
 ALLOWED = {
-    "nodesweep/cli": {"cli", "flows", "tasks", *BELOW_TASKS},
+    "nodesweep/cli": {"cli", "conformance", "flows", "tasks", *BELOW_TASKS},
+    "nodesweep/conformance": {"conformance", "tasks", *BELOW_TASKS},
     "flows": {"flows", "tasks", *BELOW_TASKS},
     "tasks": {"tasks", *BELOW_TASKS},
     "nodesweep/launch": BELOW_TASKS,
@@ -40,7 +41,7 @@ ALLOWED = {
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
-LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks", "sagemaker_emulator"}
+LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks", "conformance", "sagemaker_emulator"}
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}
 OF_PREFECT = {"nodesweep/cli", "flows", "tasks", "benchmarks", None}

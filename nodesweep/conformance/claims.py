@@ -104,6 +104,6 @@ CLAIMS: tuple[Claim, ...] = (
 )
 
 
-def settled_by(check: str) -> list[str]:
-    """Return the sentences that a check helps to settle, each with its page."""
+def sentences_of(check: str) -> list[str]:
+    """Return the sentences that a check is about, each with its page; only AWS settles them."""
     return [f"{claim.page}: {claim.text}" for claim in CLAIMS if check in claim.checks]

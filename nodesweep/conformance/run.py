@@ -32,7 +32,7 @@ from nodesweep.conformance.check import (
     Status,
     Unmet,
 )
-from nodesweep.conformance.claims import settled_by
+from nodesweep.conformance.claims import sentences_of
 from nodesweep.conformance.registry import CHECKS
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import NodesweepError, PreflightRefused, error_code, is_transient
@@ -205,6 +205,7 @@ class Record:
         """Write the file: every check of the registry, with versions, without account numbers."""
         kept = self.content["checks"]
         self.content["written"] = _now()
+        self.content["emulated"] = self.content["platform"] != AWS
         self.content["versions"] = {
             "python": machine.python_version(),
             **{name: version(name) for name in _VERSIONS},
@@ -212,7 +213,7 @@ class Record:
         self.content["checks"] = {
             check.id: {
                 **kept.get(check.id, _open_entry(check)),
-                "settles": settled_by(check.id),
+                "about": sentences_of(check.id),
             }
             for check in CHECKS
         }

@@ -63,11 +63,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield platform
 
 
-def written(folder: Path, name: str, account: str, instance_type: str, **platform: Any) -> Path:
-    """The file of a config without a dataset whose image exists."""
+def written(
+    folder: Path,
+    name: str,
+    account: str,
+    instance_type: str,
+    dataset: dict[str, Any] | None = None,
+    **platform: Any,
+) -> Path:
+    """The file of a config whose image exists."""
     config = {
         "name": name,
-        "dataset": None,
+        "dataset": dataset,
         "image": {"uri": IMAGE_URI},
         "training": {
             "entry_point": "train.py",
@@ -137,7 +144,7 @@ def test_a_run_on_the_local_platform_gives_every_check_its_evidence(
     assert checks["two-node-job"]["answer"]["world_size"] == 2
     assert checks["stop"]["answer"]["lines_before_the_stop"] >= 1
     assert checks["cancel"]["answer"]["state"] == "stopped"
-    assert "README.md: Nothing has run on AWS or on GPUs yet" in checks["one-node-job"]["settles"]
+    assert "README.md: Nothing has run on AWS or on GPUs yet" in checks["one-node-job"]["about"]
     assert content["left_in_bucket"] == 0
     kept = served.s3.list_objects_v2(
         Bucket="results", Prefix=f"nodesweep/sweeps/{content['sweep']}"
@@ -174,6 +181,43 @@ def test_an_interrupted_run_ends_its_job_and_resumes_with_another(
     assert result.exit_code == 0, result.output
     assert statuses(content)["stop"] == "pass" and content["checks"]["adoption"]["at"] == at
     assert content["jobs"][:2] == jobs and "-n1-r2-a2-" in content["jobs"][2]
+
+
+def validate(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:
+    """The program of a Processing job, which finds three rows in every object."""
+    folder = node.opt_ml / "processing"
+    request = json.loads((folder / "input" / "request" / "request.json").read_text())
+    found = {"unreadable": None, "rows": 3, "schema": 0, "unjudged": [], "failed": {}}
+    verdict = {
+        "format": request["format"],
+        "request": request["digest"],
+        "schemas": [{"columns": ["label"], "arrow": None}],
+        "files": [found] * len(request["objects"]),
+        "repeats": None,
+    }
+    (folder / "output" / "verdict" / "verdict.json").write_text(json.dumps(verdict))
+
+
+def test_a_processing_job_validates_a_dataset_in_s3(
+    served: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    served.engine.programs["quick"] = validate  # a Processing job names none
+    served.s3.put_object(Bucket="results", Key="tables/a.parquet", Body=b"PAR1")
+    validation = {"engine": "spark", "instance_type": "ml.local.small", "image": {"uri": IMAGE_URI}}
+    dataset = {
+        "name": "tables", "source": "s3://results/tables", "format": "parquet", "min_rows": 3,
+        "validation": validation,
+        "expectations": [{"type": "expect_column_to_exist", "kwargs": {"column": "label"}}],
+    }  # fmt: skip
+    config = written(
+        tmp_path, "spark", "000000000000", "ml.local.micro", dataset,
+        endpoint_url=served.endpoint, credentials="platform", state_directory=str(served.state_dir),
+    )  # fmt: skip
+    result, content = run(config, "--check", "processing")
+    assert result.exit_code == 0, result.output
+    answer = content["checks"]["processing"]["answer"]
+    assert answer["success"] is True and answer["objects"] == 1
 
 
 @pytest.fixture
