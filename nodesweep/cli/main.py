@@ -505,7 +505,7 @@ def doctor(config: Path | None) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @guarded
 def local(arguments: tuple[str, ...]) -> None:
-    """Manage the local platform on this machine: start, stop or status."""
+    """Manage this machine's local platform: start, stop or status."""
     from nodesweep.cli.local_platform import emulator_command
 
     sys.exit(subprocess.call(emulator_command(*arguments)))
