@@ -33,12 +33,15 @@ from nodesweep.conformance.check import (
     Unmet,
 )
 from nodesweep.conformance.claims import sentences_of
+from nodesweep.conformance.jobs import TWO
 from nodesweep.conformance.registry import CHECKS
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import NodesweepError, PreflightRefused, error_code, is_transient
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE
 from nodesweep.scaling import names
+from nodesweep.scaling.rules import offline
 from nodesweep.scaling.secrets import hide_in_text
+from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.sweeps.owner import owned
 
 FORMAT = "nodesweep-conformance/1"
@@ -116,6 +119,17 @@ def bill_problem(lines: Iterable[BillLine], limit_usd: float, spent_usd: float =
             " fewer with --check, or lower training.max_runtime_seconds"
         )
     return None
+
+
+def check_config(config: BenchmarkConfig) -> None:
+    """Apply preflight's offline rules to the largest job.
+
+    Raises:
+        PreflightRefused: they find problems.
+    """
+    found = offline.check(read_facts(TWO.config(config)))
+    if found.problems:
+        raise PreflightRefused(*found.problems)
 
 
 class OtherRecord(NodesweepError):

@@ -66,10 +66,11 @@ def plan(
 ) -> None:
     """List the chosen checks, what they need, and what they can cost at most; calls nothing."""
     from nodesweep.conformance.registry import CHECKS
-    from nodesweep.conformance.run import bill, bill_problem
+    from nodesweep.conformance.run import bill, bill_problem, check_config
 
     benchmark = read_config_to_run(config, overrides)
     checks = _chosen(names, everything)
+    check_config(benchmark)
     lines = bill(benchmark, checks)
     print_text(_bill_text(lines))
     left_out = [check.id for check in CHECKS if check not in checks]
@@ -137,6 +138,7 @@ def run(
         Record,
         bill,
         bill_problem,
+        check_config,
         counts,
         platform_facts,
         run_checks,
@@ -145,6 +147,7 @@ def run(
 
     benchmark = read_config_to_run(config, overrides)
     checks = _chosen(names, everything)
+    check_config(benchmark)
     region = benchmark.platform.region
     folder = Path(benchmark.report.directory) / "conformance"
     file = result or folder / f"{benchmark.name}-{region}.json"

@@ -326,6 +326,8 @@ def test_a_bill_beyond_the_limit_or_without_a_price_is_refused(moto: Path) -> No
     assert refused.exit_code == 3 and not Path("reports").exists()
     unknown = conformance("plan", moto, "--set", "training.instance_type=ml.p6-b200.48xlarge")
     assert unknown.exit_code == 3 and "unknown" in unknown.output
+    refused = conformance("run", moto, "--set", "training.distribution={kind: smddp}")
+    assert refused.exit_code == 3 and not Path("reports").exists()
 
 
 def test_plan_asks_nobody_and_knows_its_checks(moto: Path) -> None:
