@@ -6,7 +6,6 @@ The file is written after every check. It has no account numbers, and can be com
 from __future__ import annotations
 
 import json
-import logging
 import platform as machine
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,7 +49,6 @@ MOST_USD = 25.0
 _VERSIONS = ("nodesweep", "boto3", "botocore", "sagemaker-core", "prefect")
 _ACCOUNT = re.compile(r"(?<![0-9])[0-9]{12}(?![0-9])")
 AWS, LOCAL, FOREIGN = "aws", "local platform", "foreign emulator"
-logger = logging.getLogger("nodesweep.conformance")
 
 
 class BillLine(NamedTuple):

@@ -255,6 +255,7 @@ class Trial:
             stop_sweep_jobs_now(self.platform, self.sweep)
             kept = [job.spec.name for job in self._observed.values()]
             release_pools_now(self.platform, self.sweep, kept)
+            logger.info("no job of %s runs any more", self.sweep)
 
     def delete_outputs(self) -> list[str]:
         """Delete the objects below the trial's prefix; return those that could not be deleted."""

@@ -151,7 +151,7 @@ def run(
     region = benchmark.platform.region
     folder = Path(benchmark.report.directory) / "conformance"
     file = result or folder / f"{benchmark.name}-{region}.json"
-    with command_session(), running_platform(benchmark.platform) as platform:
+    with command_session(knows_jobs=False), running_platform(benchmark.platform) as platform:
         benchmark = benchmark.on_platform(platform)
         where = platform_facts(platform, lambda service: aws_client(service, platform))
         record = Record.open(file, benchmark, where | ({"emulator": emulator} if emulator else {}))
