@@ -17,7 +17,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BASE = {"errors", "events", "imports", "polling"}
 BELOW_TASKS = {"launch", "aws", *BASE, "scaling", "configs"}
 ALLOWED = {
-    "nodesweep/cli": {"cli", "flows", "tasks", *BELOW_TASKS},
+    "nodesweep/cli": {"cli", "conformance", "flows", "tasks", *BELOW_TASKS},
+    "nodesweep/conformance": {"conformance", "tasks", *BELOW_TASKS},
     "flows": {"flows", "tasks", *BELOW_TASKS},
     "tasks": {"tasks", "nodesweep_judge", *BELOW_TASKS},
     "nodesweep/launch": BELOW_TASKS,
@@ -41,7 +42,15 @@ ALLOWED = {
     "docs/site": {"docs", "cli", "scaling", "configs"},
 }
 PACKAGE = ("cli", "configs", "flows", "infra", "launch", "scaling", "tasks")
-LAYERS = {*PACKAGE, *BASE, "aws", "benchmarks", "nodesweep_judge", "sagemaker_emulator"}
+LAYERS = {
+    *PACKAGE,
+    *BASE,
+    "aws",
+    "benchmarks",
+    "conformance",
+    "nodesweep_judge",
+    "sagemaker_emulator",
+}
 JUDGE = "infra.image_spark."
 PURE = {"nodesweep/scaling", "configs"}
 IMPURE_PACKAGES = {"prefect", "boto3", "botocore"}

@@ -19,6 +19,7 @@ import click
 
 from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.config import config_group, init_own_script
+from nodesweep.cli.commands.conformance import conformance
 from nodesweep.cli.commands.predict import predict
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
@@ -523,7 +524,7 @@ def doctor(config: Path | None) -> None:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @guarded
 def local(arguments: tuple[str, ...]) -> None:
-    """Manage the local platform on this machine: start, stop or status."""
+    """Manage this machine's local platform: start, stop or status."""
     from nodesweep.cli.local_platform import emulator_command
 
     sys.exit(subprocess.call(emulator_command(*arguments)))
@@ -537,6 +538,7 @@ main.add_command(open_report)
 main.add_command(compare)
 main.add_command(history)
 main.add_command(predict)
+main.add_command(conformance)
 
 
 def show(made: ScalingReport, folder: Path) -> None:

@@ -40,11 +40,16 @@ PREFECT_DEFAULTS = {
 
 
 @contextmanager
-def command_session(view_options: ViewOptions | None = None) -> Iterator[None]:
-    """Show events on stderr, and handle SIGTERM like Ctrl-C; Prefect is not needed."""
+def command_session(
+    view_options: ViewOptions | None = None, knows_jobs: bool = True
+) -> Iterator[None]:
+    """Show events on stderr, and handle SIGTERM like Ctrl-C; Prefect is not needed.
+
+    With `knows_jobs` the events name the jobs, and a Ctrl-C announces which of them it ends.
+    """
     events = EventStream(view_options or ViewOptions("plain"), sys.stderr)
     events.attach()
-    signals = EndSignals(events.announce)
+    signals = EndSignals(events.announce if knows_jobs else None)
     previous = {
         number: signal.signal(number, signals) for number in (signal.SIGTERM, signal.SIGINT)
     }

@@ -1,0 +1,139 @@
+"""Checks that start nothing: credentials, role, quota, bucket, price, stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.store import BucketStore
+from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
+from nodesweep.conformance.trial import Trial
+from nodesweep.errors import error_code
+from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES, run_account_rules
+from nodesweep.launch.sagemaker.preflight.rule import RuleContext
+from nodesweep.scaling import names
+from nodesweep.tasks.image.bases import pin_base_images
+from nodesweep.tasks.image.find import build_arguments, read_context
+from nodesweep.tasks.report.pricing import NoPrice, query_price
+from nodesweep.tasks.sweeps.bucket import ensure_bucket
+
+LARGEST = Shape("two-node job", nodes=2)
+
+
+def credentials(trial: Trial) -> Mapping[str, Any]:
+    """Return the kind of identity that calls, if it is in the account of the jobs' role."""
+    answer = trial.client("sts").get_caller_identity()
+    if answer["Account"] != trial.platform.account_id:
+        raise Contradicted("the credentials are of another account than the jobs' role")
+    return {"identity": answer["Arn"].split(":")[5].split("/")[0]}
+
+
+def rule(name: str) -> Callable[[Trial], Mapping[str, Any]]:
+    """Return a check by the preflight rule of that name: a pass if it finds nothing to say."""
+    [asked] = [each for each in ACCOUNT_RULES if each.name == name]
+
+    def run(trial: Trial) -> Mapping[str, Any]:
+        facts = trial.facts(LARGEST)
+        if not asked.needed(facts):
+            raise Unmet(f"preflight does not ask about {name} here: {trial.instance.instance_type}")
+        found = run_account_rules(RuleContext(facts, trial.client), [asked])
+        if found.problems:
+            raise Contradicted("; ".join(found.problems))
+        if found.notices:
+            raise NoEvidence("; ".join(found.notices))
+        return {"asked": asked.action}
+
+    return run
+
+
+def bucket(trial: Trial) -> Mapping[str, Any]:
+    """Write an object, then try to replace it on the condition that there is none; read it."""
+    ensure_bucket.fn(trial.platform)
+    store = BucketStore(trial.client("s3"), trial.platform.bucket)
+    key = names.sweep_prefix(trial.platform.prefix, trial.sweep) + "conformance"
+    store.put(key, b"first")
+    if store.put(key, b"second", only_if_absent=True) or store.get(key) != b"first":
+        raise Contradicted("a conditional write replaced an object: IfNoneMatch is ignored")
+    store.delete(key)
+    return {"conditional write": "refused with 412"}
+
+
+def price(trial: Trial) -> Mapping[str, Any]:
+    """Read today's price of a node from the Price List."""
+    if trial.instance.emulated:
+        raise Unmet("an emulated node has no price")
+    platform = trial.platform.model_copy(update={"region": "us-east-1"})
+    name, region = trial.instance.instance_type, trial.platform.region
+    try:
+        usd = query_price(aws_client("pricing", platform), name, region)
+    except NoPrice as error:
+        raise NoEvidence(str(error)) from error
+    return {"instance_type": name, "region": region, "usd_per_hour": usd}
+
+
+def base_image(trial: Trial) -> Mapping[str, Any]:
+    """Ask another account's repository for the digests of the image's bases."""
+    config = trial.facts(LARGEST).config
+    if trial.instance.emulated or config.image.uri is not None:
+        raise Unmet("the image has no base in another account")
+    pinned = pin_base_images.fn(trial.platform, config.image, build_arguments(config.image))
+    bases = read_context(config.image, pinned).bases
+    if not pinned:
+        raise NoEvidence(f"no digest of {', '.join(bases)}")
+    return {"bases": list(bases)}
+
+
+_PARTS = ("AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::CodeBuild::Project", "AWS::IAM::Role")
+
+
+def stack(trial: Trial) -> Mapping[str, Any]:
+    """Read the state of every part of the stack that the bucket belongs to."""
+    try:
+        answer = trial.client("cloudformation").describe_stack_resources(
+            PhysicalResourceId=trial.platform.bucket
+        )
+    except Exception as error:
+        if error_code(error) == "ValidationError":
+            raise Unmet(f"the bucket belongs to no stack: {error}") from error
+        raise
+    parts = answer["StackResources"]
+    if unknown := [each for each in parts if "ResourceStatus" not in each]:
+        raise NoEvidence(f"{len(unknown)} of {len(parts)} parts of the stack have no state")
+    states = {each["LogicalResourceId"]: each for each in parts}
+    bad = [
+        f"{name}: {state}"
+        for name, each in states.items()
+        if not (state := each["ResourceStatus"]).endswith("_COMPLETE") or "ROLLBACK" in state
+    ]
+    if bad:
+        raise Contradicted("; ".join(bad))
+    missing = set(_PARTS) - {each["ResourceType"] for each in states.values()}
+    if missing:
+        raise NoEvidence(f"the stack has no {', '.join(sorted(missing))}")
+    return {name: each["ResourceType"] for name, each in sorted(states.items())}
+
+
+def other_buildspec(trial: Trial) -> Mapping[str, Any]:
+    """Start a build with another buildspec, which the stack's pipeline role must not be able to."""
+    if trial.instance.emulated:
+        raise Unmet("no role limits the builds of emulated nodes")
+    codebuild = trial.client("codebuild")
+    try:
+        build = codebuild.start_build(
+            projectName=trial.config.image.codebuild_project,
+            buildspecOverride="version: 0.2\nphases: {build: {commands: ['true']}}\n",
+            sourceTypeOverride="NO_SOURCE",
+            timeoutInMinutesOverride=5,
+        )["build"]
+    except Exception as error:
+        if error_code(error) == "AccessDeniedException":
+            return {"refused": str(error)}
+        if error_code(error) == "ResourceNotFoundException":
+            raise Unmet(str(error)) from error
+        raise
+    codebuild.stop_build(id=build["id"])
+    raise NoEvidence(
+        "the build was accepted (and stopped); the stack's pipeline role, with OwnBuildspecs=false,"
+        " must not be able to start it"
+    )

@@ -1,0 +1,109 @@
+"""What the documentation says has not been seen on AWS, and the checks that would settle it.
+
+tests/docs/test_claims.py reads the pages: such a sentence without a row here fails, and so does a
+row whose sentence is gone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Claim(NamedTuple):
+    """A sentence of a page, as it stands there without line breaks, and the ids of its checks."""
+
+    page: str
+    text: str
+    checks: tuple[str, ...]
+
+
+_JOB = ("one-node-job", "two-node-job")
+_OF_ONE_NODE = ("one-node-job", "adoption", "phases", "billed-seconds", "log", "metrics")
+_GPU = ("gpu-nccl",)
+_KIND = ("two-node-job", "gpu-nccl")
+"""With a config of the distribution kind; the result file names the kind."""
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("README.md", "Nothing has run on AWS or on GPUs yet", (*_JOB, *_GPU)),
+    Claim(
+        "README.md",
+        "requests and error handling follow the API's model and documentation",
+        (
+            "one-node-job",
+            "adoption",
+            "phases",
+            "billed-seconds",
+            "log",
+            "metrics",
+            "stop",
+            "cancel",
+        ),
+    ),
+    Claim("CHANGELOG.md", "Nothing in it has run on AWS yet", _JOB),
+    Claim("docs/index.md", "Nothing has run on AWS or on GPUs yet", (*_JOB, *_GPU)),
+    Claim(
+        "docs/aws.md",
+        "These steps have run against the local platform, [not on AWS yet]",
+        ("credentials", "stack", "role", "bucket", "image-build", *_JOB),
+    ),
+    Claim(
+        "docs/aws.md",
+        "The local platform doesn't create the CodeBuild project, bucket and queue policies, the"
+        " outbound security group rule, the budget and the file system.",
+        ("stack",),
+    ),
+    Claim("docs/aws.md", "Those are only checked statically", ("stack",)),
+    Claim(
+        "docs/aws.md",
+        "**Permissions** are evaluated as AWS documents them, not enforced.",
+        ("permissions", "one-node-job"),
+    ),
+    Claim(
+        "docs/aws.md",
+        "Known from documentation only: CodeBuild uses the project's buildspec for a context from"
+        " S3",
+        ("image-build",),
+    ),
+    Claim(
+        "docs/aws.md",
+        "a condition on `codebuild:source.buildspec` covers `buildspecOverride`",
+        ("other-buildspec",),
+    ),
+    Claim(
+        "docs/aws.md",
+        "**Quotas, prices and other accounts' images** are not modelled",
+        ("quota", "price", "base-image", "cost-figures"),
+    ),
+    Claim(
+        "docs/distribution.md",
+        "Nothing has run on AWS, a GPU, a NeuronCore or in an AWS container",
+        (*_JOB, *_GPU),
+    ),
+    Claim("docs/distribution.md", "SMDDP's AllGather (smddp: true)", _KIND),
+    Claim("docs/distribution.md", "smddprun; the runs over gloo are without SMDDP", _KIND),
+    Claim("docs/distribution.md", "SMDDP itself and smddprun", _KIND),
+    Claim("docs/distribution.md", "the library and smddpmprun", _KIND),
+    Claim("docs/distribution.md", "torch.sagemaker; its use follows AWS's documentation", _KIND),
+    Claim("docs/distribution.md", "a server; the launch is the same as for kind none", _KIND),
+    Claim("docs/distribution.md", "torch_xla and Neuron", ("two-node-job",)),
+    Claim("docs/distribution.md", "Horovod; the launch is the same as for kind mpi", _KIND),
+    Claim("docs/own-code.md", "GPUs are untested", _GPU),
+    Claim("docs/production.md", "The AWS side is untested", ("job-events",)),
+    Claim("docs/validation.md", "AWS's image, with YARN, [has never run]", ("processing",)),
+    Claim(
+        "infra/image_spark/README.md",
+        "Never ran: the image itself, Amazon's changes to Spark, YARN, v1.4. Known from its sources"
+        " only",
+        ("processing",),
+    ),
+    Claim(
+        "infra/image_spark/README.md",
+        "Whether that suffices for big files is untested on YARN",
+        ("processing",),
+    ),
+)
+
+
+def sentences_of(check: str) -> list[str]:
+    """Return the sentences that a check is about, each with its page; only AWS settles them."""
+    return [f"{claim.page}: {claim.text}" for claim in CLAIMS if check in claim.checks]

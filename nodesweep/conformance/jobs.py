@@ -1,0 +1,225 @@
+"""Checks of training jobs: start, adoption, logs, metrics, billing, stop, spot, warm pool, GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
+from nodesweep.conformance.trial import Observed, Trial
+from nodesweep.launch.registry import backend_of, launcher_of
+from nodesweep.polling import intervals
+from nodesweep.scaling.job import TRAINING_PHASE
+from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
+
+ONE = Shape("one-node job")
+TWO = Shape("two-node job", nodes=2)
+STOPPED = Shape("job to stop", repeat=2)
+CANCELLED = Shape("job to cancel", repeat=3)
+SPOT = Shape("spot job", spot=True)
+KEPT = Shape("job with a warm pool", keep_alive_seconds=300)
+REUSING = Shape("job in the warm pool", repeat=4, keep_alive_seconds=300)
+_LATE_SECONDS = 180.0
+"""Seconds that metrics and the status of kept nodes may lag behind a job's end."""
+
+
+def image_build(trial: Trial) -> Mapping[str, Any]:
+    """Build the image, unless the registry has it."""
+    config = trial.facts(ONE).config
+    if config.image.uri is not None:
+        raise Unmet("the config names an existing image (image.uri)")
+    image = trial.image()
+    if not image.built:
+        raise Unmet(f"the registry has the image already: {image.uri}")
+    return {"image": image.uri}
+
+
+def one_node(trial: Trial) -> Mapping[str, Any]:
+    """Run a job to its end and read its metrics.json."""
+    return _measured(trial, ONE)
+
+
+def two_nodes(trial: Trial) -> Mapping[str, Any]:
+    """Run a job on two nodes, whose processes have to find each other."""
+    found = _measured(trial, TWO)
+    job = trial.completed(TWO)
+    if isinstance(world := found["world_size"], int) and world < TWO.nodes:
+        raise Contradicted(f"world_size is {world} on {TWO.nodes} nodes")
+    if len(hosts := _hosts(job)) != TWO.nodes:
+        raise NoEvidence(f"the log has lines of {len(hosts)} of {TWO.nodes} nodes")
+    return {**found, "nodes_with_a_log": len(hosts)}
+
+
+def _measured(trial: Trial, shape: Shape) -> dict[str, Any]:
+    """Return what a job's metrics.json says.
+
+    Raises:
+        NoEvidence: the job did not complete, or has no metrics.json.
+    """
+    job = trial.completed(shape)
+    metrics = _metrics(trial, job)
+    world = metrics.get("world") or {}
+    return {
+        "state": job.status.state,
+        "seconds_to_end": job.status.seconds_to_end,
+        "train_seconds": metrics.get("train_seconds"),
+        "world_size": world.get("world_size"),
+        "backend": world.get("backend"),
+        "distribution": trial.config.training.distribution.kind,
+    }
+
+
+def _metrics(trial: Trial, job: Observed) -> Mapping[str, Any]:
+    platform = trial.platform
+    found = backend_of(platform).read_metrics(platform, trial.sweep, job.spec.name)
+    if found is None:
+        raise NoEvidence("the job completed, but left no metrics.json in S3")
+    return found
+
+
+def _hosts(job: Observed) -> set[str]:
+    return {line.partition(": ")[0] for line in job.lines}
+
+
+def adoption(trial: Trial) -> Mapping[str, Any]:
+    """Send the same job again: it has to be the same one, not a second one."""
+    job = trial.ended(ONE)
+    launcher = launcher_of(trial.platform)
+    again = launcher.submit(job.spec)
+    if again.created_at is None or again.created_at != job.status.created_at:
+        raise Contradicted("the same request did not lead to the same job")
+    listed = [each.name for each in launcher.jobs_of(trial.sweep)]
+    if listed.count(job.spec.name) != 1:
+        raise Contradicted(f"the job is listed {listed.count(job.spec.name)} times")
+    return {"adopted": True, "jobs_of_the_trial": len(listed)}
+
+
+def phases(trial: Trial) -> Mapping[str, Any]:
+    """Read how long the job was in each phase."""
+    seconds = trial.completed(ONE).status.phase_seconds
+    if TRAINING_PHASE not in seconds:
+        raise NoEvidence(f"the description has no phase {TRAINING_PHASE}: {seconds}")
+    return {"phase_seconds": seconds}
+
+
+def billed(trial: Trial) -> Mapping[str, Any]:
+    """Compare the billed seconds with the job's life."""
+    status = trial.completed(ONE).status
+    seconds, life = status.billed_seconds, status.seconds_to_end
+    if not seconds:
+        raise NoEvidence(f"billed seconds: {seconds}")
+    if life is not None and seconds > life + 1:
+        raise Contradicted(f"{seconds} s are billed of a job that lived {life} s")
+    return {"billed_seconds": seconds, "seconds_to_end": life}
+
+
+def whole_log(trial: Trial) -> Mapping[str, Any]:
+    """Download the log of the ended job."""
+    job = trial.completed(ONE)
+    lines = list(
+        backend_of(trial.platform).read_log(trial.platform, job.spec.name, trial.folder, True)
+    )
+    if not lines:
+        raise NoEvidence("the job has no log")
+    return {"lines": len(lines)}
+
+
+def utilisation(trial: Trial) -> Mapping[str, Any]:
+    """Read the instance metrics, which arrive up to minutes after the job."""
+    job, clock = trial.completed(ONE), trial.clock
+    deadline = clock.monotonic() + _LATE_SECONDS
+    for pause in intervals(1.0, 30.0):
+        found = backend_of(trial.platform).read_utilisation(trial.platform, job.status)
+        if found:
+            return {"mean_percent": dict(found)}
+        if clock.monotonic() >= deadline or not job.status.billed_seconds:
+            raise NoEvidence("there are no metrics of the job's nodes")
+        clock.sleep(pause)
+    raise AssertionError
+
+
+def stop(trial: Trial) -> Mapping[str, Any]:
+    """Follow a running job's log until it says something, then stop the job."""
+    spec = trial.submit(STOPPED, anew=True)
+    seen = trial.follow(spec, until=lambda job: bool(job.lines))
+    if seen.status.has_ended:
+        raise NoEvidence(f"the job ended as {seen.status.state} before its log could be followed")
+    return _stopped(trial, seen, launcher_of(trial.platform).stop(spec.name))
+
+
+def _stopped(trial: Trial, seen: Observed, asked: bool) -> dict[str, Any]:
+    status = trial.follow(seen.spec).status
+    if status.state != "stopped":
+        raise NoEvidence(f"the job was asked to stop and ended as {status.state}")
+    return {
+        "lines_before_the_stop": seen.live_lines,
+        "asked_while_running": asked,
+        "state": status.state,
+        "reason": status.reason,
+        "billed_seconds": status.billed_seconds,
+    }
+
+
+def cancel(trial: Trial) -> Mapping[str, Any]:
+    """End a job that was just accepted as a cancelled run ends its jobs."""
+    spec = trial.submit(CANCELLED, anew=True)
+    ended = stop_sweep_jobs_now(trial.platform, trial.sweep, [spec.name])
+    if spec.name not in ended:
+        raise NoEvidence("the job had ended before it could be cancelled")
+    return _stopped(trial, Observed(spec, launcher_status(trial, spec.name)), True)
+
+
+def launcher_status(trial: Trial, name: str) -> Any:
+    """Return the job's status.
+
+    Raises:
+        NoEvidence: the platform does not know the job.
+    """
+    status = launcher_of(trial.platform).status(name)
+    if status is None:
+        raise NoEvidence(f"the platform does not know {name}")
+    return status
+
+
+def spot(trial: Trial) -> Mapping[str, Any]:
+    """Run a job on spot capacity."""
+    found = _measured(trial, SPOT)
+    status = trial.completed(SPOT).status
+    if not status.spot or status.billable_seconds is None:
+        raise NoEvidence("the description does not say that the job ran on spot capacity")
+    trained = status.training_seconds
+    if trained is not None and status.billable_seconds > trained:
+        raise Contradicted(f"{status.billable_seconds} s are billed of {trained} s")
+    return {**found, "billable_seconds": status.billable_seconds, "training_seconds": trained}
+
+
+def warm_pool(trial: Trial) -> Mapping[str, Any]:
+    """Run a job in the nodes that an equal one has left."""
+    first = trial.completed(KEPT)
+    if not first.status.keep_alive_seconds:
+        raise NoEvidence("the description does not say that the nodes are kept")
+    second = trial.completed(REUSING)
+    clock, deadline = trial.clock, trial.clock.monotonic() + _LATE_SECONDS
+    for pause in intervals(1.0, 15.0):
+        status = launcher_status(trial, first.spec.name)
+        if status.reused_by == second.spec.name:
+            break
+        if clock.monotonic() >= deadline:
+            raise NoEvidence(f"the first job's nodes were not reused ({status.retention})")
+        clock.sleep(pause)
+    return {
+        "reused": True,
+        "retained_seconds": status.retained_seconds,
+        "first_seconds_to_end": first.status.seconds_to_end,
+        "second_seconds_to_end": second.status.seconds_to_end,
+    }
+
+
+def nccl(trial: Trial) -> Mapping[str, Any]:
+    """Exchange gradients between the GPUs of two nodes."""
+    if not trial.instance.accelerators:
+        raise Unmet(f"{trial.instance.instance_type} has no GPU: use a config of a type with GPUs")
+    found = _measured(trial, TWO)
+    if found["backend"] != "nccl":
+        raise Contradicted(f"the backend is {found['backend']}, not nccl")
+    return {**found, "accelerator": trial.instance.accelerator}

@@ -1,0 +1,124 @@
+"""Every check, in the order in which they run; a new one is a function and a row here."""
+
+from __future__ import annotations
+
+from nodesweep.conformance import account, jobs, services
+from nodesweep.conformance.check import Check, Paid
+
+_BUILD = Paid("image build", services.build_bound)
+_OF_ONE, _OF_TWO = jobs.ONE.paid, jobs.TWO.paid
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "credentials", "the credentials belong to the account of the jobs' role",
+        "credentials", account.credentials, gates=True,
+    ),
+    Check(
+        "bucket", "the bucket can be written, and a conditional write never replaces an object",
+        "the bucket", account.bucket,
+    ),
+    Check(
+        "role", "the jobs' role exists and trusts SageMaker",
+        "iam:GetRole", account.rule("the role"),
+    ),
+    Check(
+        "permissions", "IAM's simulator lets the role do what a job does",
+        "iam:SimulatePrincipalPolicy", account.rule("the role's permissions"),
+    ),
+    Check(
+        "quota", "the account may use two nodes at once",
+        "servicequotas:ListServiceQuotas", account.rule("service quotas"),
+    ),
+    Check(
+        "price", "the Price List has the price of a node",
+        "pricing:GetProducts", account.price,
+    ),
+    Check(
+        "base-image", "AWS's repositories of base images answer this account",
+        "ecr:BatchGetImage", account.base_image,
+    ),
+    Check(
+        "stack", "CloudFormation created every part of infra/aws/nodesweep.yaml",
+        "the stack, cloudformation:DescribeStackResources", account.stack,
+    ),
+    Check(
+        "image-build", "the image is built and pushed",
+        "the CodeBuild project, no such image yet", jobs.image_build, (_BUILD,),
+    ),
+    Check(
+        "one-node-job", "a job completes and leaves metrics.json",
+        "one node", jobs.one_node, (_BUILD, _OF_ONE),
+    ),
+    Check(
+        "adoption", "the same request leads to the same job, not to a second one",
+        "one node", jobs.adoption, (_BUILD, _OF_ONE),
+    ),
+    Check(
+        "phases", "the description has the times of the job's phases",
+        "one node", jobs.phases, (_BUILD, _OF_ONE),
+    ),
+    Check(
+        "billed-seconds", "the billed seconds fit the job's life",
+        "one node", jobs.billed, (_BUILD, _OF_ONE),
+    ),
+    Check(
+        "log", "an ended job's log can be downloaded",
+        "one node", jobs.whole_log, (_BUILD, _OF_ONE),
+    ),
+    Check(
+        "metrics", "CloudWatch has the utilization of the job's node",
+        "one node", jobs.utilisation, (_BUILD, _OF_ONE),
+    ),
+    Check(
+        "two-node-job", "the processes of two nodes find each other",
+        "two nodes", jobs.two_nodes, (_BUILD, _OF_TWO),
+    ),
+    Check(
+        "stop", "a running job's log is followed, and the job stops when asked to",
+        "one node", jobs.stop, (_BUILD, jobs.STOPPED.paid),
+    ),
+    Check(
+        "cancel", "a job that was just accepted ends as those of a cancelled run do",
+        "one node", jobs.cancel, (_BUILD, jobs.CANCELLED.paid),
+    ),
+    Check(
+        "spot", "a job completes on spot capacity and says what is billed",
+        "a spot quota of one node", jobs.spot, (_BUILD, jobs.SPOT.paid), optional=True,
+    ),
+    Check(
+        "warm-pool", "a job takes over the nodes that an equal one has left",
+        "a warm pool quota of one node", jobs.warm_pool,
+        (_BUILD, jobs.KEPT.paid, jobs.REUSING.paid), optional=True,
+    ),
+    Check(
+        "other-buildspec", "the pipeline role can't have the build project run other commands",
+        "the stack's pipeline role, OwnBuildspecs=false", account.other_buildspec,
+        (Paid("build to be refused", services.minute_bound),), optional=True,
+    ),
+    Check(
+        "processing", "Spark's real image validates a dataset in S3",
+        "dataset.validation on Spark", services.processing,
+        (Paid("Spark image build", services.spark_build_bound),
+         Paid("Processing job", services.processing_bound)), optional=True,
+    ),
+    Check(
+        "gpu-nccl", "the GPUs of two nodes exchange gradients over NCCL",
+        "a config of a type with GPUs, two nodes", jobs.nccl, (_BUILD, _OF_TWO), optional=True,
+    ),
+    Check(
+        "cost-figures", "Cost Explorer's node-hours are those of the job",
+        "ce:GetCostAndUsage, a day after one-node-job", services.cost_figures,
+        (_BUILD, _OF_ONE, Paid("Cost Explorer", services.request_bound)), optional=True,
+    ),
+    Check(
+        "job-events", "EventBridge's event of an ended job starts the deployment collect",
+        "a Prefect server that EventBridge reaches over HTTPS", services.by_hand, optional=True,
+        by_hand="set up the rule of docs/production.md, run a sweep with --detach, see collect run",
+    ),
+)  # fmt: skip
+
+
+def check_of(name: str) -> Check:
+    """Return the check with this id."""
+    [found] = [check for check in CHECKS if check.id == name]
+    return found

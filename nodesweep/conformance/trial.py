@@ -1,0 +1,269 @@
+"""What the checks of one run share: the config, the inputs of its jobs, and the jobs it has made.
+
+Jobs are submitted, watched, read and stopped by the launcher and the tasks that a sweep uses. Their
+names derive from the trial's own sweep id, so an interrupted run finds its jobs again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from nodesweep.aws.platform import aws_client
+from nodesweep.aws.store import BucketStore
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
+from nodesweep.conformance.check import NoEvidence, Shape, Unmet
+from nodesweep.errors import best_effort
+from nodesweep.launch.protocol import STOPPING_SECONDS
+from nodesweep.launch.registry import launcher_of, renderer_of
+from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
+from nodesweep.polling import CallBudget, Clock
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.planning.specs import build_spec
+from nodesweep.scaling.rules.rule import Facts
+from nodesweep.tasks.dataset.files import channel_folders, scan_directory, upload_dataset
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
+from nodesweep.tasks.image.bases import pin_base_images
+from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
+from nodesweep.tasks.image.find import Image, build_arguments, find_image, read_context
+from nodesweep.tasks.jobs.source import upload_source
+from nodesweep.tasks.preflight.facts import read_facts
+from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.sweeps.stopping import release_pools_now, stop_sweep_jobs_now
+
+logger = logging.getLogger("nodesweep.conformance")
+_MOST_ATTEMPTS = 99
+
+
+@dataclass
+class Observed:
+    """A job that has ended, and its log as it was read meanwhile.
+
+    Attributes:
+        spec: the job.
+        status: its last status.
+        lines: the lines read, each with its node.
+        live_lines: how many of them had been read before the job ended.
+    """
+
+    spec: JobSpec
+    status: JobStatus
+    lines: list[str] = field(default_factory=list)
+    live_lines: int = 0
+
+
+@dataclass
+class Trial:
+    """One run of the checks.
+
+    Attributes:
+        config: the config, on its running platform.
+        sweep: the id below which the jobs are.
+        folder: where logs of jobs are kept on this machine.
+        on_job: called with a job's name before it is submitted.
+        clock: the source of time.
+    """
+
+    config: BenchmarkConfig
+    sweep: str
+    folder: Path
+    on_job: Callable[[str], None] = lambda name: None
+    clock: Clock = field(default_factory=Clock)
+    owner: SweepOwner | None = None
+    """The heartbeat of the jobs' owner, once there may be jobs."""
+    _observed: dict[Shape, Observed] = field(default_factory=dict)
+    _inputs: ResolvedInputs | None = None
+    _image: Image | None = None
+    _has_no_image: bool = False
+
+    @property
+    def platform(self) -> PlatformConfig:
+        """The config's platform."""
+        return self.config.platform
+
+    @property
+    def instance(self) -> InstanceType:
+        """The type of the nodes."""
+        return load_catalogue().get(self.config.training.instance_type)
+
+    def client(self, service: str) -> Any:
+        """Return a client of the platform."""
+        return aws_client(service, self.platform)
+
+    def facts(self, shape: Shape) -> Facts:
+        """Return what preflight knows about a sweep of this one job."""
+        return read_facts(shape.config(self.config))
+
+    def image(self) -> Image:
+        """Return the training image, found or built as a run does; a build is tried once.
+
+        Raises:
+            Unmet: there is no image, because an earlier check could not get it.
+        """
+        if self._has_no_image:
+            raise Unmet("there is no image; see the check that wanted it first")
+        if self._image is None:
+            self._has_no_image = True
+            self._image = self.built(self.facts(Shape("image")).config.image)
+            self._has_no_image = False
+        return self._image
+
+    def built(self, image: ImageConfig) -> Image:
+        """Return the image of a build context, found in the registry or built now."""
+        if image.uri is not None:
+            return Image(image.uri, None, built=False)
+        platform = self.platform
+        pinned = pin_base_images.fn(platform, image, build_arguments(image))
+        context = read_context(image, pinned)
+        found: Image | None = find_image.fn(platform, image, context)
+        if found is not None:
+            return found
+        token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
+        started = start_image_build.fn(platform, image, context, token)
+        logger.info("building the image %s:%s", image.repository, context.tag)
+        built: Image = wait_for_image_build.fn(platform, image, context, started)
+        return built
+
+    def inputs(self) -> ResolvedInputs:
+        """Return the inputs of the jobs: image, code and data, sent as a run sends them."""
+        if self._inputs is None:
+            config, platform = self.config, self.platform
+            image = self.image()
+            uri, folders = None, tuple[str, ...]()
+            section = config.dataset
+            if section is not None and section.is_remote:
+                there = self.dataset_in_s3()
+                uri, folders = (
+                    there.uri,
+                    channel_folders(section, map(there.name_of, there.objects)),
+                )
+            elif section is not None:
+                here = scan_directory(section)
+                uri = upload_dataset.fn(platform, section, here).uri
+                folders = channel_folders(section, [file.name for file in here.files])
+            code = upload_source.fn(config, True) if config.training.source_dir else None
+            self._inputs = ResolvedInputs(self.sweep, image.uri, uri, code, folders)
+        return self._inputs
+
+    def dataset_in_s3(self) -> RemoteDataset:
+        """Return the dataset's objects.
+
+        Raises:
+            Unmet: the config's dataset is not in S3.
+        """
+        section = self.config.dataset
+        if section is None or not section.is_remote:
+            raise Unmet("dataset.source is not in S3")
+        found: RemoteDataset = describe_remote_dataset.fn(self.platform, section)
+        return found
+
+    def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
+        """Return the job of a shape, named after this trial."""
+        config = shape.config(self.config)
+        [point] = plan_sweep(config, self.instance).points
+        return build_spec(
+            config,
+            replace(point, repeat=shape.repeat),
+            self.inputs(),
+            renderer_of(self.platform),
+            attempt,
+        )
+
+    def submit(self, shape: Shape, anew: bool = False) -> JobSpec:
+        """Start the job of a shape, or adopt the one that an interrupted run has left.
+
+        A job that was stopped when that run ended is replaced by a further attempt.
+
+        Args:
+            shape: the job.
+            anew: True if a job that has ended already is of no use.
+        """
+        launcher = launcher_of(self.platform)
+        for attempt in range(1, _MOST_ATTEMPTS):
+            spec = self.spec(shape, attempt)
+            before = launcher.status(spec.name)
+            if before is None or not (before.has_ended and (anew or before.state == "stopped")):
+                break
+        self.on_job(spec.name)
+        launcher.submit(spec)
+        return spec
+
+    def follow(self, spec: JobSpec, until: Callable[[Observed], bool] | None = None) -> Observed:
+        """Wait for the job's end, or until a poll at which `until` returns True."""
+        launcher, config = launcher_of(self.platform), self.config
+        log = launcher.logs(spec.name, names.sweep_started(self.sweep))
+        seen = Observed(spec, JobStatus(spec.name, "running"))
+
+        def read(name: str) -> None:
+            seen.lines.extend(text for _, text in log.new_lines())
+
+        def note(states: object) -> None:
+            seen.live_lines = len(seen.lines)
+
+        training = spec.training
+        spot = training.spot and training.spot.max_wait_seconds
+        limits = JobLimits(
+            config.sweep.queue_deadline_seconds,
+            (spot or training.max_runtime_seconds) + 2 * STOPPING_SECONDS,
+        )
+        ended = watch(
+            launcher,
+            [spec.name],
+            config.sweep.poll_interval_seconds,
+            limits,
+            self.clock,
+            CallBudget(self.platform.calls_per_second, BURST_CALLS, self.clock),
+            read,
+            has_stepped=None if until is None else lambda name: until(seen),
+            on_poll=note,
+        )
+        if not ended:
+            seen.live_lines = len(seen.lines)
+            return seen
+        while log.has_more:
+            read(spec.name)
+        [seen.status] = ended
+        return seen
+
+    def ended(self, shape: Shape) -> Observed:
+        """Return the job of a shape once it has ended; several checks look at the same job."""
+        if shape not in self._observed:
+            self._observed[shape] = self.follow(self.submit(shape))
+        return self._observed[shape]
+
+    def completed(self, shape: Shape) -> Observed:
+        """Return ended().
+
+        Raises:
+            NoEvidence: the job did not complete.
+        """
+        job = self.ended(shape)
+        if not job.status.completed:
+            raise NoEvidence(f"the job ended as {job.status.state}: {job.status.reason}")
+        return job
+
+    def end_jobs(self) -> None:
+        """Stop what still runs, and release kept nodes; used after a Ctrl-C, too."""
+        with best_effort(f"not all jobs of {self.sweep} may have ended: nodesweep stop"):
+            stop_sweep_jobs_now(self.platform, self.sweep)
+            kept = [job.spec.name for job in self._observed.values()]
+            release_pools_now(self.platform, self.sweep, kept)
+            logger.info("no job of %s runs any more", self.sweep)
+
+    def delete_outputs(self) -> list[str]:
+        """Delete the objects below the trial's prefix; return those that could not be deleted."""
+        store = BucketStore(self.client("s3"), self.platform.bucket)
+        left = []
+        for key in store.keys(names.sweep_prefix(self.platform.prefix, self.sweep)):
+            left.append(key)
+            with best_effort(f"{key} can't be deleted"):
+                store.delete(key)
+                left.pop()
+        return left
