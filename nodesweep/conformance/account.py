@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.aws.store import BucketStore
 from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import error_code
 from nodesweep.launch.sagemaker.preflight.online import ACCOUNT_RULES, run_account_rules
 from nodesweep.launch.sagemaker.preflight.rule import RuleContext
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.tasks.image.bases import pin_base_images
 from nodesweep.tasks.image.find import build_arguments, read_context
 from nodesweep.tasks.report.pricing import NoPrice, query_price
-from nodesweep.tasks.sweeps.bucket import ensure_bucket
 
 LARGEST = Shape("two-node job", nodes=2)
 
@@ -49,8 +48,8 @@ def rule(name: str) -> Callable[[Trial], Mapping[str, Any]]:
 
 def bucket(trial: Trial) -> Mapping[str, Any]:
     """Write an object, then try to replace it on the condition that there is none; read it."""
-    ensure_bucket.fn(trial.platform)
-    store = BucketStore(trial.client("s3"), trial.platform.bucket)
+    store = BucketStore(trial.platform, client=trial.client("s3"))
+    store.prepare()
     key = names.sweep_prefix(trial.platform.prefix, trial.sweep) + "conformance"
     store.put(key, b"first")
     if store.put(key, b"second", only_if_absent=True) or store.get(key) != b"first":

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.aws.store import BucketStore
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.conformance.check import NoEvidence, Shape, Unmet
 from nodesweep.errors import best_effort
 from nodesweep.launch.protocol import STOPPING_SECONDS
 from nodesweep.launch.registry import launcher_of, renderer_of
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
@@ -259,7 +259,7 @@ class Trial:
 
     def delete_outputs(self) -> list[str]:
         """Delete the objects below the trial's prefix; return those that could not be deleted."""
-        store = BucketStore(self.client("s3"), self.platform.bucket)
+        store = BucketStore(self.platform, client=self.client("s3"))
         left = []
         for key in store.keys(names.sweep_prefix(self.platform.prefix, self.sweep)):
             left.append(key)
