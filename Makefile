@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run run-slurm up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -24,6 +24,10 @@ $(STAMP): requirements.lock pyproject.toml setup.py infra/local/pyproject.toml i
 
 run: setup
 	$(BIN)/nodesweep run configs/local.yaml
+
+# The example of Slurm on a cluster that this starts (as root; Debian's slurmctld slurmd slurm-client munge).
+run-slurm: setup
+	$(BIN)/python -m tests.nodesweep.launch.slurm.run_example
 
 up: setup
 	@$(BIN)/python -m nodesweep.infra.worker up --port $(PORT) --platform-port $(PLATFORM_PORT)

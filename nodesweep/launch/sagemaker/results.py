@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import logging
 import re
 import tarfile
@@ -14,29 +13,29 @@ from typing import Any
 from nodesweep.aws.platform import aws_client, patient
 from nodesweep.aws.storage import is_missing
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.metrics_file import (
+    MAX_BUDGET_BYTES,
+    MAX_BUDGET_FILES,
+    MAX_METRICS_BYTES,
+    Unusable,
+    parse_metrics,
+    with_budgets,
+)
 from nodesweep.scaling import names
 
 logger = logging.getLogger("nodesweep.results")
-_MAX_METRICS_BYTES = 8 * 1024 * 1024
-"""Maximum size of metrics.json, which takes a multiple of that in memory.
-
-The shipped program keeps 1,000 step times: tens of KB.
-"""
 _MAX_HEADER_BYTES = 256 * 1024
 """Maximum size of an archive member's headers, which tarfile holds in memory.
 
 A path has at most 4,096 bytes.
 """
-_MAX_METRICS_DEPTH = 32
 _BUDGET_FILE = re.compile(r"(\./)?nodesweep-budget-\d{1,6}\.json")
 """Where every rank but 0 of an observed program has the parts of its time."""
-_MAX_BUDGET_FILES, _MAX_BUDGET_BYTES = 1024, 64 * 1024
 _MAX_UNPACKED_BYTES = 16 * 1024**3
 """Maximum unpacked bytes up to metrics.json, a limit against archives of zeros.
 
 Reading that much takes minutes.
 """
-_TOO_DEEP = f"its {names.METRICS_FILE} is nested more than {_MAX_METRICS_DEPTH} levels deep"
 
 
 def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
@@ -53,34 +52,18 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
         raise
     try:
         content, budgets = _metrics_in(answer["Body"])
-        metrics = _parse_metrics(content)
-    except _Unusable as error:
+        metrics = parse_metrics(content)
+    except Unusable as error:
         logger.warning("%s: %s; the job is used without its program's metrics", uri, error)
         return None
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
         logger.warning("%s contains no readable %s: %s", uri, names.METRICS_FILE, error)
         return None
-    if not isinstance(metrics, dict):
-        return None
-    if isinstance(metrics.get("budget"), list):
-        metrics["budget"] += map(_budget_of_rank, budgets)
-    return metrics
-
-
-def _budget_of_rank(content: bytes) -> Any:
-    """Return a rank's file; None, which is no rank's, if it is unreadable."""
-    try:
-        return _parse_metrics(content)
-    except (_Unusable, ValueError):
-        return None
-
-
-class _Unusable(Exception):
-    """The program's output exceeds a limit, which the message names."""
+    return with_budgets(metrics, budgets)
 
 
 class _BoundedReader:
-    """A stream that raises _Unusable beyond `end`, which advances with each member."""
+    """A stream that raises Unusable beyond `end`, which advances with each member."""
 
     def __init__(self, stream: gzip.GzipFile) -> None:
         self._stream = stream
@@ -91,10 +74,10 @@ class _BoundedReader:
         """Return up to `size` bytes.
 
         Raises:
-            _Unusable: the position is beyond `end`.
+            Unusable: the position is beyond `end`.
         """
         if self._position > self.end:
-            raise _Unusable(
+            raise Unusable(
                 f"the tar headers of a file exceed {_MAX_HEADER_BYTES} bytes, so it is not read"
                 " further"
             )
@@ -106,7 +89,7 @@ class _BoundedReader:
 def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
     """Return (the metrics.json nearest to the archive's root, or None; the other ranks' files)."""
     budgets: list[bytes] = []
-    found: tuple[int, bytes | _Unusable] | None = None
+    found: tuple[int, bytes | Unusable] | None = None
     unpacked_bytes = 0
     unpacked: Any = _BoundedReader(gzip.GzipFile(fileobj=archive))
     with tarfile.open(fileobj=unpacked, mode="r|") as tar:
@@ -114,21 +97,21 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
             if (
                 member.issparse()
             ):  # its map of holes is unbounded, and its size is not that of its data
-                raise _Unusable(f"its {member.name} is a sparse file, which is not supported")
+                raise Unusable(f"its {member.name} is a sparse file, which is not supported")
             unpacked.end = member.offset_data + member.size + _MAX_HEADER_BYTES
             unpacked_bytes += member.size
             if unpacked_bytes > _MAX_UNPACKED_BYTES:
                 if found:
                     break
-                raise _Unusable(
+                raise Unusable(
                     f"it unpacks to more than {_MAX_UNPACKED_BYTES} bytes, so it is not read"
                     " further"
                 )
             if (
                 member.isfile()
                 and _BUDGET_FILE.fullmatch(member.name)
-                and member.size <= _MAX_BUDGET_BYTES
-                and len(budgets) < _MAX_BUDGET_FILES
+                and member.size <= MAX_BUDGET_BYTES
+                and len(budgets) < MAX_BUDGET_FILES
             ):
                 stream = tar.extractfile(member)
                 budgets.append(stream.read() if stream else b"")
@@ -136,39 +119,18 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
             if not member.isfile() or member.name.split("/")[-1] != names.METRICS_FILE:
                 continue
             if found is None or depth < found[0]:
-                if member.size > _MAX_METRICS_BYTES:
+                if member.size > MAX_METRICS_BYTES:
                     said = (
-                        f"its {member.name} has {member.size} bytes, more than {_MAX_METRICS_BYTES}"
+                        f"its {member.name} has {member.size} bytes, more than {MAX_METRICS_BYTES}"
                     )
-                    found = (depth, _Unusable(said))
+                    found = (depth, Unusable(said))
                     continue
                 stream = tar.extractfile(member)
                 found = (depth, stream.read() if stream else b"")
     content = found[1] if found else None
-    if isinstance(content, _Unusable):
+    if isinstance(content, Unusable):
         raise content
     return content, budgets
-
-
-def _parse_metrics(content: bytes | None) -> Any:
-    if content is None:
-        return None
-    try:
-        metrics = json.loads(content)
-    except RecursionError:
-        raise _Unusable(_TOO_DEEP) from None
-    level, depth = [metrics], 0
-    while level:  # not recursive; the depth is limited because later code recurses
-        depth += 1
-        if depth > _MAX_METRICS_DEPTH:
-            raise _Unusable(_TOO_DEEP)
-        lists = [
-            value if isinstance(value, list) else value.values()
-            for value in level
-            if isinstance(value, dict | list)
-        ]
-        level = [value for values in lists for value in values if isinstance(value, dict | list)]
-    return metrics
 
 
 @patient

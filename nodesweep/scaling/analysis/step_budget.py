@@ -238,7 +238,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
         return ()
     found: Counter[tuple[int, str]] = Counter()
     for run in runs:
-        if run.used and run.outcome.platform_kind in ("aws", "emulated"):
+        if run.used and run.outcome.platform_kind in ("aws", "emulated", "slurm"):
             reason = _OWN_CLOCK
             if clock == "observed":
                 if read_run_budget(run.outcome.metrics, run.train_seconds) is not None:
