@@ -62,7 +62,8 @@ LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_
 	tests/infra/local/engine/process/test_real_toolkit.py tests/flows/validation/test_struck_validation.py \
 	tests/test_end_to_end_init.py tests/infra/image/test_training_code_doc.py infra/local/tests/processing/test_spark.py \
 	tests/configs/test_fuzzed_configs.py tests/test_end_to_end_secrets.py tests/infra/aws/test_deployment.py \
-	tests/clients/test_local_platform_doc.py tests/nodesweep/launch/slurm/test_hostile.py
+	tests/clients/test_local_platform_doc.py tests/nodesweep/launch/slurm/test_hostile.py \
+	tests/nodesweep/launch/slurm/test_sweeps.py
 SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/production/%, \
 	$(sort $(shell grep -lr mark.slow tests infra/local/tests --include='test_*.py')))
 slow: measured several production

@@ -20,7 +20,7 @@ from tests.nodesweep.launch.slurm.cluster import CODE, Cluster, running_cluster
 from tests.nodesweep.launch.slurm.run_example import EXAMPLE
 
 pytestmark = pytest.mark.slow
-JOBS_DEADLINE_SECONDS = 300
+JOBS_DEADLINE_SECONDS = 600
 _PATIENCE_SECONDS = 100  # no node of a busy machine fails; MessageTimeout is 100 at most
 
 
@@ -42,6 +42,7 @@ class Commands:
         config["name"] = folder.name.replace("_", "-")[:20].strip("-")
         config["dataset"] = {"name": "numbers", "source": "data", "format": "files"}
         config["training"] |= {"source_dir": str(CODE), "entry_point": "sweep.py"}
+        config["training"]["max_runtime_seconds"] = 3 * JOBS_DEADLINE_SECONDS
         config["training"]["hyperparameters"] |= {"steps": 20, **hyperparameters}
         config["sweep"] |= {"order": "ascending", "poll_interval_seconds": 0.5}
         config["report"] = {"directory": str(self.reports)}
@@ -146,7 +147,7 @@ def test_a_killed_and_stopped_sweep_goes_on(cluster: Cluster, tmp_path: Path) ->
     wait_until(lambda: owner.stat().st_mtime_ns != written, JOBS_DEADLINE_SECONDS)
     assert running() == [job] and cluster.job_id(job) == job_id
     assert job in commands.run("stop", sweep, "--config", config)
-    printed, _ = second.communicate(timeout=300)
+    printed, _ = second.communicate(timeout=JOBS_DEADLINE_SECONDS)
     assert second.returncode == 1, printed[-6000:]
     assert "was stopped" in printed and running() == []
 

@@ -13,7 +13,7 @@ parser.add_argument("--steps", type=int)
 parser.add_argument("--batch-size", type=int)
 parser.add_argument("--wait-for", default="")
 args = parser.parse_args()
-for _ in range(6000):
+for _ in range(18_000):
     if not args.wait_for or pathlib.Path(args.wait_for).exists():
         break
     time.sleep(0.1)
