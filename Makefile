@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
 
-.PHONY: setup run up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
+.PHONY: setup run run-slurm up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -24,6 +24,10 @@ $(STAMP): requirements.lock pyproject.toml setup.py infra/local/pyproject.toml i
 
 run: setup
 	$(BIN)/nodesweep run configs/local.yaml
+
+# The example of Slurm on a cluster that this starts (as root; Debian's slurmctld slurmd slurm-client munge).
+run-slurm: setup
+	$(BIN)/python -m tests.nodesweep.launch.slurm.run_example
 
 up: setup
 	@$(BIN)/python -m nodesweep.infra.worker up --port $(PORT) --platform-port $(PLATFORM_PORT)
@@ -51,6 +55,7 @@ engines: setup
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
 	tests/nodesweep/launch/slurm/test_hostile.py tests/nodesweep/launch/slurm/test_training.py \
+	tests/nodesweep/launch/slurm/test_sweeps.py \
 	infra/local/tests/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
 	tests/clients/test_rehearsal_doc.py tests/benchmarks/test_many_jobs.py tests/benchmarks/test_orchestration_overhead.py \
 	tests/infra/image/training/test_resume.py tests/infra/image_spark/test_judge_on_nodes.py \

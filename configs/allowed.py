@@ -20,7 +20,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nodesweep.configs.load import ConfigError
-from nodesweep.configs.models import STATE_DIRECTORY, BenchmarkConfig, ReportConfig
+from nodesweep.configs.models import BenchmarkConfig, ReportConfig
+from nodesweep.configs.platform import STATE_DIRECTORY
 from nodesweep.configs.section import LOCAL_PATH, marked_values, truncate
 from nodesweep.configs.training import variables_of
 
@@ -78,6 +79,11 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
         yield (
             f"  dataset.follow_links_outside: got true, but with {PATHS} set no link may point"
             " outside the dataset's folder; replace the links with copies"
+        )
+    if getattr(config.platform, "setup", ()):
+        yield (
+            f"  platform.setup: got commands, but with {PATHS} set only programs in the listed"
+            " folders run; do the same in the program, and leave it out"
         )
 
 

@@ -158,6 +158,16 @@ class InstanceType(_Row):
     )
 
     @property
+    def is_aws(self) -> bool:
+        """True for an instance of AWS; False for emulated nodes and those of a cluster."""
+        return not self.emulated
+
+    @property
+    def purchase_option(self) -> str:
+        """How nodes at this price are bought."""
+        return "on-demand"
+
+    @property
     def family(self) -> str:
         """The family of the type, e.g. `p3` for `ml.p3.16xlarge`."""
         return self.instance_type.split(".")[1]

@@ -21,8 +21,9 @@ from nodesweep.configs.installed import (
     region_problem,
     values_problem,
 )
-from nodesweep.configs.models import REGION, BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, launcher_section
 from nodesweep.configs.overrides import override
+from nodesweep.configs.platform import REGION
 from nodesweep.configs.section import MAY_BE_SECRET, marked_fields, truncate
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, parse_yaml
 from nodesweep.configs.url_users import hide_url_users
@@ -36,6 +37,8 @@ _KINDS_OF_VALUES = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false",
     tuple: "a list", dict: "a mapping",
 }  # fmt: skip
+_TAGS = ("kind", "launcher", "type")
+"""Fields that tell the sections of a choice apart."""
 _MAX_PROBLEMS = 20
 """Maximum lines per message; a file that is not a config breaks the rules in every line."""
 
@@ -177,6 +180,8 @@ def _expectation_problems(raw: Any) -> list[str]:
 
 
 def _instance_problems(raw: Any) -> list[str]:
+    if launcher_section(_nested_value(raw, "platform")).fixed_image is not None:
+        return []  # its nodes are described in its section
     named = [("training.instance_type", _nested_value(raw, "training", "instance_type"))]
     several = _nested_value(raw, "sweep", "instance_types")
     if isinstance(several, list | tuple):
@@ -291,7 +296,7 @@ def _explain(error: ValidationError) -> list[str]:
         elif problem["type"] == "missing" and field is not None:
             message = f"Field required: {_wanted(field, kinds)}"
         elif problem["type"].startswith("union_tag_"):
-            tag = problem["ctx"]["discriminator"].strip("'")
+            tag = problem["ctx"]["discriminator"].strip("'").removesuffix("()")
             message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
         is_shown = problem["type"] not in (
             "missing",
@@ -315,11 +320,23 @@ def _split_variant(
 
 def _wanted(field: FieldInfo, kinds: list[str]) -> str:
     """Describe the value of a missing field: its type and its description."""
-    if kinds:
+    chosen_by_default = _default_section(field.annotation) if kinds else None
+    if chosen_by_default is not None:
+        what = _kind_of_value(chosen_by_default)
+    elif kinds:
         what = f"a section whose kind is one of {', '.join(kinds)}"
     else:
         what = _kind_of_value(field.annotation)
     return f"{what}. {field.description}" if field.description else what
+
+
+def _default_section(annotation: Any) -> Any:
+    """Return the section of a choice that is meant if the YAML names no kind; None without one."""
+    for section in get_args(annotation):
+        tags = [tag for tag in _TAGS if tag in getattr(section, "model_fields", {})]
+        if tags and not section.model_fields[tags[0]].is_required():
+            return section
+    return None
 
 
 def _kind_of_value(annotation: Any) -> str:
@@ -381,7 +398,7 @@ def _models(annotation: Any) -> dict[str, Any]:
     ]
     if len(found) < 2:
         return {"": found[0]} if found else {}
-    tag = "kind" if "kind" in found[0].model_fields else "type"
+    tag = next(name for name in _TAGS if name in found[0].model_fields)
     return {
         value: model for model in found for value in get_args(model.model_fields[tag].annotation)
     }

@@ -7,12 +7,15 @@ unit and its bound.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
+    Discriminator,
     Field,
+    Tag,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -20,23 +23,15 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
+from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
-from nodesweep.configs.locations import (
-    BucketName,
-    BuildArguments,
-    ImageReference,
-    LocalDirectory,
-    is_loopback_with_port,
-    url_problem,
-)
+from nodesweep.configs.locations import BuildArguments, ImageReference, LocalDirectory
 from nodesweep.configs.overrides import override
+from nodesweep.configs.platform import PlatformConfig
 from nodesweep.configs.section import HIDDEN, NOT_MEASURED, WITH_SECRETS, Section, Slug
+from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.sweep import SweepConfig
 from nodesweep.configs.training import TrainingConfig
-
-REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
-STATE_DIRECTORY = ".nodesweep/platform"
-"""Default state folder of the local platform, relative to the working directory."""
 
 
 class FrameworkConfig(Section):
@@ -257,103 +252,6 @@ class ReportConfig(Section):
     )
 
 
-class PlatformConfig(Section):
-    """The AWS account, or the local platform, that every call goes to."""
-
-    region: str = Field(
-        pattern=REGION,
-        description=(
-            "AWS region, e.g. us-east-1. Must be a region that botocore knows, or any name if"
-            " endpoint_url is set."
-        ),
-    )
-    bucket: BucketName = Field(
-        description="S3 bucket for datasets, code, job output and reports; must be in the region.",
-    )
-    prefix: str = Field(
-        default="nodesweep",
-        pattern=r"^[A-Za-z0-9!_.*'()/-]{1,200}$",
-        description=(
-            "Key prefix of everything written to the bucket, 1–200 characters. Change it to"
-            " share a bucket."
-        ),
-    )
-    role_arn: str = Field(
-        pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
-        description="ARN of the execution role that SageMaker assumes for your jobs.",
-    )
-    endpoint_url: Annotated[str | None, NOT_MEASURED] = Field(
-        default=None,
-        pattern=r"^https?://",
-        description=(
-            "Endpoint for every AWS call, http(s)://HOST[:PORT]; set it to use a local"
-            " platform. Null: AWS."
-        ),
-    )
-    credentials: Annotated[Literal["chain", "platform"], NOT_MEASURED] = Field(
-        default="chain",
-        description=(
-            "chain: boto3's default credential chain; platform: the key in state_directory,"
-            " which the local platform at endpoint_url must prove it holds."
-        ),
-    )
-    calls_per_second: Annotated[float | None, NOT_MEASURED] = Field(
-        default=1.0,
-        ge=0.1,
-        description=(
-            "Maximum rate of SageMaker and CloudWatch Logs calls per run, after a burst of"
-            " 20; at least 0.1. Lower it if consoles or pipelines in the account are"
-            " throttled; null (no limit) is for a local platform."
-        ),
-    )
-    create_missing: Annotated[bool, NOT_MEASURED] = Field(
-        default=False,
-        description=(
-            "Create the bucket and the ECR repository if they are missing. Leave false if"
-            " CloudFormation owns them."
-        ),
-    )
-    autostart: Annotated[bool, NOT_MEASURED] = Field(
-        default=False,
-        description=(
-            "Use the local platform of state_directory and start it if it is not running, at"
-            " endpoint_url or on a free port if that one is taken; stop it afterwards."
-        ),
-    )
-    state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(
-        default=STATE_DIRECTORY,
-        description=(
-            "State folder of the local platform, which holds its key; relative to the working"
-            " directory."
-        ),
-    )
-
-    @property
-    def account_id(self) -> str:
-        """The ID of the account that the jobs run in."""
-        return self.role_arn.split(":")[4]
-
-    @field_validator("endpoint_url")
-    @classmethod
-    def _check_url(cls, value: str | None) -> str | None:
-        if value is not None and (problem := url_problem(value)):
-            raise ValueError(
-                f"{problem}; expected http(s)://HOST[:PORT], e.g. http://127.0.0.1:4570"
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _check_local_endpoint(self) -> Self:
-        if self.endpoint_url is None and self.credentials == "platform":
-            raise ValueError("credentials 'platform' needs an endpoint_url; for AWS use 'chain'")
-        if self.autostart and not is_loopback_with_port(self.endpoint_url):
-            raise ValueError(
-                "autostart needs an endpoint_url on loopback with its port"
-                f" (http://127.0.0.1:PORT), got {self.endpoint_url!r}"
-            )
-        return self
-
-
 def _located(error: ValidationError, place: tuple[str, ...]) -> ValidationError:
     """Return the error with its problems below a place of the config that is being validated."""
     problems = [
@@ -370,6 +268,18 @@ def _located(error: ValidationError, place: tuple[str, ...]) -> ValidationError:
 
 def _none_to_null(value: Any) -> Any:
     return None if value == "none" else value
+
+
+def launcher(platform: Any) -> Any:
+    """Return the launcher of a platform section, even of one that is not validated yet."""
+    if isinstance(platform, Mapping):
+        return platform.get("launcher", "sagemaker")
+    return getattr(platform, "launcher", "sagemaker")
+
+
+def launcher_section(platform: Any) -> type[PlatformConfig]:
+    """Return the kind of a platform section, even of one that is not validated yet."""
+    return SlurmPlatform if launcher(platform) == "slurm" else PlatformConfig
 
 
 class BenchmarkConfig(Section):
@@ -395,7 +305,25 @@ class BenchmarkConfig(Section):
     training: TrainingConfig
     sweep: SweepConfig
     report: Annotated[ReportConfig, NOT_MEASURED] = Field(default_factory=ReportConfig)
-    platform: PlatformConfig
+    platform: Annotated[
+        Annotated[PlatformConfig, Tag("sagemaker")] | Annotated[SlurmPlatform, Tag("slurm")],
+        Discriminator(launcher),
+    ] = Field(description="Where jobs run: SageMaker, or with launcher: slurm a Slurm cluster.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_image(cls, raw: Any) -> Any:
+        """Fill in the image of a launcher that has no images of nodesweep's."""
+        if not isinstance(raw, dict) or "image" in raw:
+            return raw
+        image = launcher_section(raw.get("platform")).fixed_image
+        return raw if image is None else {**raw, "image": {"uri": image}}
+
+    @model_validator(mode="after")
+    def _check_launcher(self) -> Self:
+        if problems := self.platform.problems(self):
+            raise ValueError("; ".join(problems))
+        return self
 
     @property
     def runs_unmodified_container(self) -> bool:
@@ -518,6 +446,14 @@ class BenchmarkConfig(Section):
     def instance_types(self) -> tuple[str, ...]:
         """The instance type of each arm, in the same order."""
         return tuple(self.of_arm(name).training.instance_type for name in self.arm_names)
+
+    def node_type(self, name: str) -> InstanceType:
+        """Return the facts of a type of nodes: the platform's own, or the catalogue's.
+
+        Raises:
+            UnknownInstanceType: Neither knows the type.
+        """
+        return self.platform.own_node_type(name) or load_catalogue().get(name)
 
     def of_arm(self, name: str) -> BenchmarkConfig:
         """Return the config restricted to the arm of this name.

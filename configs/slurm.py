@@ -2,22 +2,112 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import datetime
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from nodesweep.configs.section import NOT_MEASURED, Section
+from nodesweep.configs.catalogue import InstanceType
+from nodesweep.configs.distribution import TorchDistributed
+from nodesweep.configs.platform import OWN_REGION, PlatformWithoutAws
+from nodesweep.configs.section import LOCAL_PATH, NOT_MEASURED, Section, Slug
+from nodesweep.configs.training import variables_of
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig
 
 _ONE_WORD = r"^[A-Za-z0-9_.,:=&|()*\[\]@/+-]+$"
 Word = Annotated[str, StringConstraints(pattern=_ONE_WORD, max_length=200)]
 """A value of an #SBATCH line, which ends at a space."""
+_KINDS = ("torch_distributed", "none")
+_NOT_ON_SLURM = {
+    "spot": "the time of a preempted job is lost",
+    "checkpoints": "write them to a folder that the nodes share",
+    "keep_alive_seconds": "nodes go back to the cluster",
+    "training_plan_arn": "set platform.reservation",
+    "vpc": "it is an AWS network",
+    "encrypt_inter_container_traffic": "the cluster's network decides it",
+    "volume_kms_key_id": "it is a key of AWS",
+    "output_kms_key_id": "it is a key of AWS",
+    "extra_channels": "read the folders in the program",
+    "tensorboard": "write to the folder SM_OUTPUT_DATA_DIR",
+    "retry_attempts": "set platform.requeue",
+    "infra_check": "the cluster checks its nodes",
+    "placement": "set platform.constraint",
+    "mlflow": "log to the server in the program",
+}
+"""Fields of `training` that are SageMaker's, and what to do instead."""
 
 
-class SlurmPlatform(Section):
+class ClusterNode(InstanceType):
+    """A node of a cluster, as the config describes it."""
+
+    instance_type: str = Field(description="The config's name for the nodes.")
+    specs_date: datetime.date | None = Field(  # type: ignore[assignment]
+        default=None, description="Unknown: a config has no date."
+    )
+
+    @property
+    def is_aws(self) -> bool:
+        """False: the facts and the price are the config's."""
+        return False
+
+    @property
+    def purchase_option(self) -> str:
+        """A cluster's nodes are not bought by the hour."""
+        return "as configured"
+
+    @property
+    def family(self) -> str:
+        """The name of the type; clusters have no families."""
+        return self.instance_type
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> Self:
+        return self
+
+
+class NodeConfig(Section):
+    """What is known about the nodes of the partition, which are all alike."""
+
+    cores: float = Field(gt=0, description="CPU cores of a node, as the program sees them (nproc).")
+    gpus: int = Field(default=0, ge=0, le=64, description="GPUs of a node, 0–64.")
+    gpu: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 -]{0,39}$",
+        description="Model of the GPUs, e.g. A100. Null: unknown.",
+    )
+    gpu_memory_gib: float | None = Field(
+        default=None, gt=0, description="Memory of one GPU, GiB. Null: unknown."
+    )
+    memory_gib: float | None = Field(
+        default=None, gt=0, description="Main memory of a node, GiB. Null: unknown."
+    )
+    network_gbit_per_second: float | None = Field(
+        default=None, gt=0, description="Line rate of the network cards, Gbit/s. Null: unknown."
+    )
+    usd_per_hour: Annotated[float | None, NOT_MEASURED] = Field(
+        default=None,
+        gt=0,
+        le=1000,
+        description=(
+            "Price of a node-hour at your site, USD. Null: unknown, and the report gives"
+            " node-hours alone."
+        ),
+    )
+
+
+class SlurmPlatform(PlatformWithoutAws):
     """A Slurm cluster, used through its own commands on a login node."""
 
-    launcher: Literal["slurm"] = Field(description="The kind of backend.")
-    folder: str = Field(
+    fixed_image: ClassVar[str | None] = "none"
+
+    launcher: Literal["slurm"] = Field(  # type: ignore[assignment]
+        description="The kind of backend."
+    )
+    cluster: Slug = Field(description="Name of the cluster, shown in reports.")
+    node: NodeConfig = Field(description="What is known about the partition's nodes.")
+    folder: Annotated[str, LOCAL_PATH] = Field(
         pattern=r"^/[A-Za-z0-9_.+@:/-]*[A-Za-z0-9_.+@:-]$",
         max_length=1000,
         description=(
@@ -72,3 +162,78 @@ class SlurmPlatform(Section):
         default=None,
         description="Image to run the program in (srun --container-image; needs pyxis).",
     )
+
+    def own_node_type(self, name: str) -> InstanceType | None:
+        """Return the node of the config, whatever it is called."""
+        node, usd = self.node, self.node.usd_per_hour
+        return ClusterNode(
+            instance_type=name,
+            accelerator=node.gpu if node.gpus else None,
+            accelerators=node.gpus,
+            accelerator_memory_gib=node.gpu_memory_gib if node.gpus else None,
+            devices_per_accelerator=1 if node.gpus else None,
+            vcpus=node.cores,
+            memory_gib=node.memory_gib,
+            network_gbit_per_second=node.network_gbit_per_second,
+            network_burst=None,
+            efa=None,
+            architecture=None,
+            instance_store=None,
+            specs_source="platform.node",
+            on_demand_usd_per_hour=usd,
+            price_region=None if usd is None else OWN_REGION,
+            price_source=None if usd is None else "platform.node.usd_per_hour",
+            price_note=None if usd is not None else "platform.node.usd_per_hour is not set",
+        )
+
+    def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
+        """Return what in the config is SageMaker's alone."""
+        training, dataset = config.training, config.dataset
+        fields = type(training).model_fields
+        found = [
+            f"training.{name}: is not supported on Slurm; remove it ({instead})"
+            for name, instead in _NOT_ON_SLURM.items()
+            if getattr(training, name) != fields[name].get_default(call_default_factory=True)
+        ]
+        if training.source_dir is None:
+            found.append(
+                "training.source_dir: not set; on Slurm, set it to the folder of your script"
+            )
+        if config.image.uri != self.fixed_image:
+            found.append(
+                "image: jobs on Slurm run in no image that nodesweep builds; remove the section,"
+                " and prepare the environment in platform.setup or platform.container_image"
+            )
+        distribution = training.distribution
+        if distribution.kind not in _KINDS:
+            found.append(
+                f"training.distribution.kind: {distribution.kind} is not supported on Slurm; use"
+                f" one of {', '.join(_KINDS)}"
+            )
+        if isinstance(distribution, TorchDistributed) and distribution.smddp:
+            found.append("training.distribution.smddp: is a library of SageMaker; set it to false")
+        if (
+            isinstance(distribution, TorchDistributed)
+            and not self.node.gpus
+            and distribution.processes_per_node is None
+        ):
+            found.append(
+                "training.distribution.processes_per_node: not set; set it, since the nodes have"
+                " no GPUs (platform.node.gpus) that would give their number"
+            )
+        if references := variables_of(training.environment):
+            found.append(
+                f"training.environment: {', '.join(sorted(references))} refers to a variable of"
+                " this machine, whose value would be readable in the job's script; set it in the"
+                " program"
+            )
+        if dataset is not None and dataset.is_remote:
+            found.append(
+                f"dataset.source: got {dataset.source}; on Slurm use a folder that all nodes share"
+            )
+        if config.sweep.instance_types is not None:
+            found.append(
+                "sweep.instance_types: platform.node describes one type of node; remove it, or"
+                " compare sweep.variants"
+            )
+        return tuple(found)

@@ -13,7 +13,6 @@ from typing import Any, get_args
 from botocore.exceptions import ClientError
 from prefect import flow
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
@@ -62,7 +61,7 @@ def make_report(
     """Build the report and store it in the bucket, on this machine and as a Prefect artifact."""
     sweep = inputs.sweep_id
     prices = {}
-    asked = [(load_catalogue().get(each), TRAINING) for each in config.instance_types]
+    asked = [(config.node_type(each), TRAINING) for each in config.instance_types]
     for instance, notices in look_up_prices(config.platform, asked):
         for notice in notices:
             logger.info("notice: %s", notice)
@@ -211,7 +210,7 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """
     record = read_sweep_record(current.platform, sweep_id)
     config = _recorded_config(record, current, sweep_id)
-    plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
+    plan = plan_arms(config, [config.node_type(name) for name in config.instance_types])
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
         job = job_status(config.platform, name)

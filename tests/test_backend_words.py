@@ -9,7 +9,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[1]
 LAYERS = ("configs", "flows", "nodesweep", "tasks")
 WORDS = re.compile(r"TrainingJob|SecondaryStatus|ResourceConfig|HyperParameters|role_arn|\bml\.")
-BACKEND = ("nodesweep/launch/sagemaker/", "configs/models.py")
+BACKEND = ("nodesweep/launch/sagemaker/", "configs/platform.py")
 """SageMaker's own folder, and the file of its config section (platform)."""
 EXCEPTIONS = {
     "configs/catalogue.py",

@@ -50,13 +50,15 @@ def check_requests(checked: CheckedSweep) -> CheckedSweep:
     if checked.findings.problems:
         return checked
     facts, config = checked.facts, checked.facts.config
-    code = f"s3://{config.platform.bucket}/code.tar.gz" if config.training.source_dir else None
+    backend = backend_of(config.platform)
+    has_code = config.training.source_dir is not None
+    code = backend.code_uri(config.platform, "code/0/code.tar.gz") if has_code else None
     sweep = names.sweep_id(config, datetime.now(UTC))
     inputs = ResolvedInputs(
         sweep, "image", "s3://bucket/dataset/", code, dataset_folders=("folder",)
     )
     found: dict[str, None] = {}
-    backend, render = backend_of(config.platform), renderer_of(config.platform)
+    render = renderer_of(config.platform)
     for point in facts.plan.points:
         try:
             request = render(build_spec(config, point, inputs, render))

@@ -14,7 +14,6 @@ from typing import Any
 
 from prefect.futures import PrefectFuture
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig
 from nodesweep.errors import DatasetMissing, ImageBuildFailed, PreflightRefused
@@ -298,7 +297,7 @@ def _existing_image(config: BenchmarkConfig) -> str | None:
 
 
 def _with_container(config: BenchmarkConfig) -> ImageConfig:
-    image = with_container(config, load_catalogue().get(config.training.instance_type))
+    image = with_container(config, config.node_type(config.training.instance_type))
     if config.image.framework is not None:
         logger.info(
             "container of PyTorch %s: %s",

@@ -90,7 +90,8 @@ def flow_session(
     for name, value in PREFECT_DEFAULTS.items():
         os.environ.setdefault(name, value)
     warnings.filterwarnings("ignore", module="prefect")
-    section = platform if autostart else platform.model_copy(update={"autostart": False})
+    is_plain = autostart or not platform.autostart
+    section = platform if is_plain else platform.model_copy(update={"autostart": False})
     logger = logging.getLogger("nodesweep.session")
     # In any case, the thread ends before the platform is stopped.
     with (
@@ -103,7 +104,9 @@ def flow_session(
         running = starting.result()
         if running.autostart:
             logger.info("platform at %s", running.endpoint_url)
-        yield platform.model_copy(update={"endpoint_url": running.endpoint_url})
+        is_same = running.endpoint_url == platform.endpoint_url
+        endpoint = {"endpoint_url": running.endpoint_url}
+        yield platform if is_same else platform.model_copy(update=endpoint)
 
 
 def run_flow(flow: Flow[..., _Result], config: BenchmarkConfig, **fields: Any) -> _Result:

@@ -19,9 +19,6 @@ from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
 from nodesweep.scaling.outcome.logged import LogLine
 from nodesweep.scaling.rules.rule import Facts, Findings
 
-DEFAULT = "sagemaker"
-"""The backend of a platform that names none."""
-
 
 @dataclass(frozen=True)
 class Backend:
@@ -41,9 +38,14 @@ class Backend:
         check_account: runs the rules that query the platform before a run.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
             kept, and whether it completed.
+        save_log: saves the log of an ended job in a folder, a file for each node.
         read_metrics: returns the metrics.json of a sweep's job; None if there is none.
         read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
             metric.
+        code_uri: returns where jobs find packed code, by its key.
+        send_code: brings packed code there, unless it is there already.
+        shared_folder: returns where jobs read a folder of this machine without a copy; None if it
+            has to be uploaded.
     """
 
     request: str
@@ -56,14 +58,17 @@ class Backend:
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
+    save_log: Callable[[PlatformConfig, str, Path], list[Path]]
     read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
     read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]]
+    code_uri: Callable[[PlatformConfig, str], str]
+    send_code: Callable[[PlatformConfig, str, bytes], str]
+    shared_folder: Callable[[PlatformConfig, str], str | None]
 
 
 def backend_of(platform: PlatformConfig) -> Backend:
     """Return the platform's backend."""
-    name = getattr(platform, "launcher", DEFAULT)
-    backend = importlib.import_module(f"nodesweep.launch.{name}.backend").BACKEND
+    backend = importlib.import_module(f"nodesweep.launch.{platform.launcher}.backend").BACKEND
     assert isinstance(backend, Backend)
     return backend
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nodesweep.configs.dataset import DatasetConfig
     from nodesweep.configs.training import Scalar, TrainingConfig
 
-PlatformKind = Literal["aws", "emulated", "simulated", "measured"]
+PlatformKind = Literal["aws", "emulated", "simulated", "measured", "slurm"]
 """The kind of platform; `measured`: a user's table of times, from unknown machines."""
 Retention = Literal["available", "in_use", "over"]
 """Kept nodes wait for a job, work for another one, or are no longer kept."""
@@ -119,7 +119,7 @@ class JobStatus:
         reused_by: the job that took over the kept nodes.
         spot: whether the nodes are spot capacity.
         visits: the phases that the job went through, in order; not the final state.
-        isolation: how an emulated platform isolated the nodes.
+        isolation: how the platform isolated emulated or shared nodes.
         launch_path_only: why an emulated platform could only launch the job.
         platform_kind: the kind of platform.
         region: the region.

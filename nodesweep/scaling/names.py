@@ -71,7 +71,7 @@ def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
     """Remove a field by its path; a missing section, such as an absent dataset, is fine."""
     *sections, name = path
     for section in sections:
-        asked = asked[section] or {}
+        asked = asked.get(section) or {}
     asked.pop(name, None)
 
 

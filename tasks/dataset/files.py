@@ -23,6 +23,7 @@ from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, UploadFailed
 from nodesweep.events import Meter
+from nodesweep.launch.registry import backend_of
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.hashing import hash_files
 from nodesweep.tasks.dataset.naming import Names, classify_names, is_data, is_hidden, notices_of
@@ -258,5 +259,8 @@ def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
 def upload_dataset(
     platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
 ) -> UploadResult:
-    """Upload the dataset to its content-addressed prefix in S3."""
+    """Upload the dataset to its content-addressed prefix in S3, unless jobs read it in place."""
+    place = backend_of(platform).shared_folder(platform, config.source)
+    if place is not None:
+        return UploadResult(place, dataset.digest, 0, 0)
     return upload(aws_client("s3", platform), dataset, config, platform)

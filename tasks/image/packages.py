@@ -43,7 +43,7 @@ def read_requirements(config: BenchmarkConfig) -> Requirements | None:
     A layer is built without the job, so it cannot hold a package inside the code, or depend on
     the job's environment or on pip's settings in training.environment.
     """
-    if config.training.source_dir is None:
+    if config.training.source_dir is None or config.platform.fixed_image is not None:
         return None
     folder = Path(config.training.source_dir)
     if not (folder / REQUIREMENTS_FILE).is_file():

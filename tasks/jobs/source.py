@@ -13,14 +13,12 @@ import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
-from nodesweep.aws.storage import put_once
+from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs import INIT_CONFIG
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused, best_effort
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.scaling import names
 from nodesweep.tasks.folder import Entry, holds_secret, walk
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE
@@ -165,19 +163,14 @@ def entry_point_problem(config: BenchmarkConfig) -> str | None:
     return None
 
 
-def upload(s3: Any, config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Upload the packed code under its digest; return its s3:// URI."""
-    body = pack_code(config, with_requirements)
-    return put_once(s3, config.platform.bucket, _key(config, body), body)
-
-
 def code_uri(config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Return the s3:// URI of the code in its current state, once it is uploaded.
+    """Return where jobs find the code in its current state, once it is sent.
 
     Raises:
         PreflightRefused: the code cannot be packed; see pack().
     """
-    return f"s3://{config.platform.bucket}/{_key(config, pack_code(config, with_requirements))}"
+    key = _key(config, pack_code(config, with_requirements))
+    return backend_of(config.platform).code_uri(config.platform, key)
 
 
 def _key(config: BenchmarkConfig, packed: bytes) -> str:
@@ -186,8 +179,10 @@ def _key(config: BenchmarkConfig, packed: bytes) -> str:
 
 @task(name="upload-source", **TASK_OPTIONS)
 def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
-    """Upload the training code to S3."""
-    return upload(aws_client("s3", config.platform), config, with_requirements)
+    """Send the packed training code under its digest, and return where jobs find it."""
+    body = pack_code(config, with_requirements)
+    platform = config.platform
+    return backend_of(platform).send_code(platform, _key(config, body), body)
 
 
 def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:

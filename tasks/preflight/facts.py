@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nodesweep.configs.atomic import folder_problem
-from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused
@@ -40,8 +40,8 @@ def read_facts(
         is_resume: True for a resume, which sends no data, code or build context, so they are not
             checked.
     """
-    instances = [load_catalogue().get(name) for name in config.instance_types]
-    instance = load_catalogue().get(config.training.instance_type)
+    instances = [config.node_type(name) for name in config.instance_types]
+    instance = config.node_type(config.training.instance_type)
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
         files = replace(

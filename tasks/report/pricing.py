@@ -172,9 +172,9 @@ def price_instance(
 ) -> tuple[InstanceType, tuple[str, ...]]:
     """Return the instance type with its current price, or unchanged with a notice of the reason.
 
-    An emulated one has no price to look up.
+    A type that AWS does not sell has no price to look up.
     """
-    if instance.emulated:
+    if not instance.is_aws:
         return instance, ()
     name, region = instance.instance_type, platform.region
     key = f"{platform.endpoint_url or 'aws'} {region} {name}"

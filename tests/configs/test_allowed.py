@@ -26,6 +26,14 @@ from tests.plain import plain
 
 STRICT = dict.fromkeys(LISTS, "")
 OUTSIDE = "/etc/cron.d"
+PATHS_OF_SAGEMAKER = sorted({*marked_fields(BenchmarkConfig, LOCAL_PATH)} - {"platform.folder"})
+"""A cluster's folder has no preset, and tests/configs/test_slurm.py."""
+OF_SLURM = {
+    f"platform.{name}"
+    for name in ("account", "constraint", "container_image", "gres", "partition", "qos",
+                 "reservation", "setup")
+}  # fmt: skip
+"""Words of sbatch and srun, and commands that a worker with a list of paths refuses."""
 NO_PATHS = {
     "name", "image.repository", "image.base_image", "image.uri",  # names of things elsewhere
     "training.entry_point",  # looked for below the code alone
@@ -41,6 +49,7 @@ NO_PATHS = {
     "sweep.concurrency_limit", "platform.region", "platform.role_arn", "platform.bucket",
     "platform.endpoint_url", "training.distribution.custom_mpi_options",
     "training.distribution.partition_file", "training.mlflow.experiment_name",  # the job's
+    *OF_SLURM,
 }  # fmt: skip
 """Fields of texts that no file of the worker is opened by. A field that is not here has to be a
 LocalDirectory or refuse paths.
@@ -79,7 +88,7 @@ def test_no_field_takes_a_path_that_is_not_compared() -> None:
     paths = {*marked_fields(BenchmarkConfig, LOCAL_PATH)}
     assert paths == {
         "dataset.source", "image.context", "training.source_dir", "report.directory",
-        "platform.state_directory",
+        "platform.state_directory", "platform.folder",
     }  # fmt: skip
     may_be_path = {
         name
@@ -103,7 +112,7 @@ def test_no_field_but_the_endpoint_takes_a_url_that_is_called() -> None:
         "image.build_args", "dataset.validation.image.build_args", "training.instance_type",
         "sweep.instance_types", "sweep.variants.set", "dataset.validation.instance_type",
         "training.distribution.custom_mpi_options", "training.distribution.partition_file",
-        "training.mlflow.experiment_name",
+        "training.mlflow.experiment_name", *OF_SLURM,
     }  # fmt: skip
     assert urls - free == {"platform.endpoint_url"}
 
@@ -126,7 +135,7 @@ def test_every_preset_names_what_nodesweep_brings(preset: str) -> None:
 def test_strict_lists_refuse_every_path_in_words(
     tmp_path: Path, snapshot: SnapshotAssertion
 ) -> None:
-    for field in sorted(marked_fields(BenchmarkConfig, LOCAL_PATH)):
+    for field in PATHS_OF_SAGEMAKER:
         config = config_from_preset("local", {field: str(tmp_path)})
         worker = STRICT | {ENDPOINTS: "http://127.0.0.1:4570"}
         [line] = refusal(config, worker).splitlines()[1:]
@@ -137,7 +146,7 @@ def test_strict_lists_refuse_every_path_in_words(
         assert refusal(config, {}) == "", "no list, no limit"
 
 
-@pytest.mark.parametrize("field", sorted(marked_fields(BenchmarkConfig, LOCAL_PATH)))
+@pytest.mark.parametrize("field", PATHS_OF_SAGEMAKER)
 def test_no_spelling_leads_out_of_an_allowed_folder(
     field: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
             for name in ("autostart", "calls_per_second", "create_missing", "credentials")
         ),
         *("dataset.follow_links_outside", "dataset.validation"),
+        *(f"platform.{name}" for name in ("account", "launcher", "node.usd_per_hour", "requeue")),
         *("platform.endpoint_url", "platform.state_directory", "report", "training.tags"),
         *(
             f"sweep.{name}"

@@ -92,7 +92,7 @@ def init(
 ) -> None:
     """Create a config for a first sweep in the account of a deployed stack."""
     from nodesweep.cli.commands.init_config import init_config
-    from nodesweep.configs.models import STATE_DIRECTORY
+    from nodesweep.configs.platform import STATE_DIRECTORY
     from nodesweep.configs.written.from_stack import LocalEndpoint
 
     if state_directory is not None and endpoint_url is None:

@@ -71,6 +71,8 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
         checks |= {"containers": check_containers, "Java": check_java}
     if config.platform.endpoint_url is not None:
         checks |= {"port": check_port}
+    elif config.platform.fixed_image is not None:
+        checks |= {"cluster": check_cluster}
     else:
         checks |= {"credentials": check_credentials, "quotas": check_quotas}
     found: dict[str, Finding] = {}
@@ -248,6 +250,17 @@ def _port_finding(config: BenchmarkConfig) -> Finding:
     if autostart:
         return Finding("ok", f"{endpoint} is taken by {whose}; a run uses a free port instead")
     return Finding("warning", f"{endpoint} is taken by {whose}", "check platform.endpoint_url")
+
+
+def check_cluster(config: BenchmarkConfig) -> Finding:
+    """Check the platform with the rules of a run's preflight."""
+    from nodesweep.launch.registry import backend_of
+    from nodesweep.tasks.preflight.facts import read_facts
+
+    found = backend_of(config.platform).check_account(read_facts(config))
+    if found.problems:
+        return Finding("missing", "; ".join(found.problems), "change the config as said")
+    return Finding("ok", "; ".join(found.notices) or "it answers, and has room for the sweep")
 
 
 def check_credentials(config: BenchmarkConfig) -> Finding:

@@ -1,7 +1,7 @@
 """`nodesweep logs`: the log lines of a sweep's jobs, with time, job and node.
 
 Logs of ended jobs are read from files next to the report, which are fetched first if missing; logs
-of running jobs come from CloudWatch Logs. A stopped local platform is not started.
+of running jobs come from the backend. A stopped local platform is not started.
 """
 
 from __future__ import annotations
@@ -10,18 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.cli.local_platform import own_platform
 from nodesweep.cli.output import print_text
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RunFailed, SweepNotFound
 from nodesweep.launch.protocol import JobLog
-from nodesweep.launch.registry import launcher_of, store_of
-from nodesweep.launch.sagemaker.kind import PROCESSING, TRAINING
-from nodesweep.launch.sagemaker.logs import save_log
+from nodesweep.launch.registry import backend_of, launcher_of, store_of, validations_of
 from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
@@ -116,16 +111,14 @@ def show_logs(
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
     """Return the status of the sweep's training and Processing jobs, as far as lists have it."""
     platform = config.platform
-    sagemaker = aws_client("sagemaker", platform)
-    jobs = list(launcher_of(platform).jobs_of(sweep))
+    launcher = launcher_of(platform)
+    jobs = list(launcher.jobs_of(sweep))
     for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
-        TRAINING.describe(sagemaker, first.name)
+        launcher.status(first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs
-    for name in read_validation_claims(store_of(platform), sweep):
-        if (job := PROCESSING.status(sagemaker, name)) is not None:
-            jobs.append(job)
-    return jobs
+    claimed = read_validation_claims(store_of(platform), sweep)
+    return [*jobs, *validations_of(platform).describe(claimed).values()]
 
 
 def _is_over(config: BenchmarkConfig, sweep: str, jobs: Iterable[JobStatus]) -> bool:
@@ -166,7 +159,9 @@ class _LogPrinter:
                 continue
             if job.has_ended and name not in self._followed:
                 paths = sorted(self._folder.glob(names.log_file(name, "*")))
-                self._print_files(paths or save_log(self._logs(), name, self._folder))
+                platform = self._config.platform
+                save_log = backend_of(platform).save_log
+                self._print_files(paths or save_log(platform, name, self._folder))
             else:
                 assert job.created_at is not None  # every list and description has it
                 self._print_new(name, job.created_at)
@@ -185,10 +180,7 @@ class _LogPrinter:
         """Return the ranks per node of jobs whose name has the code of this arm."""
         named = (arm.name for arm in arms_of(self._config) if arm.code == code)
         config = self._config.of_arm(next(named, self._config.arm_names[0]))
-        return processes_per_node(config, load_catalogue().get(config.training.instance_type))
-
-    def _logs(self) -> Any:
-        return aws_client("logs", self._config.platform)
+        return processes_per_node(config, config.node_type(config.training.instance_type))
 
     def _print_files(self, paths: Iterable[Path]) -> None:
         """Print files job by job, smallest first, merging the lines of each job's nodes by time."""

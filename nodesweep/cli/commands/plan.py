@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
-from nodesweep.launch.registry import renderer_of
+from nodesweep.launch.registry import backend_of, renderer_of
 from nodesweep.scaling import names
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
@@ -88,8 +87,7 @@ def describe_plan(checked: CheckedSweep) -> str:
 
 def _repeated(config: BenchmarkConfig) -> list[str]:
     """Return a line about repeats of contended runs if any nodes are emulated, else no line."""
-    catalogue = load_catalogue()
-    if not any(catalogue.get(name).emulated for name in config.instance_types):
+    if not any(config.node_type(name).emulated for name in config.instance_types):
         return []
     return [f"a run whose nodes were contended is repeated, at most {MOST_REPEATS} times"]
 
@@ -263,6 +261,8 @@ def _dataset_place(config: BenchmarkConfig) -> dict[str, Any]:
         return {"dataset_uri": f"s3://{bucket}/{prefix}", "dataset_folders": ("<folder>",)}
     dataset = scan_directory(section)
     check_keys(dataset, section, platform)
-    prefix = names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)
     folders = channel_folders(section, [file.name for file in dataset.files])
+    if place := backend_of(platform).shared_folder(platform, section.source):
+        return {"dataset_uri": place, "dataset_folders": folders}
+    prefix = names.dataset_data_prefix(platform.prefix, section.name, dataset.digest)
     return {"dataset_uri": f"s3://{platform.bucket}/{prefix}", "dataset_folders": folders}

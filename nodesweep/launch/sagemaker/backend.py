@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.registry import Backend
-from nodesweep.launch.sagemaker.logs import read_job_log
+from nodesweep.launch.sagemaker.logs import read_job_log, save_log
 from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.launch.sagemaker.shape import shape_problems
@@ -38,10 +39,24 @@ def _client(platform: PlatformConfig, quick: bool) -> Any:
     return aws_client("sagemaker", platform)
 
 
+def _save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
+    return save_log(aws_client("logs", platform), job_name, folder)
+
+
 def _check_account(facts: Facts) -> Findings:
     from nodesweep.launch.sagemaker.preflight.online import check_online
 
     return check_online(facts)
+
+
+def _code_uri(platform: PlatformConfig, key: str) -> str:
+    return f"s3://{platform.bucket}/{key}"
+
+
+def _send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
+    from nodesweep.aws.storage import put_once
+
+    return put_once(aws_client("s3", platform), platform.bucket, key, body)
 
 
 BACKEND = Backend(
@@ -55,6 +70,10 @@ BACKEND = Backend(
     kind=kind_of_platform,
     check_account=_check_account,
     read_log=read_job_log,
+    save_log=_save_log,
     read_metrics=read_job_metrics,
     read_utilisation=read_job_utilisation,
+    code_uri=_code_uri,
+    send_code=_send_code,
+    shared_folder=lambda platform, folder: None,
 )

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.atomic import create_atomic, write_atomic
+from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.slurm.commands import (
@@ -62,6 +63,12 @@ _UNREACHABLE = (
     "Zero Bytes were transmitted", "Connection refused", "temporarily unable",
 )  # fmt: skip
 """Parts of sbatch's messages that leave open if the job was accepted."""
+
+
+def section_of(platform: PlatformConfig) -> SlurmPlatform:
+    """Return the config's section as what it is."""
+    assert isinstance(platform, SlurmPlatform)
+    return platform
 
 
 @dataclass
@@ -226,6 +233,11 @@ class SlurmJobs:
         return True
 
     def _status(self, job: Submission) -> JobStatus:
+        """Return the job's status, with the cluster and its sharing of nodes."""
+        isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"
+        return replace(self._reported(job), region=self.platform.cluster, isolation=isolation)
+
+    def _reported(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""
         if (last := self._text(job.name, _ENDED)) is not None:
             return read_status(job, Row.from_json(last))

@@ -20,6 +20,8 @@ SCRIPT = "script"
 """The only key of a request."""
 NOT_THE_OWNER = 96
 """Exit code of a script whose job's name is owned by an earlier submission."""
+CLOCK_FOLDER = ".nodesweep"
+"""Folder next to the code with the files that measure it (inputs.py)."""
 _DIRECTIVE = "#SBATCH --"
 _COMMENT = "nodesweep:"
 
@@ -81,7 +83,8 @@ def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
         _SURROUNDINGS.rstrip("\n"),
         *(f"export {key}={shlex.quote(text)}" for key, text in sorted(_data(spec).items())),
         *(f"export {key}={shlex.quote(text)}" for key, text in sorted(environment.items())),
-        *([] if code is None else [f"cd {shlex.quote(code)}"]),
+        f"export SM_USER_ENTRY_POINT={shlex.quote(training.entry_point)}",
+        *([] if code is None else _beside_code(code)),
         "",
         _srun(platform, spec),
     ]
@@ -96,6 +99,11 @@ def read_script(script: str) -> tuple[int, str]:
         if line.startswith(_DIRECTIVE) and "=" in line
     )
     return int(values["nodes"]), values["comment"].removeprefix(_COMMENT)
+
+
+def _beside_code(code: str) -> list[str]:
+    clock = shlex.quote(f"{code}/{CLOCK_FOLDER}")
+    return [f'export PYTHONPATH={clock}"${{PYTHONPATH:+:$PYTHONPATH}}"', f"cd {shlex.quote(code)}"]
 
 
 def _data(spec: JobSpec) -> dict[str, str]:
@@ -154,6 +162,6 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     if platform.container_image is not None:
         options += (
             f" --container-image={platform.container_image}"
-            ' --container-mounts="$job_folder:$job_folder"'
+            f" --container-mounts={platform.folder}:{platform.folder}"
         )
     return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"

@@ -134,6 +134,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
         billable_seconds=_busy_seconds(runs) if earlier and row.ended_at is not None else None,
         nodes=job.nodes,
         instance_type=job.instance_type,
+        platform_kind="slurm",
         visits=(PhaseVisit(PENDING_PHASE, created_at, began_at), *runs),
     )
 

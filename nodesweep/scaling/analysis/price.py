@@ -41,6 +41,7 @@ def price_of(instance: InstanceType, region: str) -> Price:
     return Price(
         instance_type=instance.instance_type,
         usd_per_hour=usd,
+        purchase_option=instance.purchase_option,
         region=instance.price_region,
         source=instance.price_source,
         date=None if instance.price_date is None else instance.price_date.isoformat(),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.analysis.speedup import summarise_runs
@@ -47,7 +46,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
 
 def _price(config: BenchmarkConfig) -> Price:
     """Return the price as in the report, since a budget per run may decide what is validated."""
-    instance = load_catalogue().get(config.training.instance_type)
+    instance = config.node_type(config.training.instance_type)
     return price_of(instance, config.platform.region)
 
 

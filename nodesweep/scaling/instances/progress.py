@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.analysis.recommend import recommend
@@ -134,7 +133,7 @@ def summarise_arm(
     config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
 ) -> tuple[tuple[SummaryRow, ...], list[Run]]:
     """Return the rows and runs of one arm, at the catalogue's price."""
-    instance = load_catalogue().get(config.training.instance_type)
+    instance = config.node_type(config.training.instance_type)
     return summarise_runs(
         outcomes,
         price_of(instance, config.platform.region),

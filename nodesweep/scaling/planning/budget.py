@@ -59,8 +59,8 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     text = (
         f"{sum(jobs) * billed_hours:.1f} node-hours, including {STOPPING_SECONDS} s to "
         f"stop{pools} per job, excluding download and upload time, x {attempts}, x "
-        f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ({price.region}, "
-        f"{price.date})"
+        f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ("
+        f"{', '.join(filter(None, (price.region, price.date)))})"
     )
     return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
 

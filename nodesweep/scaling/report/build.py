@@ -275,6 +275,7 @@ def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
         kind=kind,
         isolation="; ".join(isolations) or None,
         instance_type=_first(outcome.instance_type for outcome in outcomes),
+        cluster=_first(outcome.region for outcome in outcomes) if kind == "slurm" else None,
     )
 
 

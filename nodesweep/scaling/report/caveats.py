@@ -70,6 +70,11 @@ def _platform(evidence: CaveatInputs) -> Iterator[str]:
         )
     elif kind == "simulated":
         yield "Simulated: no training ran; every time was computed from a model."
+    elif kind == "slurm":
+        yield (
+            f"A cluster that others use: the jobs had {isolation or 'an unknown share of nodes'}. "
+            "The load of the network and of the shared file systems by others is not measured."
+        )
     elif kind == "measured":
         conditions = evidence.report.conditions
         unknown = ["on which clock"] if evidence.report.train_clock in GIVEN_CLOCKS else []

@@ -36,6 +36,7 @@ _QUALIFIERS: dict[PlatformKind, str] = {
     "emulated": "On emulated nodes",
     "simulated": "On simulated nodes",
     "measured": "",
+    "slurm": "",
 }
 _PHASE = ", which includes more than the training,"
 _PHASE_WITHOUT_START_UP = " minus the start-up shown in the log"

@@ -37,13 +37,21 @@ class PlatformFacts(Part):
     kind: PlatformKind = Field(
         description=(
             "aws: real instances; emulated: real training on shares of one machine; simulated: "
-            "no training ran; measured: times from a table."
+            "no training ran; measured: times from a table; slurm: nodes of a Slurm cluster."
         )
     )
     isolation: str | None = Field(
-        description="Isolation of emulated nodes from each other; null on real instances."
+        description=(
+            "Isolation of emulated nodes from each other, or of a cluster's from other jobs; null "
+            "on real instances."
+        )
     )
     instance_type: str | None = Field(description="Instance type of every node; null: unknown.")
+    cluster: str | None = Field(
+        default=None,
+        exclude_if=lambda name: name is None,
+        description="Name of the Slurm cluster; absent elsewhere.",
+    )
 
 
 class Conditions(Part):
@@ -54,7 +62,7 @@ class Conditions(Part):
 
     platform: PlatformKind = Field(description="Kind of platform.")
     instance_type: str | None = Field(description="Instance type of every node.")
-    region: str | None = Field(description="AWS region.")
+    region: str | None = Field(description="AWS region, or name of the cluster.")
     image_uri: str | None = Field(description="Training image, by digest.")
     dataset_digest: str | None = Field(description="Content digest of the dataset.")
     launcher: str | None = Field(

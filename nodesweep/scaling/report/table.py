@@ -31,6 +31,7 @@ _KIND_LABELS = {
     "emulated": "emulated nodes",
     "simulated": "simulated nodes",
     "measured": "times as given",
+    "slurm": "Slurm cluster",
 }
 
 
@@ -45,7 +46,8 @@ class Table(NamedTuple):
 
 def kind_label(platform: PlatformFacts, train_clock: str | None = None) -> str:
     """Return the platform as titles name it: "emulated nodes, ml.local.small"."""
-    parts = (_KIND_LABELS[platform.kind], platform.instance_type)
+    kind = " ".join(filter(None, (_KIND_LABELS[platform.kind], platform.cluster)))
+    parts = (kind, platform.instance_type)
     projected = "; T projected" if train_clock == "projected" else ""
     return ", ".join(part for part in parts if part) + projected
 

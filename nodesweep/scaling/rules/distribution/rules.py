@@ -464,7 +464,7 @@ def unknown_facts(facts: Facts) -> Iterator[str]:
             f"{_FIELD}.processes_per_node: the number of devices that the framework sees on "
             f"{instance.instance_type} is unknown, so {given} is not checked against it"
         )
-    if instance.efa is None:
+    if instance.efa is None and instance.is_aws:
         yield (
             f"training.instance_type: it is unknown whether {instance.instance_type} has an "
             "Elastic Fabric Adapter, so none is enabled, and settings for it are not checked"

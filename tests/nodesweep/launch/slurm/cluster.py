@@ -20,7 +20,7 @@ import pytest
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.distribution import NoDistribution
-from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.slurm import NodeConfig, SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.scaling import names
@@ -56,8 +56,8 @@ PreemptMode=CANCEL
 ReturnToService=2
 KillWait=2
 SchedulerParameters=batch_sched_delay=0
-SlurmdTimeout=10
-MessageTimeout=10
+SlurmdTimeout={patience_seconds}
+MessageTimeout={patience_seconds}
 EnforcePartLimits=ALL
 {nodes}
 PartitionName=four Nodes=n[1-4] Default=YES
@@ -70,7 +70,8 @@ PartitionName=small Nodes=n[1-8] MaxNodes=2
 class Cluster:
     """The cluster's processes; `shared` is the folder that its nodes share."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patience_seconds: int) -> None:
+        self._patience_seconds = patience_seconds
         self.folder, self.shared = folder, folder / "shared"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
@@ -94,6 +95,7 @@ class Cluster:
                 controller_port=controller_port,
                 folder=self.folder,
                 nodes=nodes,
+                patience_seconds=self._patience_seconds,
             )
         )
         munge = {name: self.folder / f"munge.{name}" for name in ("socket", "pid", "log", "seed")}
@@ -149,7 +151,7 @@ class Cluster:
 
     def platform(self, **options: Any) -> SlurmPlatform:
         """The config's section for the cluster."""
-        return SlurmPlatform(launcher="slurm", folder=str(self.shared), **options)
+        return slurm_platform(self.shared, **options)
 
     def command(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run one of Slurm's commands as an administrator."""
@@ -206,6 +208,13 @@ class Cluster:
         return found
 
 
+def slurm_platform(folder: Path, **options: Any) -> SlurmPlatform:
+    """The section of a cluster of nodes with one core, without a price."""
+    return SlurmPlatform(
+        launcher="slurm", cluster="test", node=NodeConfig(cores=1), folder=str(folder), **options
+    )
+
+
 def until_told_spec(
     name: str, nodes: int, instance_type: str = "main", max_runtime_seconds: int = 3600
 ) -> JobSpec:
@@ -243,15 +252,18 @@ def _free_ports(number: int) -> list[int]:
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """Run a cluster, which the launcher's commands find, or skip the test with the reason."""
+def running_cluster(folder: Path, patience_seconds: int = 10) -> Iterator[Cluster]:
+    """Run a cluster, which the launcher's commands find, or skip the test with the reason.
+
+    A node that is silent for `patience_seconds` has failed, as on a machine that does other work.
+    """
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         pytest.skip(
             f"{', '.join(missing)} missing: apt-get install slurmctld slurmd slurm-client munge"
         )
     if os.geteuid() != 0:
         pytest.skip("only root can run slurmd")
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, patience_seconds)
     try:
         cluster.start()
         with pytest.MonkeyPatch.context() as patch:

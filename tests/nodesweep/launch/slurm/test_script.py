@@ -13,7 +13,7 @@ from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused
 from nodesweep.launch.slurm.script import SCRIPT, read_script, render
-from tests.nodesweep.launch.slurm.cluster import job_spec
+from tests.nodesweep.launch.slurm.cluster import job_spec, slurm_platform
 
 NAME = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
 FULL = {
@@ -38,7 +38,7 @@ SECTIONS: dict[str, Any] = {
 
 
 def rendered(options: dict[str, Any], **training: Any) -> str:
-    platform = SlurmPlatform(launcher="slurm", folder="/shared/me", **options)
+    platform = slurm_platform(Path("/shared/me"), **options)
     section = TrainingConfig.model_validate({**SECTIONS, **training})
     spec = job_spec(NAME, 2, section, Path("/shared/me/code"))
     return str(render(platform, spec)[SCRIPT])
@@ -63,7 +63,7 @@ def test_script(name: str, snapshot: Any) -> None:
 
 
 def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
-    platform = SlurmPlatform(launcher="slurm", folder="/shared/me")
+    platform = slurm_platform(Path("/shared/me"))
     spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS))
     inputs = replace(spec.inputs, dataset_uri="/shared/digits/", dataset_folders=("train", "test"))
     dataset = DatasetConfig(name="digits", source="digits", format="files", channel="training")
@@ -97,13 +97,13 @@ def test_jobs_that_slurm_does_not_run(snapshot: Any) -> None:
 
 
 def test_values_that_would_end_a_directive_or_be_replaced_by_slurm_are_refused(
-    snapshot: Any,
+    snapshot: Any, tmp_path: Path
 ) -> None:
     wrong = {"partition": "gpu --uid=0", "gres": "gpu:1\n", "folder": "/shared/%u"}
     messages = {}
     for field, text in wrong.items():
         with pytest.raises(ValidationError) as refused:
-            SlurmPlatform(**{"launcher": "slurm", "folder": "/shared", field: text})
+            SlurmPlatform.model_validate({**slurm_platform(tmp_path).model_dump(), field: text})
         [error] = refused.value.errors()
         assert error["loc"] == (field,)
         messages[field] = error["msg"]
@@ -113,7 +113,7 @@ def test_values_that_would_end_a_directive_or_be_replaced_by_slurm_are_refused(
 def test_of_two_jobs_of_one_name_the_script_runs_one(tmp_path: Path) -> None:
     """Run here, where the job's number is a variable like any other and srun a program."""
     (tmp_path / NAME).mkdir()
-    platform = SlurmPlatform(launcher="slurm", folder=str(tmp_path))
+    platform = slurm_platform(tmp_path)
     spec = job_spec(NAME, 1, TrainingConfig.model_validate(SECTIONS), tmp_path)
     script = render(platform, spec)[SCRIPT]
     bin_folder = tmp_path / "bin"

@@ -1,0 +1,71 @@
+"""Slurm as a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.registry import Backend
+from nodesweep.launch.slurm.check import check_cluster
+from nodesweep.launch.slurm.inputs import (
+    code_uri,
+    read_log,
+    read_metrics,
+    save_log,
+    send_code,
+    shared_folder,
+)
+from nodesweep.launch.slurm.launcher import SlurmJobs, section_of
+from nodesweep.launch.slurm.script import render
+from nodesweep.launch.store import FolderStore
+from nodesweep.scaling.job import JobSpec, JobStatus
+
+
+def _render(platform: PlatformConfig, spec: JobSpec) -> Mapping[str, Any]:
+    return render(section_of(platform), spec)
+
+
+@lru_cache(maxsize=64)
+def _jobs(platform: PlatformConfig) -> SlurmJobs:
+    """Return the platform's launcher; all its users share one poll a second."""
+    return SlurmJobs(section_of(platform))
+
+
+def _launcher(platform: PlatformConfig, quick: bool) -> SlurmJobs:
+    return _jobs(platform)
+
+
+def _store(platform: PlatformConfig, quick: bool) -> FolderStore:
+    return FolderStore(Path(section_of(platform).folder), platform.prefix)
+
+
+def _no_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return nothing: a script is rendered, or refused, as a whole."""
+    return ()
+
+
+def _no_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, float]:
+    return {}
+
+
+BACKEND = Backend(
+    request="sbatch",
+    render=_render,
+    shape_problems=_no_problems,
+    slow_modules=(),
+    launcher=_launcher,
+    validations=_launcher,  # datasets are validated where the run is, so there are none
+    store=_store,
+    kind=lambda platform: "slurm",
+    check_account=check_cluster,
+    read_log=read_log,
+    save_log=save_log,
+    read_metrics=read_metrics,
+    read_utilisation=_no_utilisation,
+    code_uri=code_uri,
+    send_code=send_code,
+    shared_folder=shared_folder,
+)

