@@ -35,6 +35,8 @@ _NOT_ON_SLURM = {
     "infra_check": "the cluster checks its nodes",
     "placement": "set platform.constraint",
     "mlflow": "log to the server in the program",
+    "volume_size_gb": "jobs use the disks of the nodes",
+    "tags": "jobs are charged to platform.account",
 }
 """Fields of `training` that are SageMaker's, and what to do instead."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from prefect.assets import Asset, AssetProperties, materialize
@@ -23,9 +24,10 @@ def materialize_assets(store: Store, sweep: str, provenance: Mapping[str, Any]) 
     """
     report_key = names.report_key(store.prefix, sweep, names.REPORT_HTML)
     try:
-        dataset = (
-            [_asset(provenance["dataset_uri"], "dataset")] if provenance["dataset_uri"] else []
-        )
+        place = provenance["dataset_uri"]
+        if place and "://" not in place:  # a folder that the nodes share
+            place = Path(place).as_uri()
+        dataset = [_asset(place, "dataset")] if place else []
         sources = [*dataset, _asset(f"ecr://{provenance['image_uri']}", "training image")]
         for source in sources:
             _materialize(source, [])
