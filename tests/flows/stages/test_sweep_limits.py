@@ -15,9 +15,9 @@ from typing import Any, cast
 import pandas as pd
 import pytest
 
+import nodesweep.configs.models
 import nodesweep.flows.scaling_benchmark
 import nodesweep.flows.stages.sweep
-import nodesweep.tasks.preflight.facts
 from infra.local.tests.platform_client import serve_simulated
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
@@ -57,7 +57,7 @@ def price(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(
-        nodesweep.tasks.preflight.facts, "load_catalogue", lambda: SimpleNamespace(get=get)
+        nodesweep.configs.models, "load_catalogue", lambda: SimpleNamespace(get=get)
     )
 
 
