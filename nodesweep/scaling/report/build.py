@@ -64,7 +64,7 @@ from nodesweep.scaling.report.partial import (
     unrequested_partial_notes,
 )
 from nodesweep.scaling.report.sources import at_start_text, changed_dataset_text, is_phase
-from nodesweep.scaling.report.tables.budget import find_slower, slower_text
+from nodesweep.scaling.report.tables.budget import find_slower, main_loss_text, slower_text
 from nodesweep.scaling.report.unmatched import find_cut, find_unmatched
 from nodesweep.scaling.secrets import hide_in_config, hide_secrets
 
@@ -159,6 +159,7 @@ def analyse(
     if config is not None:
         checks = [*([check] if check else []), *other_checks]
         recommendation = design.confirm(config, runs, recommendation, checks)
+    chosen = None if recommendation is None else recommendation.chosen
     report = ScalingReport(
         sweep_id=sweep_id,
         title=(rules.title or config.name) if config is not None else sweep_id,
@@ -175,6 +176,7 @@ def analyse(
             other_checks=other_checks,
             sweep_id=sweep_id,
             slower=[slower_text(loss) for loss in find_slower(rows, budget) if loss.named],
+            lost=None if chosen is None else main_loss_text(budget, chosen.nodes),
         ),
         platform=platform,
         policy=conditions.batch_policy,

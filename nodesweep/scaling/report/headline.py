@@ -55,6 +55,7 @@ def write_headline(
     other_checks: Sequence[Check] = (),
     sweep_id: str | None = None,
     slower: Sequence[str] = (),
+    lost: str | None = None,
 ) -> str:
     """Return the recommendation and its numbers, then how many jobs did not complete.
 
@@ -75,13 +76,15 @@ def write_headline(
         other_checks: Validation runs of other counts.
         sweep_id: The sweep, for commands.
         slower: Why more nodes are slower, where a cause is named; the first is in the sentence.
+        lost: Else, what costs efficiency beyond the recommended count; None if unknown.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
     )
     if recommendation is not None and recommendation.reason.startswith(THROUGHPUT_ONLY):
         sentence += f"; {_settled_by(kind, clock)}"
-    sentence += "".join(f"; {text}" for text in slower[:1])
+    why = slower[0] if slower else lost
+    sentence += f"; {why}" if why else ""
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
         sentence += _validated_by(recommendation, check, other_checks)

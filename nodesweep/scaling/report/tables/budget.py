@@ -129,6 +129,27 @@ def slower_text(loss: EfficiencyLoss) -> str:
     return f"{nodes_text(loss.to_nodes)} are slower than {loss.from_nodes}{why}"
 
 
+def main_loss_text(budget: StepBudget | None, nodes: int) -> str | None:
+    """Return "from 4 to 8 nodes efficiency loses 15 points to exposed communication".
+
+    Args:
+        budget: The report's; None if unknown.
+        nodes: The recommended node count.
+
+    Returns:
+        None if no cause is named from there to the next count.
+    """
+    losses = () if budget is None else budget.losses
+    for loss in losses:
+        if loss.from_nodes == nodes and loss.named:
+            cause = loss.named[0]
+            return (
+                f"from {nodes} to {nodes_text(loss.to_nodes)} efficiency loses"
+                f" {_points(cause.efficiency)} points to {_cause_text(cause, loss)}"
+            )
+    return None
+
+
 def _loss_text(loss: EfficiencyLoss) -> str:
     """Return the sentence on a loss; its numbers add up within their rounding."""
     falls = (
