@@ -98,7 +98,7 @@ class PlacementConfig(Section):
     share_ultra_servers: bool = Field(
         default=False,
         description=(
-            "Let several jobs use one UltraServer at once. It uses its nodes better, but the jobs"
+            "Let several jobs use one UltraServer at once. This uses its nodes better, but jobs"
             " may slow each other down."
         ),
     )

@@ -154,7 +154,7 @@ class Mark:
 
 
 MAY_BE_SECRET = Mark("a mapping whose values may be secrets")
-LOCAL_PATH = Mark("a path of the machine that runs the flow, unless it begins with s3://")
+LOCAL_PATH = Mark("a path on the machine that runs the flow, unless it begins with s3://")
 _Values = TypeVar("_Values", bound=dict[str, str])
 Closed = Annotated[_Values, PlainSerializer(hide_values, when_used="json"), MAY_BE_SECRET]
 """Closed[dict[str, str]]: a mapping whose values are left out of JSON."""

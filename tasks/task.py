@@ -32,7 +32,7 @@ else:
 def failures_as_warnings(what: str) -> Iterator[None]:
     """Log that `what` can't be shown in Prefect if anything fails inside the block.
 
-    A busy or unreachable server costs no sweep: its files contain everything.
+    A busy or unreachable server fails no sweep: its files contain everything.
     """
     try:
         yield

@@ -55,11 +55,11 @@ def read_archive(path: Path) -> npt.NDArray[np.uint8]:
             while packed.read(1 << 20):  # to the end, where gzip's checksum reveals damage
                 pass
     except (EOFError, zlib.error, tarfile.TarError, gzip.BadGzipFile) as error:
-        raise BadArchive(f"is damaged or no .tar.gz ({error}); download it again") from error
+        raise BadArchive(f"is not a valid .tar.gz ({error}); download it again") from error
     if missing := [name for name in BATCHES if name not in found]:
         raise BadArchive(
-            f"lacks {', '.join(missing)}; give the binary version of CIFAR-10,"
-            " cifar-10-binary.tar.gz, complete"
+            f"lacks {', '.join(missing)}; give the complete binary version of CIFAR-10,"
+            " cifar-10-binary.tar.gz"
         )
     return np.concatenate([_records(name, found[name]) for name in BATCHES])
 

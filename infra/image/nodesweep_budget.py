@@ -1,4 +1,4 @@
-"""Split one process's training time into parts, for nodesweep_measure and the image's program.
+"""Split one process's training time into parts, for nodesweep_measure and the shipped program.
 
 The time between two events belongs to what the process was doing: the events are a DataLoader's
 batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save,
@@ -92,7 +92,7 @@ class Budget:
             self.thread, self._is_paused = None, True
 
     def resume(self):
-        """Go on after a pause; without one, nothing happens."""
+        """Resume after a pause; otherwise do nothing."""
         if self._is_paused:
             self.thread, self._is_paused = threading.get_ident(), False
             self._last = time.perf_counter()

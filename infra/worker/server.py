@@ -16,8 +16,8 @@ renews its lease every 225 s and would lose its slot when the server restarts. A
 from the file in NAME_FILE, as compose secrets are mounted, so that the container's configuration
 does not show it; Prefect itself reads secrets from the environment only.
 
-With SQLite, which has one writer, requests that write take turns. Without that, 24 clients at once
-had five of six calls refused or broken off, after up to 61 s, and a run that starts then fails.
+With SQLite, which has one writer, requests that write take turns. Without that, 24 concurrent
+clients had five of six calls refused or dropped after up to 61 s; a run that starts then fails.
 With it, every call succeeded within 7 s (2 busy cores, 2026-11-27).
 """
 
@@ -193,9 +193,9 @@ class OneWriter:
     """ASGI middleware that lets one request write at a time, in the order of their arrival.
 
     SQLite's own queue is a lock that each request polls for up to 60 s, or that refuses it at once
-    if it has read before. A turn begins when the whole body is there that the application asks for,
-    and ends when the response begins, so neither a slow client nor one without the password holds
-    it.
+    if it has read before. A turn begins once the whole body that the application asks for has
+    arrived, and ends when the response begins, so neither a slow client nor one without the
+    password holds it.
     """
 
     def __init__(self, application: Any) -> None:

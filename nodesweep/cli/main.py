@@ -328,7 +328,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--runs",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Create the report from runs of one's own cluster: a folder each with a metrics.json.",
+    help="Create the report from your cluster's runs: a folder per run, with a metrics.json.",
 )
 @sweep_config_option
 @click.option(
@@ -373,15 +373,15 @@ def report(
 ) -> None:
     """Rebuild the report of a sweep, or create one from times measured elsewhere."""
     if [sweep_id, table, runs].count(None) != 2:
-        raise click.UsageError("give either a SWEEP_ID, --csv FILE or --runs DIR")
+        raise click.UsageError("give one of SWEEP_ID, --csv FILE or --runs DIR")
     goals = {name: value for name, value in limits.items() if value is not None}
     if table is None and region is not None:
-        raise click.UsageError("--region requires --csv; a sweep records its region")
+        raise click.UsageError("--region requires --csv")
     if table is None and confirm_units:
-        raise click.UsageError("--confirm-units requires --csv; a run measures in seconds")
+        raise click.UsageError("--confirm-units requires --csv; runs are in seconds")
     if sweep_id is None:
         if config is not None:
-            raise click.UsageError("--config requires a SWEEP_ID; other times need no config")
+            raise click.UsageError("--config requires a SWEEP_ID; --csv and --runs need none")
         from nodesweep.cli.commands.table import report_runs, report_table
         from nodesweep.configs.models import ReportConfig
 
@@ -394,7 +394,7 @@ def report(
     else:
         if goal is not None or tolerance is not None:
             raise click.UsageError(
-                "--goal and --tolerance require --csv or --runs; a sweep has them from its config"
+                "--goal and --tolerance require --csv or --runs; a sweep's config sets them"
             )
         sweep_id = resolve_sweep_id(str(sweep_id), config, output)
         benchmark = config_of_sweep(sweep_id, config, output)

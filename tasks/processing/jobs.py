@@ -60,8 +60,8 @@ def submit_validation_job(
 ) -> JobStatus:
     """Start the dataset's validation job in SageMaker, or adopt the existing one.
 
-    Its request is written to S3 first, to claim the name: a concurrent stop of the sweep either
-    sees the claim, or is seen here.
+    Its request is written to S3 first, to claim the name: a concurrent stop of the sweep sees
+    the claim, or is detected here.
 
     Raises:
         SweepStopped: the sweep has been stopped.

@@ -1,4 +1,4 @@
-"""A file of one object, read in place by byte ranges.
+"""An object as a file, read in place by byte ranges.
 
 Memory is bounded: an object of up to WHOLE_BYTES is fetched in one call and held; of a larger one,
 only the requested range is.

@@ -76,9 +76,9 @@ def _client(region: str | None, endpoint_url: str | None, pid: int) -> Any:
 
 
 class ObjectFile(RangeFile):
-    """A read-only file of one object; reads raise ReadError, which names the key.
+    """A read-only file of one object.
 
-    They raise RuntimeError if S3 did not return the bytes.
+    Reads raise ReadError if it is replaced, deleted or forbidden; RuntimeError for other failures.
     """
 
     def __init__(self, source: Source, item: S3Object) -> None:

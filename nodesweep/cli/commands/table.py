@@ -142,8 +142,8 @@ def _write(
 def find_runs(folder: Path) -> list[RunFiles]:
     """Read the files of every run below a folder.
 
-    A run is a folder with a metrics.json, or one named after a node count that has other files but
-    no run within: it has failed.
+    A run is a folder with a metrics.json. A folder named after a node count, with files but no run
+    inside, is a failed run.
 
     Raises:
         MeasuredRunsError: A file or folder is unreadable or too large, or there is no run.
@@ -202,7 +202,7 @@ def _read_run(root: str, place: str, files: Sequence[str]) -> RunFiles:
         metrics = stream.read(MAX_METRICS_BYTES + 1)
     if len(metrics) > MAX_METRICS_BYTES:
         raise MeasuredRunsError(
-            f"{shown}: more than {MAX_METRICS_BYTES // 2**20} MiB; nodesweep_clock.py writes some "
+            f"{shown}: more than {MAX_METRICS_BYTES // 2**20} MiB; nodesweep_clock.py writes "
             "kilobytes"
         )
     paths = (Path(root, name) for name in sorted(files) if BUDGET_FILE.fullmatch(name))

@@ -74,7 +74,7 @@ class _Session(boto3.Session):
         return self
 
     def create_training_job(self, **typed: Any) -> Any:
-        """Send the request, of which sagemaker-core must have kept all but empty members.
+        """Send the request; sagemaker-core may have dropped only empty members.
 
         Raises:
             JobRefused: it changed or dropped a member.

@@ -28,8 +28,8 @@ class JobKind:
     """The differences between SageMaker's kinds of jobs.
 
     Attributes:
-        member: beginning of the names of a description's members: TrainingJob.
-        method: ending of the names of the client's methods: training_job.
+        member: prefix of a description's member names: TrainingJob.
+        method: suffix of the client's method names: training_job.
         read: reads a description.
         logger: name of the logger.
     """

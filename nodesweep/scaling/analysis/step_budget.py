@@ -1,7 +1,7 @@
 """Where the train time goes at each node count, and which parts of it cost the efficiency.
 
-Only runs in which infra/image/nodesweep_budget.py watched have the parts, by rank: those of the
-image's program, and those that nodesweep observed.
+Only runs watched by infra/image/nodesweep_budget.py have the parts, by rank: those of the shipped
+program, and those that nodesweep observed.
 
 The efficiency lost from h to N nodes splits into parts without a rest. A part with the share s of
 T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N). The

@@ -69,7 +69,7 @@ class _Read(NamedTuple):
 
 
 def nodes_in_name(name: str) -> set[int]:
-    """Return the node counts that a folder's name has, as in n4, nodes=4 or 4-nodes."""
+    """Return the node counts in a folder's name, such as n4, nodes=4 or 4-nodes."""
     return {int(first or second) for first, second in _NODES.findall(name)} - {0}
 
 
@@ -124,7 +124,7 @@ def _read(run: RunFiles) -> _Read:
         raise MeasuredRunsError(f"{run.place}: {error}") from None
     except ValueError as error:
         raise MeasuredRunsError(
-            f"{file}: damaged or cut off, not JSON in UTF-8 ({error}); copy it again, or delete "
+            f"{file}: damaged or truncated, not UTF-8 JSON ({error}); copy it again, or delete "
             "the folder"
         ) from None
     if not isinstance(metrics, dict):
@@ -169,8 +169,8 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
     if len(found) > 1:
         said = f"its file says {in_file} and " if in_file else ""
         raise MeasuredRunsError(
-            f"{place}: {said}its name says {join_words(sorted(named))} nodes; give each folder the "
-            "node count of its run"
+            f"{place}: {said}its name says {join_words(sorted(named))} nodes; name each folder "
+            "for its run's node count"
         )
     if not found:
         raise MeasuredRunsError(
@@ -186,7 +186,7 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
 def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> None:
     """Name the nodes of the ranks' parts algo-1, algo-2, … in the order of their ranks.
 
-    Without names, the ranks are taken as torchrun numbers them: those of a node follow one another.
+    Without names, ranks are assumed to be numbered as by torchrun: consecutively on each node.
     """
     written = metrics.get("budget")
     ranks = {
@@ -207,7 +207,7 @@ def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> No
 
 
 def _mixed(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each value that shows several programs."""
+    """Yield a problem for each program-wide value that differs among runs."""
     for name, path in _SAME_PROGRAM.items():
         found: dict[str, str] = {}
         for each in read:
@@ -223,7 +223,7 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
 
 
 def _copies(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each run that is there twice."""
+    """Yield a problem for each duplicate run."""
     first: dict[tuple[Any, ...], str] = {}
     for each in read:
         if each.metrics is None:
@@ -261,7 +261,7 @@ def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOu
 
 
 def _batch(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the batch sizes as far as nodesweep observed them; a program's own replace them."""
+    """Return the batch sizes that nodesweep observed; those a program reports override them."""
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
     each = whole_number_or_none(nested_value(metrics, ("observed", "batch_size")))
     if not world or not each:

@@ -15,7 +15,7 @@ MAX_METRICS_BYTES = 8 * 1024 * 1024
 The shipped program keeps 1,000 step times: tens of KB.
 """
 BUDGET_FILE = re.compile(r"nodesweep-budget-\d{1,6}\.json")
-"""Where every rank but 0 of an observed program has the parts of its time."""
+"""File to which every rank except 0 writes the parts of its time."""
 MAX_BUDGET_FILES, MAX_BUDGET_BYTES = 1024, 64 * 1024
 _MAX_DEPTH = 32
 
@@ -23,7 +23,7 @@ _MAX_DEPTH = 32
 class UnusableMetrics(Exception):
     """The file exceeds a limit, which the message names.
 
-    It is no ValueError, which tarfile catches while it reads a header.
+    Not a ValueError: tarfile catches those while reading a header.
     """
 
 
@@ -32,11 +32,11 @@ def parse_metrics(content: bytes, budgets: Iterable[bytes] = ()) -> Any:
 
     Args:
         content: The file.
-        budgets: The files of the other ranks; an unreadable one becomes None, which is no rank's.
+        budgets: The files of the other ranks; an unreadable one becomes None and is ignored.
 
     Raises:
         UnusableMetrics: It is nested too deep.
-        ValueError: It is no JSON in UTF-8.
+        ValueError: It is not UTF-8 JSON.
     """
     metrics = _parse(content)
     if isinstance(metrics, dict) and isinstance(metrics.get("budget"), list):

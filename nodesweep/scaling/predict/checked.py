@@ -1,4 +1,4 @@
-"""How good predictions are: those from a sweep's smaller counts against what it then measured."""
+"""Compare predictions from a sweep's smaller counts with what it then measured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CheckedPrediction(Part):
 
 
 def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
-    """Return a prediction for each count that the smaller ones allow, with what was measured."""
+    """Return each count's prediction from the smaller ones, if possible, and the measured T."""
     try:
         measured = read_measurements(report)
     except NotPredictable:
@@ -77,7 +77,7 @@ def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
         inside = sum(within.low <= seconds <= within.high for within, seconds in bounded)
         counts = join_words(sorted({each.nodes for each in own}))
         text = (
-            f"predictions on {name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes, "
+            f"{name}: {pluralize(len(own), 'prediction')} of T at {counts} nodes, "
             "each from the sweep's smaller counts: "
         )
         if len(own) == 1:

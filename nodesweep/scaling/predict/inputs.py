@@ -46,7 +46,7 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
     if budget is None:
         raise NotPredictable(
             f"{report.sweep_id}: the report has no step budget, which predictions are made from. "
-            "nodesweep measures it in the image's program and in PyTorch scripts that report no "
+            "nodesweep measures it in the shipped program and in PyTorch scripts that report no "
             "train time, on CPUs, with steps of 20 ms or more (docs/own-code.md)"
         )
     _refuse_model_parallelism(report)

@@ -76,6 +76,6 @@ class Prediction(Part):
         description="The job that would settle the recommendation; null: it rests on no prediction."
     )
     checked: tuple[CheckedPrediction, ...] = Field(
-        description="Predictions of measured counts from the smaller ones, to judge these by."
+        description="Predictions of measured counts from smaller ones, to assess `counts`."
     )
     assumes: tuple[str, ...] = Field(description="What the predictions take for granted.")

@@ -360,7 +360,7 @@ class ScalingReport(Part):
         default=(),
         exclude_if=lambda checks: not checks,
         description=(
-            "Validation runs at other counts: the one whose rejection decides, and those from "
+            "Validation runs at other counts: the rejecting one that decides, and those from "
             "before the recommendation changed; absent: none."
         ),
     )

@@ -261,7 +261,7 @@ def scatter(deviations: Sequence[float], within: float) -> float:
     sweep imply. Two factors enlarge it: 1 + 1/m for m sweeps and, as for the error of a mean
     (Bartlett 1946), sqrt((1 + r)/(1 - r)) for the correlation r of successive sweeps, whose
     estimate is too low by (1 + 3r)/m (Kendall, Biometrika 41, 1954). A straight line is removed
-    before r is estimated, since a creep is no correlation. Adding 0.8 standard errors to r was
+    before r is estimated, since drift isn't correlation. Adding 0.8 standard errors to r was
     tried (150 histories): false alarms with AR(1) 3% fell from 11-24% to 4-9%, but steps of 10%
     found within 4 uncorrelated sweeps fell from 85-94% to 61-74%.
 
@@ -281,7 +281,7 @@ def scatter(deviations: Sequence[float], within: float) -> float:
     slope = math.fsum((place - middle) * each for place, each in enumerate(bounded)) / across
     left = [each - mean - slope * (place - middle) for place, each in enumerate(bounded)]
     products = math.fsum(a * b for a, b in pairwise(left))
-    # What is left of a creep without noise is no correlation either, however alike.
+    # Residuals of a noiseless drift aren't correlation either, however alike.
     squares = max(math.fsum(each * each for each in left), len(left) * (sigma / 2) ** 2)
     correlation = max(products, 0.0) / squares
     correlation = min(correlation + few * (1 + 3 * correlation), _MOST_CORRELATION)

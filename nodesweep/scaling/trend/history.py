@@ -31,7 +31,7 @@ HISTORY_SCHEMA_VERSION = 1
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _PREDICTIONS_KEY = b"nodesweep.predictions"
-"""Metadata of a file with the sweep's checked predictions as JSON, which no row belongs to."""
+"""Metadata key of a file: the sweep's checked predictions as JSON, not tied to any row."""
 _TIME = pa.timestamp("ms", tz="UTC")
 _DTYPES = {
     pa.string(): "string",
@@ -48,7 +48,7 @@ _CONDITIONS = tuple(
 
 
 class HistoryError(ValueError):
-    """An unreadable history, or an unreadable file of one; the message names it."""
+    """An unreadable history, or an unreadable file in it; the message names it."""
 
 
 @dataclass(frozen=True)

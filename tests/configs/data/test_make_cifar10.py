@@ -127,7 +127,7 @@ def test_the_command_ends_in_one_line_and_2(tmp_path: Path) -> None:
     for archive, says in (
         (tmp_path / "none.tar.gz", "none.tar.gz: No such file or directory"),
         (tmp_path, "Is a directory"),
-        (tar, "is damaged or no .tar.gz"),
+        (tar, "is not a valid .tar.gz"),
     ):
         made = make(archive, tmp_path / "out")
         assert made.returncode == 2 and says in made.stderr.splitlines()[-1], made.stderr

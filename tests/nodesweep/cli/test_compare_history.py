@@ -365,7 +365,7 @@ def test_history_says_how_good_predictions_were(
     measured = {1: (100.0, 0.0), 2: (50.0, 2.0), 4: (25.0, 1.5), 8: (12.5, 0.9)}
     for sweep in (BEFORE, AFTER):
         report = budget_report(measured, sweep_id=sweep)
-        put_history(bucket, platform, [report], "bench")
+        put_history(BucketStore(platform, client=bucket), [report], "bench")
     result = nodesweep("history", "bench", "--config", config, "--output", str(tmp_path / "out"))
     assert result.exit_code == 0, result.output
     assert [line for line in result.output.splitlines() if "predictions" in line] == snapshot

@@ -1,4 +1,4 @@
-"""The train clock, which nodesweep_budget splits into what this rank did in it."""
+"""The train clock, which nodesweep_budget splits by what this rank was doing."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class SplitStopwatch(Stopwatch):
         super().stop()
 
     def fetched(self, asked: float) -> None:
-        """Record that the loader, asked at this time of time.perf_counter(), has delivered."""
+        """Record that the loader delivered a batch requested at this time.perf_counter()."""
         budget.fetched(self, asked)
 
     def facts(self, world_size: int, rank: int, reason: str | None) -> dict[str, Any]:
-        """Return what metrics.json says of this rank: `budget`, or `not_split`, the reason.
+        """Return this rank's entry in metrics.json: `budget`, or `not_split`, the reason.
 
         Args:
             world_size: Number of ranks.
@@ -65,7 +65,7 @@ def write_parts(facts: dict[str, Any], folder: Path) -> None:
 
 
 def _install_once() -> None:
-    """Install the hooks, which stay, in this process."""
+    """Install this process's permanent hooks once."""
     if _installed:
         return
     _installed.append(True)

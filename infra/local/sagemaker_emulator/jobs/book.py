@@ -129,7 +129,7 @@ class JobManager(ABC, Generic[J]):
         return job, self._runner.capacity_problem(job)
 
     def _give_instances(self, job: J, now: float) -> None:
-        """Give a new job, which is saved, its instances; called under the lock."""
+        """Give a new, saved job its instances; called under the lock."""
 
     def _release(self) -> None:
         """Release the resources that ended jobs keep; called under the lock, at start and end."""

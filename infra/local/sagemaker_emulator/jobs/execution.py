@@ -240,7 +240,7 @@ def missing_image(images: ImageStore, job: Job) -> str | None:
 
 
 class EngineRunner(Generic[J]):
-    """Runs jobs of one kind on an engine's real nodes; a runner of their manager."""
+    """Runs jobs of one kind on an engine's real nodes; implements Runner."""
 
     account_id = ACCOUNT_ID
     has_virtual_clock = False

@@ -20,7 +20,7 @@ class Job(ABC):
     """
 
     kind: ClassVar[str]
-    """What the names of its members begin with, such as Training of TrainingJobName."""
+    """Prefix of its members' names, such as Training in TrainingJobName."""
 
     region: str
     request: dict[str, Any]

@@ -17,7 +17,7 @@ class JobApi(ABC, Generic[Jobs]):
     """Maps requests to the jobs; methods take (region, request) and return the response."""
 
     kind: ClassVar[str]
-    """What the names of the actions' members begin with, such as Training of TrainingJobName."""
+    """Prefix of the actions' member names, such as Training in TrainingJobName."""
 
     def __init__(self, jobs: Jobs, clients: ClientFactory) -> None:
         self._jobs = jobs

@@ -1,4 +1,4 @@
-"""The runner of Processing jobs on an engine's nodes, this machine's processes."""
+"""The runner of Processing jobs on an engine's nodes: local processes."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class VirtualExecution(ABC, Generic[J]):
 
 @dataclass(frozen=True)
 class Simulation(Generic[J]):
-    """Runs jobs of one kind by computing their times; a runner of their manager."""
+    """Runs jobs of one kind by computing their times; implements Runner."""
 
     model: PerformanceModel
     images: ImageStore

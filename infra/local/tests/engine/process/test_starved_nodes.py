@@ -1,4 +1,4 @@
-"""A job beside busy neighbours is seen to be starved, less so if it comes before them."""
+"""A job next to busy neighbours is reported as CPU-throttled, less if it has priority."""
 
 from __future__ import annotations
 
