@@ -68,6 +68,17 @@ def test_it_stands_in_page_markdown_terminal_and_json(make_outcome, make_report)
         assert sum(part["seconds"] for part in count["parts"]) == pytest.approx(row.train.seconds)
 
 
+def test_the_headline_says_what_limits_more_nodes_than_recommended(
+    make_outcome, make_report, snapshot
+):
+    steep = {**PARTS, 8: (12.0, 12.0, 8.0, 1.0)}
+    found = make_report(outcomes(make_outcome, parts=steep))
+    assert found.recommendation.chosen.nodes == 2
+    assert found.headline == snapshot
+    flat = {1: (96.0, 0.0, 0.0, 4.0), 2: (48.0, 0.5, 0.0, 2.0)}
+    assert "efficiency loses" not in make_report(outcomes(make_outcome, parts=flat)).headline
+
+
 def test_a_small_loss_has_no_sentence_and_noise_no_cause(make_outcome, make_report, snapshot):
     efficient = {1: (96.0, 0.0, 0.0, 4.0), 2: (48.0, 0.5, 0.0, 2.0)}
     assert loss_lines(make_report(outcomes(make_outcome, parts=efficient))) == []
