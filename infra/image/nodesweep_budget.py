@@ -59,7 +59,7 @@ class Budget:
     def reset(self):
         """Forget everything, at the start and in a forked process."""
         self.thread = None  # None: before the first step, in a pause, or not measured
-        self._is_paused = False
+        self._is_paused, self._paused_seconds = False, 0.0
         self.is_inside = False
         self._reason = None  # why nothing is split any more
         self.seconds = defaultdict(float)
@@ -95,7 +95,9 @@ class Budget:
         """Resume after a pause; otherwise do nothing."""
         if self._is_paused:
             self.thread, self._is_paused = threading.get_ident(), False
-            self._last = time.perf_counter()
+            now = time.perf_counter()
+            self._paused_seconds += now - self._last
+            self._last = now
 
     def fetched(self, loader, began):
         """Record that the process asked a loader at `began` and has its batch now."""
@@ -137,6 +139,19 @@ class Budget:
             self._handle.remove()
             self._handle = None
 
+    @contextlib.contextmanager
+    def whole(self, part):
+        """Give the time of a block to a part, whatever it calls."""
+        if threading.get_ident() != self.thread or self.is_inside:
+            yield
+            return
+        self.is_inside, began = True, time.perf_counter()
+        try:
+            yield
+        finally:
+            self.is_inside = False
+            self.carve(part, time.perf_counter() - began)
+
     def carve(self, part, seconds):
         """Add the time of a call to a part, and take it out of the one around it."""
         self.seconds[part] += seconds
@@ -177,7 +192,7 @@ class Budget:
         self._at_step = self.seconds.copy()
         self.steps += 1
         if self.steps in _PACES_AFTER:
-            pace = (now - self._first_end) / self.steps
+            pace = (now - self._first_end - self._paused_seconds) / self.steps
             if pace < _LEAST_STEP_SECONDS:
                 self.turn_off(f"steps under {1000 * _LEAST_STEP_SECONDS:.0f} ms are not split")
             elif pace < _SHORT_STEP_SECONDS:
@@ -307,12 +322,7 @@ def _timed(call, part, is_compiling):
     def timed(*args, **kwargs):
         if is_compiling() or threading.get_ident() != budget.thread or budget.is_inside:
             return call(*args, **kwargs)
-        budget.is_inside = True
-        began = time.perf_counter()
-        try:
+        with budget.whole(part):
             return call(*args, **kwargs)
-        finally:
-            budget.is_inside = False
-            budget.carve(part, time.perf_counter() - began)
 
     return timed

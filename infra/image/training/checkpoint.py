@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from nodesweep_budget import budget
 
 from training.cluster import Cluster
 from training.distributed.process_group import barrier, broadcast_bytes, gather_numbers
@@ -84,7 +85,8 @@ class ResumeCheckpoints(pl.Callback):
 
     def _timed_save(self, trainer: pl.Trainer) -> float:
         started = time.perf_counter()
-        self._save(trainer)
+        with budget.whole("checkpoint"):
+            self._save(trainer)
         return time.perf_counter() - started
 
     def _save(self, trainer: pl.Trainer) -> None:

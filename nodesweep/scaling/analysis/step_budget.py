@@ -70,7 +70,8 @@ _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
 """Parts that often only rank 0 has, while the others wait for it."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
 _OWN_CLOCK = (
-    "the program reports its own time, and nodesweep splits only a time that it measures itself"
+    "the program reports its own time, and nodesweep only splits that of the shipped program and "
+    "times that it measures itself"
 )
 _NO_REASON = "its parts are incomplete or do not sum to its time"
 _MOST_REASON_CHARACTERS = 200  # a program could write anything
@@ -322,7 +323,7 @@ def _read_rank(written: Any) -> tuple[int, _Rank | None]:
         node if isinstance(node, str) and _NODE.fullmatch(node) else None,
         known,
         [finite_or_none(value) or 0.0 for value in values],
-        (written.get("steps_per_value"), written.get("split_every")),
+        (repr(written.get("steps_per_value")), repr(written.get("split_every"))),
     )
 
 

@@ -146,6 +146,39 @@ def test_evaluations_checkpoints_and_collectives_are_parts_of_their_own(process:
     assert sum(parts.values()) == pytest.approx(process.now - 0.01)
 
 
+def test_a_pause_is_no_part_and_makes_no_step_longer(process: Process) -> None:
+    for _ in range(5):
+        train(process, "loader", 5, step=0.018)
+        process.budget.pause()
+        process.module._timed(lambda: process.spend(0.3), "collectives", bool)()
+        process.budget.resume()
+    assert process.budget.missing(2) == "steps under 20 ms are not split"
+    process.budget.reset()
+    train(process, "loader", 6)
+    before = process.now
+    process.budget.pause()
+    process.spend(5.0)
+    process.budget.resume()
+    assert process.now - before == 5.0
+    train(process, "loader", 5)
+    parts = process.facts(["loader"])["seconds"]
+    assert parts == {**parts, "communication": pytest.approx(0.2), "other": pytest.approx(0.1)}
+
+
+def test_all_of_a_checkpoint_is_one_part(process: Process) -> None:
+    train(process, "loader")
+    process.module.budget = process.budget
+    process.fetch("loader", 0.1)
+    with process.budget.whole("checkpoint"):
+        process.module._timed(lambda: process.spend(0.2), "collectives", bool)()
+        process.spend(0.5)
+    process.spend(0.2)
+    process.step(0.1)
+    parts = process.facts(["loader"])["seconds"]
+    assert parts["checkpoint"] == pytest.approx(0.7)
+    assert parts["forward"] == pytest.approx(9 * 0.02 + 0.2)
+
+
 def test_a_failing_collective_fails_as_before(process: Process) -> None:
     train(process, "loader")
     process.module.budget = process.budget
