@@ -86,6 +86,33 @@ def test_times_of_another_clock_say_nothing_about_restarts(changes):
     assert spot_run(RESUMED, **changes).around_seconds is None
 
 
+@pytest.mark.parametrize("backend", ["spot", "requeued by Slurm"])
+def test_the_start_of_a_job_that_lost_all_its_work_is_no_first_start(backend):
+    # it began again without a checkpoint, so its metrics have only its second start
+    lost = {
+        "train_seconds": 60,
+        "run_start_unix_seconds": CREATED.timestamp() + 135,
+        "run_stop_unix_seconds": CREATED.timestamp() + 195,
+    }
+    visits = [("Pending", 0, 20), ("Training", 20, 80), ("Training", 130, 200)]
+    changes: dict[str, Any] = {
+        "spot": False,
+        "visits": tuple(PhaseVisit(name, at(start), at(end)) for name, start, end in visits),
+        "billing_began_at": at(20),
+        "billing_ended_at": at(200),
+        "billable_seconds": 160,
+    }
+    run = spot_run(lost, **(changes if backend != "spot" else {}))
+    assert parts(goodput(run)) == (60 / 160, 120, None, None, None, 0, 0)
+
+
+@pytest.mark.parametrize(("stopped", "known"), [(24, True), (23, False), (None, False)])
+def test_the_first_start_lies_in_the_first_training_phase(stopped, known):
+    first = PhaseVisit("Training", at(20), None if stopped is None else at(stopped))
+    run = spot_run(RESUMED, visits=(first, PhaseVisit("Training", at(130), at(200))))
+    assert (run.around_seconds is not None) is known, "the program started at 25 s"
+
+
 def test_of_an_interrupted_job_only_a_clock_kept_in_its_checkpoints_counts():
     assert parts(goodput(spot_run(None)))[:2] == (None, None)
     observed = {**RESUMED, "observed": {"starts_at": "data_request"}}
