@@ -10,6 +10,7 @@ import pytest
 from nodesweep.scaling.analysis.goodput import Goodput, goodput, total_goodput
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.job import JobStatus, PhaseVisit
+from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome, read_outcome
 from nodesweep.scaling.report.facts import sweep_facts
 from nodesweep.scaling.report.tables.attempts import attempts_table
@@ -61,7 +62,9 @@ def parts(found: Goodput | None) -> tuple[float | None, ...]:
     """Return share, trained, checkpoints, start, restarts, incomplete and warm pools."""
     assert found is not None
     return tuple(
-        value for name, value in found if name not in ("billed_node_seconds", "unknown_jobs")
+        value
+        for name, value in found
+        if name not in ("billed_node_seconds", "unknown_jobs", "exceeding_jobs")
     )
 
 
@@ -148,7 +151,28 @@ def test_a_probe_trained_for_as_long_as_it_ran():
 
 def test_billed_seconds_are_rounded():
     assert parts(goodput(timed(70.4, 70)))[:2] == (1, 70)
-    assert goodput(timed(75, 70)).share is None, "the clock holds what was not billed"
+    longer = goodput(timed(75, 70))
+    assert parts(longer) == (None, None, None, None, None, 0, 0), "it holds what was not billed"
+    assert (longer.unknown_jobs, longer.exceeding_jobs) == (0, 1)
+
+
+def test_a_time_longer_than_billed_is_not_called_unknown(snapshot):
+    longer, unknown = goodput(timed(75, 70)), goodput(timed(60, 70, train_clock="training_phase"))
+    sweeps = ([longer], [longer, longer], [longer, unknown, unknown], [unknown])
+    assert [total_goodput(each).text for each in sweeps] == snapshot
+
+
+def test_the_times_of_a_table_are_train_times(make_report):
+    table = make_report(read_measured("nodes,train_seconds,billable_seconds\n1,80,100\n2,45,50\n"))
+    assert parts(table.costs.goodput) == (170 / 200, 170, None, 30, 0, 0, 0)
+
+
+def test_a_rate_says_nothing_about_the_billed_time(make_report):
+    rows = ["1,8,100,Completed", "2,15,60,Completed", "4,,60,Failed"]
+    header = "nodes,samples_per_second,billable_seconds,status"
+    table = make_report(read_measured("\n".join([header, *rows])))
+    assert table.train_clock == "throughput"
+    assert table.costs.goodput is None, "the failed attempt is not all that was billed"
 
 
 def test_the_sweeps_goodput_is_unknown_if_that_of_a_job_is():
