@@ -1,8 +1,8 @@
 """Goodput: the share of the billed node-time in which jobs trained towards their results.
 
-It is the program's train time over the billed time, on spot before its discount. The train time of
-a program that keeps its clock in its checkpoints is without the steps that an interruption repeats
-(docs/training-code.md, "Surviving an interruption").
+It is the program's train time, checkpoints included, over the billed time, on spot before its
+discount. The train time of a program that keeps its clock in its checkpoints is without the steps
+that an interruption repeats (docs/training-code.md, "Surviving an interruption").
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from nodesweep.scaling.report_part import Part
 
 _ROUNDING_SECONDS = 1.0  # billed seconds are whole ones
 _TRAIN_CLOCKS = (*OWN_CLOCKS, "measured")
-_TRAINED = "trained_node_seconds"
-_OF_COMPLETED = (
-    *(_TRAINED, "checkpoint_node_seconds"),
-    *("start_node_seconds", "restart_node_seconds"),
-)
+_TRAINED, _CHECKPOINTS = "trained_node_seconds", "checkpoint_node_seconds"
+_OF_COMPLETED = (_TRAINED, _CHECKPOINTS, "start_node_seconds", "restart_node_seconds")
 _SPENT = {
     "start_node_seconds": "start-up, evaluation and end",
     "restart_node_seconds": "restarts and repeated steps",
-    "checkpoint_node_seconds": "checkpoints",
     "incomplete_node_seconds": "attempts that did not complete",
     "warm_pool_node_seconds": "warm pools",
 }
@@ -35,7 +31,7 @@ _SPENT = {
 class Goodput(Part):
     """Where the billed time went; null: unknown."""
 
-    share: float | None = Field(description="Trained time / billed time, 0 to 1.")
+    share: float | None = Field(description="(Trained time + checkpoints) / billed time, 0 to 1.")
     billed_node_seconds: float = Field(
         description="Billed time, on spot before its discount, and warm pools."
     )
@@ -79,11 +75,15 @@ class Goodput(Part):
         parts = {name: getattr(self, field) for field, name in _SPENT.items()}
         hours = format_value(self.billed_node_seconds / 3600)
         text = f"{format_percent(self.share)} of {hours} billed node-hours"
+        if self.checkpoint_node_seconds:
+            written = format_percent(self.checkpoint_node_seconds / self.billed_node_seconds)
+            text += f", including {written} for checkpoints"
         spent = [
             f"{format_percent(seconds / self.billed_node_seconds)} {name}"
             for name, seconds in parts.items()
             if seconds
         ]
+        parts["checkpoints"] = self.checkpoint_node_seconds
         unknown = [name for name, seconds in parts.items() if seconds is None]
         notes = [", ".join(spent), f"unknown: {', '.join(unknown)}" if unknown else ""]
         return "; ".join([text, *filter(None, notes)])
@@ -100,7 +100,7 @@ def goodput(outcome: JobOutcome) -> Goodput | None:
     if billed is None or outcome.train_clock == "throughput":
         return None
     pool = outcome.retained_billable_seconds or 0.0
-    seconds: dict[str, float | None] = dict.fromkeys((_TRAINED, *_SPENT), 0.0)
+    seconds: dict[str, float | None] = dict.fromkeys((*_OF_COMPLETED, *_SPENT), 0.0)
     seconds |= {"billed_node_seconds": billed + pool, "warm_pool_node_seconds": pool}
     trained = _train_seconds(outcome) if outcome.completed else None
     exceeds = trained is not None and trained > billed + _ROUNDING_SECONDS
@@ -126,9 +126,12 @@ def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
     if not billed:
         return None
     seconds: dict[str, float | None] = {}
-    for name in ("billed_node_seconds", _TRAINED, *_SPENT):
+    for name in ("billed_node_seconds", _TRAINED, _CHECKPOINTS, *_SPENT):
         values = [getattr(part, name) for part in billed]
         seconds[name] = None if None in values else sum(values)
+    trained = seconds[_TRAINED]
+    if trained is not None and seconds[_CHECKPOINTS] is None:
+        seconds[_TRAINED] = trained + sum(part.checkpoint_node_seconds or 0 for part in billed)
     return _with_share(
         seconds,
         unknown_jobs=sum(part.unknown_jobs for part in billed),
@@ -175,5 +178,6 @@ def _checkpoint_seconds(outcome: JobOutcome) -> float | None:
 
 def _with_share(seconds: dict[str, float | None], **jobs: int) -> Goodput:
     billed, trained = seconds["billed_node_seconds"], seconds[_TRAINED]
+    trained = None if trained is None else trained + (seconds[_CHECKPOINTS] or 0)
     share = trained / billed if trained is not None and billed else None
     return Goodput.model_validate({"share": share, **jobs, **seconds})

@@ -134,10 +134,22 @@ def test_the_rest_of_an_uninterrupted_job_is_start_up_and_end():
     assert parts(goodput(kept)) == (0.5, 80, None, 20, 0, 0, 60)
 
 
-def test_checkpoints_of_an_observed_program_are_no_training():
+def test_checkpoints_of_an_observed_program_are_told_apart():
     ranks = [{"seconds": {"checkpoint": 5.0}}, {"seconds": {"checkpoint": 1.0}}, {"seconds": None}]
     run = timed(80, 100, train_clock="observed", metrics={"budget": ranks})
-    assert parts(goodput(run)) == (0.75, 75, 5, 20, 0, 0, 0)
+    assert parts(goodput(run)) == (0.8, 75, 5, 20, 0, 0, 0), "within the train time"
+
+
+def test_the_parts_of_a_sweep_are_all_that_was_billed(snapshot):
+    ranks = [{"seconds": {"checkpoint": 5.0}}]
+    split = goodput(timed(80, 100, train_clock="observed", metrics={"budget": ranks}))
+    unsplit, failed = goodput(timed(80, 100, 4)), goodput(timed(None, 50))
+    sweeps = ([split], [unsplit, split], [total_goodput([unsplit, split]), split, failed])
+    for each in sweeps:
+        share, *spent = parts(found := total_goodput(each))
+        assert sum(seconds or 0 for seconds in spent) == found.billed_node_seconds
+        assert share == (found.trained_node_seconds + (spent[1] or 0)) / found.billed_node_seconds
+    assert [total_goodput(each).text for each in sweeps] == snapshot
 
 
 def test_an_attempt_that_did_not_complete_trained_for_nothing():
