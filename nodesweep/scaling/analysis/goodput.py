@@ -1,8 +1,8 @@
 """Goodput: the share of the billed node-time in which jobs trained towards their results.
 
-It is the program's train time over the billed time, on spot before its discount. The train time of
-a program that keeps its clock in its checkpoints is without the steps that an interruption repeats
-(docs/training-code.md, "Surviving an interruption").
+It is the program's train time, checkpoints included, over the billed time, on spot before its
+discount. The train time of a program that keeps its clock in its checkpoints is without the steps
+that an interruption repeats (docs/training-code.md, "Surviving an interruption").
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, JobOutcome
 from nodesweep.scaling.report_part import Part
 
 _ROUNDING_SECONDS = 1.0  # billed seconds are whole ones
-_TRAINED = "trained_node_seconds"
+_TRAIN_CLOCKS = (*OWN_CLOCKS, "measured")
+_TRAINED, _CHECKPOINTS = "trained_node_seconds", "checkpoint_node_seconds"
+_OF_COMPLETED = (_TRAINED, _CHECKPOINTS, "start_node_seconds", "restart_node_seconds")
 _SPENT = {
     "start_node_seconds": "start-up, evaluation and end",
     "restart_node_seconds": "restarts and repeated steps",
-    "checkpoint_node_seconds": "checkpoints",
     "incomplete_node_seconds": "attempts that did not complete",
     "warm_pool_node_seconds": "warm pools",
 }
@@ -30,7 +31,7 @@ _SPENT = {
 class Goodput(Part):
     """Where the billed time went; null: unknown."""
 
-    share: float | None = Field(description="Trained time / billed time, 0 to 1.")
+    share: float | None = Field(description="(Trained time + checkpoints) / billed time, 0 to 1.")
     billed_node_seconds: float = Field(
         description="Billed time, on spot before its discount, and warm pools."
     )
@@ -53,44 +54,70 @@ class Goodput(Part):
         exclude_if=lambda number: number == 0,
         description="Completed jobs whose train time is unknown; absent: none.",
     )
+    exceeding_jobs: int = Field(
+        default=0,
+        exclude_if=lambda number: number == 0,
+        description="Completed jobs whose train time exceeds the billed time; absent: none.",
+    )
 
     @property
     def text(self) -> str:
         """The share, and what the rest went to."""
         if self.share is None:
-            jobs = pluralize(self.unknown_jobs, "job")
-            return f"unknown, since the train time of {jobs} is unknown"
+            causes = {
+                "is unknown": self.unknown_jobs,
+                "exceeds the billed time": self.exceeding_jobs,
+            }
+            told = [
+                f"of {pluralize(jobs, 'job')} {is_so}" for is_so, jobs in causes.items() if jobs
+            ]
+            return f"unknown, since the train time {' and that '.join(told)}"
         parts = {name: getattr(self, field) for field, name in _SPENT.items()}
         hours = format_value(self.billed_node_seconds / 3600)
         text = f"{format_percent(self.share)} of {hours} billed node-hours"
+        if self.checkpoint_node_seconds:
+            written = format_percent(self.checkpoint_node_seconds / self.billed_node_seconds)
+            text += f", including {written} for checkpoints"
         spent = [
             f"{format_percent(seconds / self.billed_node_seconds)} {name}"
             for name, seconds in parts.items()
             if seconds
         ]
+        parts["checkpoints"] = self.checkpoint_node_seconds
         unknown = [name for name, seconds in parts.items() if seconds is None]
         notes = [", ".join(spent), f"unknown: {', '.join(unknown)}" if unknown else ""]
         return "; ".join([text, *filter(None, notes)])
 
 
 def goodput(outcome: JobOutcome) -> Goodput | None:
-    """Return where an attempt's billed time went; None if its billed time is unknown."""
+    """Return where an attempt's billed time went.
+
+    None if its billed time is unknown, or if only its samples per second are known.
+    """
     billed = outcome.clocks.billable_seconds
     if outcome.spot and outcome.training_time_seconds is not None:
         billed = outcome.training_time_seconds
-    if billed is None:
+    if billed is None or outcome.train_clock == "throughput":
         return None
     pool = outcome.retained_billable_seconds or 0.0
-    seconds: dict[str, float | None] = dict.fromkeys((_TRAINED, *_SPENT), 0.0)
+    seconds: dict[str, float | None] = dict.fromkeys((*_OF_COMPLETED, *_SPENT), 0.0)
     seconds |= {"billed_node_seconds": billed + pool, "warm_pool_node_seconds": pool}
-    if outcome.completed:
-        seconds |= _parts_of_completed(outcome, billed)
-    else:
+    trained = _train_seconds(outcome) if outcome.completed else None
+    exceeds = trained is not None and trained > billed + _ROUNDING_SECONDS
+    if not outcome.completed:
         seconds["incomplete_node_seconds"] = billed
+    elif trained is None or exceeds:
+        seconds |= dict.fromkeys(_OF_COMPLETED)
+    else:
+        seconds |= _parts_of_completed(outcome, billed, min(trained, billed))
     by_nodes = {
         name: None if each is None else each * outcome.nodes for name, each in seconds.items()
     }
-    return _with_share(by_nodes, unknown_jobs=int(seconds[_TRAINED] is None))
+    return _with_share(
+        by_nodes,
+        unknown_jobs=int(outcome.completed and trained is None),
+        exceeding_jobs=int(exceeds),
+    )
 
 
 def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
@@ -99,23 +126,33 @@ def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
     if not billed:
         return None
     seconds: dict[str, float | None] = {}
-    for name in ("billed_node_seconds", _TRAINED, *_SPENT):
+    for name in ("billed_node_seconds", _TRAINED, _CHECKPOINTS, *_SPENT):
         values = [getattr(part, name) for part in billed]
         seconds[name] = None if None in values else sum(values)
-    return _with_share(seconds, unknown_jobs=sum(part.unknown_jobs for part in billed))
+    trained = seconds[_TRAINED]
+    if trained is not None and seconds[_CHECKPOINTS] is None:
+        seconds[_TRAINED] = trained + sum(part.checkpoint_node_seconds or 0 for part in billed)
+    return _with_share(
+        seconds,
+        unknown_jobs=sum(part.unknown_jobs for part in billed),
+        exceeding_jobs=sum(part.exceeding_jobs for part in billed),
+    )
 
 
-def _parts_of_completed(outcome: JobOutcome, billed: float) -> dict[str, float | None]:
-    """Return the parts of a completed attempt, in seconds of one node."""
-    clock, trained = outcome.train_clock, outcome.clocks.train_seconds
+def _train_seconds(outcome: JobOutcome) -> float | None:
+    """Return the train time of a completed attempt; None if its clock held more, or less."""
+    clock = outcome.train_clock
     if outcome.projection is not None:
-        trained = outcome.projection.measured_seconds
-    elif clock not in OWN_CLOCKS or (outcome.starts > 1 and clock != "program"):
-        trained = None  # it includes start-up, or only what followed the last start
-    names = (_TRAINED, "checkpoint_node_seconds", "start_node_seconds", "restart_node_seconds")
-    if trained is None or trained > billed + _ROUNDING_SECONDS:
-        return dict.fromkeys(names)
-    trained = min(trained, billed)
+        return outcome.projection.measured_seconds
+    if clock not in _TRAIN_CLOCKS or (outcome.starts > 1 and clock != "program"):
+        return None  # it includes start-up, or only what followed the last start
+    return outcome.clocks.train_seconds
+
+
+def _parts_of_completed(
+    outcome: JobOutcome, billed: float, trained: float
+) -> dict[str, float | None]:
+    """Return the parts of a completed attempt, in seconds of one node."""
     start: float | None = billed - trained
     restarts: float | None = 0.0
     if outcome.starts > 1:
@@ -124,7 +161,9 @@ def _parts_of_completed(outcome: JobOutcome, billed: float) -> dict[str, float |
         restarts = None if start is None else billed - trained - start
     written = _checkpoint_seconds(outcome)
     written = None if written is None else min(written, trained)
-    return dict(zip(names, (trained - (written or 0.0), written, start, restarts), strict=True))
+    return dict(
+        zip(_OF_COMPLETED, (trained - (written or 0.0), written, start, restarts), strict=True)
+    )
 
 
 def _checkpoint_seconds(outcome: JobOutcome) -> float | None:
@@ -137,7 +176,8 @@ def _checkpoint_seconds(outcome: JobOutcome) -> float | None:
     return max((each for each in seconds if each is not None), default=None)
 
 
-def _with_share(seconds: dict[str, float | None], unknown_jobs: int) -> Goodput:
+def _with_share(seconds: dict[str, float | None], **jobs: int) -> Goodput:
     billed, trained = seconds["billed_node_seconds"], seconds[_TRAINED]
+    trained = None if trained is None else trained + (seconds[_CHECKPOINTS] or 0)
     share = trained / billed if trained is not None and billed else None
-    return Goodput.model_validate({"share": share, "unknown_jobs": unknown_jobs, **seconds})
+    return Goodput.model_validate({"share": share, **jobs, **seconds})

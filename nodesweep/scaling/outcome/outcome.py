@@ -411,16 +411,22 @@ def kept_node_facts(job: JobStatus) -> dict[str, Any]:
 
 
 def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float | None:
-    """Return the billed seconds before the program's first start and after its last stop."""
+    """Return the billed seconds before the program's first start and after its last stop.
+
+    None for a program that started anew, without a checkpoint: its first start is unknown.
+    """
     start, stop = (
         positive_or_none(nested_value(metrics, (name,)))
         for name in ("run_start_unix_seconds", "run_stop_unix_seconds")
     )
     began, ended = job.billing_began_at, job.billing_ended_at
-    if start is None or stop is None or began is None or ended is None:
+    left = next((visit.end for visit in job.visits if visit.phase == TRAINING_PHASE), None)
+    if start is None or stop is None or began is None or ended is None or left is None:
+        return None
+    if start > left.timestamp() + 1:  # times in whole seconds
         return None
     before, after = start - began.timestamp(), ended.timestamp() - stop
-    return before + after if min(before, after) >= -1 else None  # times in whole seconds
+    return before + after if min(before, after) >= -1 else None
 
 
 def _train_seconds_by(

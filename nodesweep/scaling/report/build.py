@@ -319,6 +319,7 @@ def _start(points: Sequence[Point]) -> Start | None:
 
 def _sweep_costs(points: Sequence[Point], provenance: Mapping[str, Any]) -> SweepCosts:
     costs = [point.costs for point in points]
+    is_rate = any(point.train_clock == "throughput" for point in points)
     pools = [each.warm_pool_usd for each in costs if each.warm_pool_usd is not None]
     known = [each.run_usd for each in costs if each.run_usd is not None]
     return SweepCosts(
@@ -327,7 +328,7 @@ def _sweep_costs(points: Sequence[Point], provenance: Mapping[str, Any]) -> Swee
         validation_usd=validation_usd(provenance),
         attempts_without_cost=len(points) - len(known),
         attempts_with_given_cost=sum(point.cost_is_given for point in points),
-        goodput=total_goodput(point.goodput for point in points),
+        goodput=None if is_rate else total_goodput(point.goodput for point in points),
     )
 
 

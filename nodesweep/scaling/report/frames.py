@@ -146,7 +146,7 @@ _NESTED: Mapping[str, tuple[type[BaseModel], str]] = {
     "goodput": (Goodput, "goodput_"),
 }
 _LEFT_OUT = ("log_tail", "other_log_tail")
-_LEFT_OUT_OF_NESTED = ("parts", "unknown_jobs")
+_LEFT_OUT_OF_NESTED = ("parts", "unknown_jobs", "exceeding_jobs")
 _OF_PROBES = ("kind", "projection")
 # Mappings with keys of their own: phases.Training becomes phases_Training.
 _OPEN = ("phases", "planned", "utilisation", "train_seconds_by", "logged")

@@ -10,6 +10,7 @@ import pytest
 from nodesweep.scaling.analysis.goodput import Goodput, goodput, total_goodput
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.job import JobStatus, PhaseVisit
+from nodesweep.scaling.measured.table import read_measured
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome, read_outcome
 from nodesweep.scaling.report.facts import sweep_facts
 from nodesweep.scaling.report.tables.attempts import attempts_table
@@ -61,7 +62,9 @@ def parts(found: Goodput | None) -> tuple[float | None, ...]:
     """Return share, trained, checkpoints, start, restarts, incomplete and warm pools."""
     assert found is not None
     return tuple(
-        value for name, value in found if name not in ("billed_node_seconds", "unknown_jobs")
+        value
+        for name, value in found
+        if name not in ("billed_node_seconds", "unknown_jobs", "exceeding_jobs")
     )
 
 
@@ -86,6 +89,33 @@ def test_times_of_another_clock_say_nothing_about_restarts(changes):
     assert spot_run(RESUMED, **changes).around_seconds is None
 
 
+@pytest.mark.parametrize("backend", ["spot", "requeued by Slurm"])
+def test_the_start_of_a_job_that_lost_all_its_work_is_no_first_start(backend):
+    # it began again without a checkpoint, so its metrics have only its second start
+    lost = {
+        "train_seconds": 60,
+        "run_start_unix_seconds": CREATED.timestamp() + 135,
+        "run_stop_unix_seconds": CREATED.timestamp() + 195,
+    }
+    visits = [("Pending", 0, 20), ("Training", 20, 80), ("Training", 130, 200)]
+    changes: dict[str, Any] = {
+        "spot": False,
+        "visits": tuple(PhaseVisit(name, at(start), at(end)) for name, start, end in visits),
+        "billing_began_at": at(20),
+        "billing_ended_at": at(200),
+        "billable_seconds": 160,
+    }
+    run = spot_run(lost, **(changes if backend != "spot" else {}))
+    assert parts(goodput(run)) == (60 / 160, 120, None, None, None, 0, 0)
+
+
+@pytest.mark.parametrize(("stopped", "known"), [(24, True), (23, False), (None, False)])
+def test_the_first_start_lies_in_the_first_training_phase(stopped, known):
+    first = PhaseVisit("Training", at(20), None if stopped is None else at(stopped))
+    run = spot_run(RESUMED, visits=(first, PhaseVisit("Training", at(130), at(200))))
+    assert (run.around_seconds is not None) is known, "the program started at 25 s"
+
+
 def test_of_an_interrupted_job_only_a_clock_kept_in_its_checkpoints_counts():
     assert parts(goodput(spot_run(None)))[:2] == (None, None)
     observed = {**RESUMED, "observed": {"starts_at": "data_request"}}
@@ -104,10 +134,22 @@ def test_the_rest_of_an_uninterrupted_job_is_start_up_and_end():
     assert parts(goodput(kept)) == (0.5, 80, None, 20, 0, 0, 60)
 
 
-def test_checkpoints_of_an_observed_program_are_no_training():
+def test_checkpoints_of_an_observed_program_are_told_apart():
     ranks = [{"seconds": {"checkpoint": 5.0}}, {"seconds": {"checkpoint": 1.0}}, {"seconds": None}]
     run = timed(80, 100, train_clock="observed", metrics={"budget": ranks})
-    assert parts(goodput(run)) == (0.75, 75, 5, 20, 0, 0, 0)
+    assert parts(goodput(run)) == (0.8, 75, 5, 20, 0, 0, 0), "within the train time"
+
+
+def test_the_parts_of_a_sweep_are_all_that_was_billed(snapshot):
+    ranks = [{"seconds": {"checkpoint": 5.0}}]
+    split = goodput(timed(80, 100, train_clock="observed", metrics={"budget": ranks}))
+    unsplit, failed = goodput(timed(80, 100, 4)), goodput(timed(None, 50))
+    sweeps = ([split], [unsplit, split], [total_goodput([unsplit, split]), split, failed])
+    for each in sweeps:
+        share, *spent = parts(found := total_goodput(each))
+        assert sum(seconds or 0 for seconds in spent) == found.billed_node_seconds
+        assert share == (found.trained_node_seconds + (spent[1] or 0)) / found.billed_node_seconds
+    assert [total_goodput(each).text for each in sweeps] == snapshot
 
 
 def test_an_attempt_that_did_not_complete_trained_for_nothing():
@@ -121,7 +163,28 @@ def test_a_probe_trained_for_as_long_as_it_ran():
 
 def test_billed_seconds_are_rounded():
     assert parts(goodput(timed(70.4, 70)))[:2] == (1, 70)
-    assert goodput(timed(75, 70)).share is None, "the clock holds what was not billed"
+    longer = goodput(timed(75, 70))
+    assert parts(longer) == (None, None, None, None, None, 0, 0), "it holds what was not billed"
+    assert (longer.unknown_jobs, longer.exceeding_jobs) == (0, 1)
+
+
+def test_a_time_longer_than_billed_is_not_called_unknown(snapshot):
+    longer, unknown = goodput(timed(75, 70)), goodput(timed(60, 70, train_clock="training_phase"))
+    sweeps = ([longer], [longer, longer], [longer, unknown, unknown], [unknown])
+    assert [total_goodput(each).text for each in sweeps] == snapshot
+
+
+def test_the_times_of_a_table_are_train_times(make_report):
+    table = make_report(read_measured("nodes,train_seconds,billable_seconds\n1,80,100\n2,45,50\n"))
+    assert parts(table.costs.goodput) == (170 / 200, 170, None, 30, 0, 0, 0)
+
+
+def test_a_rate_says_nothing_about_the_billed_time(make_report):
+    rows = ["1,8,100,Completed", "2,15,60,Completed", "4,,60,Failed"]
+    header = "nodes,samples_per_second,billable_seconds,status"
+    table = make_report(read_measured("\n".join([header, *rows])))
+    assert table.train_clock == "throughput"
+    assert table.costs.goodput is None, "the failed attempt is not all that was billed"
 
 
 def test_the_sweeps_goodput_is_unknown_if_that_of_a_job_is():
