@@ -17,6 +17,7 @@ from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.arms import Arm
 from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.instances.model import PredictedCount
+from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.planning.plan import scaled_learning_rate
 from nodesweep.scaling.report.model import ScalingReport
 
@@ -88,9 +89,10 @@ def compare_predicted(
     """Yield what was predicted from the runs of base, and measured, of each variant and count.
 
     These are the variants that set what a change would, at the counts where base's runs were split
-    into their parts.
+    into their parts. The predicted time is that of the samples the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
+    samples = {(arm.name, nodes): own for (arm, nodes), own in samples_by_cell(reports).items()}
     base = by_name.get(BASE)
     if base is None or base.remedies is None:
         return
@@ -103,7 +105,15 @@ def compare_predicted(
         predicted = {each.nodes: each for each in (found[0] if found else ())}
         own = _measured(by_name.get(variant.name))
         for nodes in (rows := _measured(base)):
-            yield _compare(variant.name, name, nodes, min(rows), predicted.get(nodes), own)
+            work = _work(name, samples.get((variant.name, nodes)), samples.get((BASE, nodes)))
+            yield _compare(variant.name, name, nodes, min(rows), predicted.get(nodes), own, work)
+
+
+def _work(name: Name, own: float | None, base: float | None) -> float | None:
+    """Return a variant's samples over base's at a count; None if it's unknown and may not be 1."""
+    if own is None or base is None:
+        return None if name == "batch" else 1.0
+    return own / base
 
 
 def _measured(report: ScalingReport | None) -> dict[int, SummaryRow]:
@@ -119,6 +129,7 @@ def _compare(
     baseline: int,
     predicted: Prediction | None,
     rows: Mapping[int, SummaryRow],
+    work: float | None,
 ) -> PredictedCount:
     """Return the variant at a count, whose efficiency is comparable over the same baseline."""
     row = rows.get(nodes)
@@ -146,7 +157,7 @@ def _compare(
         nodes=nodes,
         predicted_efficiency=None if predicted is None else predicted.efficiency,
         predicted_interval=interval,
-        predicted_seconds=None if predicted is None else predicted.seconds,
+        predicted_seconds=None if predicted is None or work is None else predicted.seconds * work,
         efficiency=efficiency,
         seconds=None if row is None else row.train.seconds,
         is_inside=inside,
