@@ -26,6 +26,7 @@ Settings = Mapping[str, Any]
 _BATCHES = frozenset(
     {"batch_size", "micro_batch_size", "per_device_train_batch_size", "per_replica_batch_size"}
 )
+_GLOBAL_BATCHES = frozenset({"global_batch_size"})
 _ACCUMULATIONS = frozenset({"accumulate_grad_batches", "gradient_accumulation_steps"})
 _WORKERS = frozenset({"dataloader_num_workers", "loader_workers", "num_workers"})
 _OF_DESIGN = ("design", "max_repeats", "probe", "min_points")
@@ -166,12 +167,21 @@ def _compare(
 
 
 def _double_batch(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch, or the accumulation over two, where the script is given either."""
+    """Return twice the batch, or the accumulation over two, where the script is given either.
+
+    Batches that the config gives as numbers double together with those of its placeholders: the
+    shipped program refuses a global batch that is not the product of the others.
+    """
     batch, rate = training.batch, training.learning_rate
     placeholders = [str(value) for value in training.hyperparameters.values()]
+    numbers = {
+        name: value
+        for names in (_BATCHES, _GLOBAL_BATCHES)
+        for name, value in (_double(training, names) or {}).items()
+    }
     if batch is None or not any("_batch_size}" in each for each in placeholders):
-        return _double(training, _BATCHES) or _double(training, _ACCUMULATIONS)
-    changed: dict[str, Any] = {"training.batch.size": 2 * batch.size}
+        return numbers or _double(training, _ACCUMULATIONS)
+    changed: dict[str, Any] = {"training.batch.size": 2 * batch.size, **numbers}
     if rate is not None and rate.rule != "none":
         changed["training.learning_rate.value"] = scaled_learning_rate(rate, 2, 1)
     return changed

@@ -95,6 +95,18 @@ PASSED = {"b": "{per_replica_batch_size}"}
         pytest.param({"strategy": "fsdp"}, {}, {"ddp": {"strategy": "ddp"}}, id="fsdp"),
         pytest.param({"strategy": "ddp"}, {}, {}, id="ddp already"),
         pytest.param({}, {"batch": GLOBAL}, {}, id="a batch that the script is not given"),
+        pytest.param(
+            {"global-batch-size": 128, "accumulate-grad-batches": 1}, {},
+            {"batch": {"global-batch-size": 256}}, id="global batch",
+        ),
+        pytest.param(
+            {"per-replica-batch-size": 32, "num-workers": 0, "strategy": "fsdp"}, {},
+            {
+                "batch": {"per-replica-batch-size": 64}, "loader_workers": {"num-workers": 2},
+                "ddp": {"strategy": "ddp"},
+            },
+            id="the shipped program's",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_config_passes_the_script_can_be_changed(config_with, given, training, settings):
@@ -113,6 +125,26 @@ def test_twice_the_batch_takes_its_learning_rate_along(config_with, rate, change
     expected = {"training.batch.size": 128}
     if changed:
         expected["training.learning_rate.value"] = changed
+    assert settings_by_remedy(config.training) == {"batch": expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {}),
+        ({"accumulate-grad-batches": 2}, {}),
+        ({"per-replica-batch-size": 32}, {"per-replica-batch-size": 64}),
+    ],
+)
+def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_with, given, changed):
+    """The shipped program refuses a global batch that is not the product of the others."""
+    passed = {"per-replica-batch-size": "{per_replica_batch_size}"} | given
+    passed["global-batch-size"] = "{global_batch_size}"
+    config = config_with(
+        passed, batch={"policy": "fixed_per_replica", "size": 32}, learning_rate=None
+    )
+    expected = {"training.batch.size": 64}
+    expected |= {f"training.hyperparameters.{name}": value for name, value in changed.items()}
     assert settings_by_remedy(config.training) == {"batch": expected}
 
 
