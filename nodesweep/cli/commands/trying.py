@@ -71,14 +71,24 @@ def words_of_trial(tried: str | None, source: str | None) -> list[str]:
 
 
 def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingReport:
-    """Return the report of the finished sweep, with predicted changes."""
+    """Return the report of the finished sweep, with predicted changes.
+
+    Its runs may be too few for intervals: they choose the change, and the trial measures it anew.
+    """
     from nodesweep.cli.commands.sweeps import read_facts
+    from nodesweep.scaling.analysis.interval import MIN_REPEATS
     from nodesweep.scaling.names import sweep_matches
 
     directory = Path(benchmark.report.directory)
+    same = [
+        benchmark.model_copy(
+            update={"sweep": benchmark.sweep.model_copy(update={"repeats": repeats})}
+        )
+        for repeats in {benchmark.sweep.repeats, *range(1, MIN_REPEATS)}
+    ]
 
     def is_mine(sweep: str) -> bool:
-        return sweep_matches(sweep, benchmark)
+        return any(sweep_matches(sweep, config) for config in same)
 
     if source is None:
         mine = [sweep for sweep in known_sweeps(directory) if is_mine(sweep)]
@@ -105,6 +115,12 @@ def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingR
 
 def _why_unknown(report: ScalingReport) -> str:
     """Return why the report predicts no changes."""
+    if report.step_budget is not None:
+        base = report.baseline and report.baseline.nodes
+        own = [each.reason for each in report.missing_parts if each.nodes == base]
+        why = "; ".join(dict.fromkeys(own))
+        why = f"has no parts ({why})" if why else "was contended or has no parts; measure it again"
+        return f"the report of sweep {report.sweep_id} predicts no changes: its baseline {why}"
     reasons = dict.fromkeys(each.reason for each in report.missing_parts)
     why = f": {'; '.join(reasons)}"
     if not reasons:
@@ -127,6 +143,7 @@ def _why_none(report: ScalingReport) -> str:
 def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
     """Return the change, its prediction, and what measuring it costs at most."""
     from nodesweep.configs.catalogue import load_catalogue
+    from nodesweep.scaling.analysis.interval import MIN_REPEATS
     from nodesweep.scaling.formats import (
         format_interval,
         format_percent,
@@ -151,7 +168,16 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
             )
     plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
     gain = f"; predicted efficiency: {join_words(effects)}" if effects else ""
+    repeats = config.sweep.repeats
+    unjudged = ""
+    if repeats < MIN_REPEATS:
+        unjudged = (
+            f". With sweep.repeats={repeats}, the report can't say if the prediction is right, as"
+            f" fewer than {MIN_REPEATS} runs give no interval; to judge it, add --set"
+            f" sweep.repeats={MIN_REPEATS}"
+        )
     return (
         f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; runs with and"
         f" without it cost at most {format_usd(plan.cost_bound_usd)} ({plan.cost_bound_reason})"
+        f"{unjudged}"
     )

@@ -142,7 +142,10 @@ class PredictedCount(Part):
     predicted_interval: Interval | None = Field(
         description="As in `remedies`; null at the smallest count and from fewer than 3 runs."
     )
-    predicted_seconds: float | None = Field(description="T(N) of the variant; null: see above.")
+    predicted_seconds: float | None = Field(
+        description="T(N) of the variant, for the samples it processed; null: see above, or a "
+        "larger batch whose samples were not counted."
+    )
     efficiency: float | None = Field(description="As measured; null: unknown.")
     seconds: float | None = Field(description="T(N) as measured; null: unknown.")
     is_inside: bool | None = Field(

@@ -17,6 +17,7 @@ from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.arms import Arm
 from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.instances.model import PredictedCount
+from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.planning.plan import scaled_learning_rate
 from nodesweep.scaling.report.model import ScalingReport
 
@@ -25,6 +26,7 @@ Settings = Mapping[str, Any]
 _BATCHES = frozenset(
     {"batch_size", "micro_batch_size", "per_device_train_batch_size", "per_replica_batch_size"}
 )
+_GLOBAL_BATCHES = frozenset({"global_batch_size"})
 _ACCUMULATIONS = frozenset({"accumulate_grad_batches", "gradient_accumulation_steps"})
 _WORKERS = frozenset({"dataloader_num_workers", "loader_workers", "num_workers"})
 _OF_DESIGN = ("design", "max_repeats", "probe", "min_points")
@@ -88,9 +90,10 @@ def compare_predicted(
     """Yield what was predicted from the runs of base, and measured, of each variant and count.
 
     These are the variants that set what a change would, at the counts where base's runs were split
-    into their parts.
+    into their parts. The predicted time is that of the samples the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
+    samples = {(arm.name, nodes): own for (arm, nodes), own in samples_by_cell(reports).items()}
     base = by_name.get(BASE)
     if base is None or base.remedies is None:
         return
@@ -103,7 +106,15 @@ def compare_predicted(
         predicted = {each.nodes: each for each in (found[0] if found else ())}
         own = _measured(by_name.get(variant.name))
         for nodes in (rows := _measured(base)):
-            yield _compare(variant.name, name, nodes, min(rows), predicted.get(nodes), own)
+            work = _work(name, samples.get((variant.name, nodes)), samples.get((BASE, nodes)))
+            yield _compare(variant.name, name, nodes, min(rows), predicted.get(nodes), own, work)
+
+
+def _work(name: Name, own: float | None, base: float | None) -> float | None:
+    """Return a variant's samples over base's at a count; None if it's unknown and may not be 1."""
+    if own is None or base is None:
+        return None if name == "batch" else 1.0
+    return own / base
 
 
 def _measured(report: ScalingReport | None) -> dict[int, SummaryRow]:
@@ -119,6 +130,7 @@ def _compare(
     baseline: int,
     predicted: Prediction | None,
     rows: Mapping[int, SummaryRow],
+    work: float | None,
 ) -> PredictedCount:
     """Return the variant at a count, whose efficiency is comparable over the same baseline."""
     row = rows.get(nodes)
@@ -146,7 +158,7 @@ def _compare(
         nodes=nodes,
         predicted_efficiency=None if predicted is None else predicted.efficiency,
         predicted_interval=interval,
-        predicted_seconds=None if predicted is None else predicted.seconds,
+        predicted_seconds=None if predicted is None or work is None else predicted.seconds * work,
         efficiency=efficiency,
         seconds=None if row is None else row.train.seconds,
         is_inside=inside,
@@ -155,12 +167,21 @@ def _compare(
 
 
 def _double_batch(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch, or the accumulation over two, where the script is given either."""
+    """Return twice the batch, or the accumulation over two, where the script is given either.
+
+    Batches that the config gives as numbers double together with those of its placeholders: the
+    shipped program refuses a global batch that is not the product of the others.
+    """
     batch, rate = training.batch, training.learning_rate
     placeholders = [str(value) for value in training.hyperparameters.values()]
+    numbers = {
+        name: value
+        for names in (_BATCHES, _GLOBAL_BATCHES)
+        for name, value in (_double(training, names) or {}).items()
+    }
     if batch is None or not any("_batch_size}" in each for each in placeholders):
-        return _double(training, _BATCHES) or _double(training, _ACCUMULATIONS)
-    changed: dict[str, Any] = {"training.batch.size": 2 * batch.size}
+        return numbers or _double(training, _ACCUMULATIONS)
+    changed: dict[str, Any] = {"training.batch.size": 2 * batch.size, **numbers}
     if rate is not None and rate.rule != "none":
         changed["training.learning_rate.value"] = scaled_learning_rate(rate, 2, 1)
     return changed

@@ -382,8 +382,8 @@ class ScalingReport(Part):
         default=None,
         exclude_if=lambda budget: budget is None,
         description=(
-            "Where the train time goes, and the causes of lost efficiency; absent unless nodesweep "
-            "observed the program on CPUs, in steps of 20 ms or more."
+            "Where the train time goes, and the causes of lost efficiency; absent unless the "
+            "shipped or an observed program ran on CPUs, in steps of 20 ms or more."
         ),
     )
     remedies: Remedies | None = Field(

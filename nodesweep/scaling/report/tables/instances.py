@@ -155,7 +155,7 @@ def predicted_table(report: ScalingReport, comparison: InstanceComparison) -> Ta
     meanings = {
         "variant": "as above",
         "N": "nodes",
-        "predicted": "efficiency and T, from the parts of T of the base config in this sweep",
+        "predicted": "efficiency and T with the variant's samples, from the parts of base's T here",
         "measured": "efficiency and T of the variant",
         "inside the interval?": "if the predicted interval contains the measured efficiency",
     }

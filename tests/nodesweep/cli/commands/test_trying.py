@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import RunFailed
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.step_budget import MissingParts
+from nodesweep.scaling.outcome.attainment import ATTAINED
 from nodesweep.scaling.report import analyse
 from nodesweep.scaling.secrets import hide_in_config
 from tests.nodesweep.scaling.instances.test_tried import FASTER, SECONDS, ran
@@ -29,6 +31,7 @@ from tests.plain import plain
 
 Configs = Callable[..., Path]
 AT = datetime(2026, 1, 5, tzinfo=UTC)
+ON_A_GPU = MissingParts(nodes=1, n=3, reason="it used a GPU")
 LATER = datetime(2026, 1, 6, tzinfo=UTC)
 
 
@@ -60,12 +63,20 @@ def config_file(tmp_path: Path, make_config: Callable[..., BenchmarkConfig]) -> 
 
 
 def write_sweep(
-    path: Path, seconds: dict[int, tuple[float, float]] = SECONDS, at: datetime = AT, **changes: Any
+    path: Path,
+    seconds: dict[int, tuple[float, float]] = SECONDS,
+    at: datetime = AT,
+    contended: Collection[int] = (),
+    **changes: Any,
 ) -> str:
     """Write the folder of a sweep of this config that was split into its parts; return its id."""
     config = load_config(path)
     sweep = names.sweep_id(config, at)
-    report = analyse(sweep, config, None, ran("", seconds), None, {}, at)
+    outcomes = [
+        replace(each, utilisation={ATTAINED: 50.0}) if each.nodes in contended else each
+        for each in ran("", seconds, config.sweep.repeats)
+    ]
+    report = analyse(sweep, config, None, outcomes, None, {}, at)
     written = report.model_copy(update=changes).model_dump(mode="json")
     record = {"config": hide_in_config(config), "inputs": {}, "provenance": {}}
     folder = Path(config.report.directory) / sweep
@@ -110,13 +121,29 @@ def test_the_newest_finished_sweep_decides_unless_another_is_named(config_file: 
     assert refused.exit_code == 2 and "no report" in refused.stderr
 
 
+def test_a_trial_that_cannot_be_judged_says_so_first_and_more_repeats_go_by_the_same_sweep(
+    config_file: Configs, snapshot: SnapshotAssertion, tmp_path: Path
+) -> None:
+    path = config_file(sweep={"repeats": 1})
+    sweep = write_sweep(path)
+    once = nodesweep("plan", path, "--try", "best")
+    assert once.exit_code == 0, once.output
+    assert plain(once.stderr.replace(sweep, "SWEEP"), folder=tmp_path) == snapshot
+    more = ("plan", path, "--try", "best", "--set", "sweep.repeats=3")
+    for command in (more, (*more, "--from", sweep)):
+        thrice = nodesweep(*command)
+        assert thrice.exit_code == 0, thrice.output
+        assert sweep in thrice.stderr and "repeats" not in thrice.stderr
+        assert "18 jobs" in thrice.stdout
+    assert nodesweep("plan", path, "--try", "best", "--set", "training.seed=9").exit_code == 2
+
+
 REFUSED: dict[str, tuple[int, dict[str, Any], dict[str, Any] | None]] = {
     "no sweep": (2, {}, None),
-    "no parts": (
-        2, {},
-        {"remedies": None, "missing_parts": (MissingParts(nodes=1, n=3, reason="it used a GPU"),)},
-    ),
-    "an older version": (2, {}, {"remedies": None}),
+    "no parts": (2, {}, {"step_budget": None, "remedies": None, "missing_parts": (ON_A_GPU,)}),
+    "an older version": (2, {}, {"step_budget": None, "remedies": None}),
+    "its baseline has no parts": (2, {}, {"remedies": None, "missing_parts": (ON_A_GPU,)}),
+    "its baseline was contended": (2, {}, {"contended": [1]}),
     "only the script can": (0, {"given": {"workers": 2}}, {}),
     "already as predicted": (0, {"given": {"num_workers": 64}, "seconds": FASTER}, {}),
     "runs sized by the first": (2, {"training": {"baseline_seconds": 60}}, {}),

@@ -95,6 +95,18 @@ PASSED = {"b": "{per_replica_batch_size}"}
         pytest.param({"strategy": "fsdp"}, {}, {"ddp": {"strategy": "ddp"}}, id="fsdp"),
         pytest.param({"strategy": "ddp"}, {}, {}, id="ddp already"),
         pytest.param({}, {"batch": GLOBAL}, {}, id="a batch that the script is not given"),
+        pytest.param(
+            {"global-batch-size": 128, "accumulate-grad-batches": 1}, {},
+            {"batch": {"global-batch-size": 256}}, id="global batch",
+        ),
+        pytest.param(
+            {"per-replica-batch-size": 32, "num-workers": 0, "strategy": "fsdp"}, {},
+            {
+                "batch": {"per-replica-batch-size": 64}, "loader_workers": {"num-workers": 2},
+                "ddp": {"strategy": "ddp"},
+            },
+            id="the shipped program's",
+        ),
     ],
 )  # fmt: skip
 def test_what_a_config_passes_the_script_can_be_changed(config_with, given, training, settings):
@@ -113,6 +125,26 @@ def test_twice_the_batch_takes_its_learning_rate_along(config_with, rate, change
     expected = {"training.batch.size": 128}
     if changed:
         expected["training.learning_rate.value"] = changed
+    assert settings_by_remedy(config.training) == {"batch": expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {}),
+        ({"accumulate-grad-batches": 2}, {}),
+        ({"per-replica-batch-size": 32}, {"per-replica-batch-size": 64}),
+    ],
+)
+def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_with, given, changed):
+    """The shipped program refuses a global batch that is not the product of the others."""
+    passed = {"per-replica-batch-size": "{per_replica_batch_size}"} | given
+    passed["global-batch-size"] = "{global_batch_size}"
+    config = config_with(
+        passed, batch={"policy": "fixed_per_replica", "size": 32}, learning_rate=None
+    )
+    expected = {"training.batch.size": 64}
+    expected |= {f"training.hyperparameters.{name}": value for name, value in changed.items()}
     assert settings_by_remedy(config.training) == {"batch": expected}
 
 
@@ -176,6 +208,51 @@ def test_predicted_and_measured_side_by_side(config_with, snapshot):
         assert table.title in text
     written = render_json(report)
     assert parse_report(written, "here").instances.predicted == (one, two, four)
+
+
+# Seconds of computation and of communication by node count.
+TALKING = {1: (100.0, 0.0), 2: (50.0, 50.0), 4: (25.0, 50.0)}
+DOUBLED = {"name": "batch", "set": {"training.hyperparameters.batch_size": 64}}
+
+
+def talked(arm, seconds, samples, work=1, per_step=1.0):
+    """Return runs of so many seconds of computation and of communication, with their samples."""
+    made = []
+    for nodes, (compute, communication) in seconds.items():
+        for repeat in range(1, 4):
+            extra = 0.1 * repeat
+            parts = {"forward": work * compute + extra, "communication": per_step * communication}
+            ranks = [rank(each, **parts) for each in range(nodes)]
+            one = run(outcome, nodes, sum(parts.values()), ranks, repeat)
+            counted = {} if samples is None else {"samples": {"processed": samples}}
+            name = f"{SWEEP}-n{nodes}{arm}-r{repeat}-a1-abcd"
+            metrics = {**one.metrics, **counted}
+            made.append(replace(one, region="us-east-1", job_name=name, metrics=metrics))
+    return made
+
+
+@pytest.mark.parametrize("samples", [16_000, None])
+def test_as_many_steps_with_twice_the_batch_are_predicted_to_take_their_own_time(
+    config_with, samples
+):
+    given = {"batch_size": 32, "max_steps": 500}
+    config = config_with(given, sweep={"variants": [DOUBLED]})
+    counted = samples and 2 * samples
+    runs = [*talked("a", TALKING, samples), *talked("b", TALKING, counted, work=2)]
+    _, two, four = compared(config, runs).instances.predicted
+    assert two.is_inside and four.is_inside
+    if samples is None:  # may be as many samples as before, or twice as many
+        assert (two.predicted_seconds, four.predicted_seconds) == (None, None)
+    else:
+        assert two.predicted_seconds == pytest.approx(two.seconds, rel=0.01)
+        assert four.predicted_seconds == pytest.approx(four.seconds, rel=0.01)
+
+
+def test_half_the_steps_with_twice_the_batch_are_predicted_to_take_less_time(config_with):
+    config = config_with({"batch_size": 32}, sweep={"variants": [DOUBLED]})
+    runs = [*talked("a", TALKING, 16_000), *talked("b", TALKING, 16_000, per_step=0.5)]
+    for each in compared(config, runs).instances.predicted:
+        assert each.predicted_seconds == pytest.approx(each.seconds, rel=0.01)
 
 
 def test_a_prediction_can_be_wrong(config_with):
