@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _MOST_RUNS, _MOST_FOLDERS, _MOST_DEPTH = 1_000, 100_000, 6
 """Limits of a folder of runs, whose files are held in memory."""
+_DIGITS = re.compile(r"\d+")
 
 
 def report_table(
@@ -142,15 +144,18 @@ def _write(
 def find_runs(folder: Path) -> list[RunFiles]:
     """Read the files of every run below a folder.
 
-    A run is a folder with a metrics.json. A folder named after a node count, with files but no run
-    inside, is a failed run.
+    A run is a folder with a metrics.json. A folder named after a node count that has files, but
+    neither has a run inside nor is inside one, is a failed run; so is one that is named like a run
+    beside it but for the digits, such as n4/r4 beside n4/r1. Links and depth within a run are its
+    own affair; elsewhere they might hide runs.
 
     Raises:
         MeasuredRunsError: A file or folder is unreadable or too large, or there is no run.
     """
     problems: list[str] = []
     done: dict[str, RunFiles] = {}
-    failed: list[str] = []
+    held: list[str] = []
+    inside = os.path.realpath(folder)
 
     def refuse(error: OSError) -> None:
         where = _printable(str(error.filename or folder))
@@ -164,7 +169,21 @@ def find_runs(folder: Path) -> list[RunFiles]:
                 "folders; give a folder that has only the runs of one program"
             )
         folders.sort()
-        if place.count(os.sep) + 2 > _MOST_DEPTH:
+        is_deep = place.count(os.sep) + 1 >= _MOST_DEPTH
+        if names.METRICS_FILE not in files and not _is_in_run(place, done):
+            if is_deep and folders:
+                problems.append(
+                    f"{_printable(place)}: has folders more than {_MOST_DEPTH} deep, which are not "
+                    "read; give a folder nearer to the runs"
+                )
+            problems += [
+                f"{_printable(os.path.normpath(os.path.join(place, name)))}: a link to a folder; "
+                "copy it, or give the folder it points to"
+                for name in folders
+                if os.path.islink(path := os.path.join(root, name))
+                and not Path(os.path.realpath(path)).is_relative_to(inside)
+            ]
+        if is_deep:
             folders.clear()
         if names.METRICS_FILE in files:
             try:
@@ -173,8 +192,8 @@ def find_runs(folder: Path) -> list[RunFiles]:
                 refuse(error)
             except MeasuredRunsError as error:
                 problems += error.problems
-        elif files and nodes_in_name(os.path.basename(root)):
-            failed.append(place)
+        elif files:
+            held.append(place)
     if problems:
         raise MeasuredRunsError(*problems)
     if not done:
@@ -182,16 +201,37 @@ def find_runs(folder: Path) -> list[RunFiles]:
             f"{_printable(str(folder))}: no folder in it has a {names.METRICS_FILE}; have each run "
             "write its own, such as n4-r1/metrics.json (4 nodes, repeat 1)"
         )
-    for place in failed:  # those above others come first
-        if not any(_is_one_within_the_other(place, other) for other in done):
-            done[place] = RunFiles(_printable(place), None)
+    for place in sorted(_failed(held, {*done})):
+        done[place] = RunFiles(_printable(place), None)
     return [*done.values()]
 
 
-def _is_one_within_the_other(place: str, other: str) -> bool:
-    return (
-        other == "." or place.startswith(f"{other}{os.sep}") or other.startswith(f"{place}{os.sep}")
-    )
+def _failed(held: Sequence[str], done: Collection[str]) -> set[str]:
+    """Return the topmost folders that are failed runs, of those that hold files."""
+    with_runs = {each for place in done for each in _down_to(place)}
+    alike = {_DIGITS.sub("#", place) for place in with_runs}
+    failed = set()
+    for place in held:
+        if _is_in_run(place, done):
+            continue
+        for each in _down_to(place):
+            named = nodes_in_name(os.path.basename(each))
+            if each not in with_runs and (
+                named or (nodes_in_name(each) and _DIGITS.sub("#", each) in alike)
+            ):
+                failed.add(each)
+                break
+    return failed
+
+
+def _down_to(place: str) -> list[str]:
+    """Return the folders on the way to a place, itself included: a, a/b, a/b/c."""
+    parts = Path(place).parts
+    return [os.path.join(*parts[:end]) for end in range(1, len(parts) + 1)]
+
+
+def _is_in_run(place: str, runs: Collection[str]) -> bool:
+    return "." in runs or any(each in runs for each in _down_to(place))
 
 
 def _read_run(root: str, place: str, files: Sequence[str]) -> RunFiles:

@@ -26,14 +26,19 @@ from nodesweep.scaling.outcome.metrics_values import (
     positive_or_none,
     whole_number_or_none,
 )
-from nodesweep.scaling.outcome.observed import not_observed_reason
+from nodesweep.scaling.outcome.observed import is_observed, not_observed_reason
 from nodesweep.scaling.outcome.outcome import JobOutcome, read_outcome
 
 MAX_NODES = 1_000_000
+_MOST = 10**9
+_ONE_RUN_SECONDS, _ONE_RUN_SHARE = 1.0, 0.01
+"""Starts and times of one run on two nodes differ by less."""
 _NODES = re.compile(
-    r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(\d{1,7})|(\d{1,7})[-_]?n(?:odes?)?)(?![a-z0-9])", re.I
+    r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(?!0\d\d)(\d{1,7})|(?!0\d\d)(\d{1,7})[-_]?n(?:odes?)?)"
+    r"(?![a-z0-9])",
+    re.I,
 )
-"""A node count in a name: n4, nodes-4, nodes=4, 4n, 4-nodes."""
+"""A node count in a name: n4, nodes-4, nodes=4, 4n, 4-nodes; node003 is a host."""
 _UNTIL = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 # Values that all runs of one program share; an absent one contradicts nothing.
 _SAME_PROGRAM: Mapping[str, tuple[str, ...]] = {
@@ -137,12 +142,22 @@ def _read(run: RunFiles) -> _Read:
             f"{file}: train_seconds is {str(metrics.get('train_seconds'))[:40]!r}; expected "
             "seconds above zero"
         )
+    for path in (("world", "world_size"), ("observed", "batch_size")):
+        if (whole_number_or_none(value := nested_value(metrics, path)) or 0) > _MOST:
+            raise MeasuredRunsError(
+                f"{file}: {'.'.join(path)} is {value:.6g}; allowed: at most {_MOST:,}"
+            )
     nodes = _node_count(run.place, metrics)
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
     if world is not None and world < nodes:
         raise MeasuredRunsError(
             f"{file}: world.world_size is {world}; expected at least one process on each of the "
             f"{nodes} nodes"
+        )
+    if world is not None and world % nodes:
+        raise MeasuredRunsError(
+            f"{run.place}: {world} processes are no multiple of {nodes} nodes; name the folder "
+            "after its run's node count, not after a host"
         )
     _name_nodes(metrics, nodes, world)
     started = positive_or_none(metrics.get("run_start_unix_seconds"))
@@ -196,7 +211,7 @@ def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> No
     }
     named = [ranks[rank].get("node") for rank in sorted(ranks)]
     hosts = list(dict.fromkeys(host for host in named if isinstance(host, str)))
-    per_node = world // nodes if world and world % nodes == 0 else None
+    per_node = world // nodes if world else None
     for rank, host in zip(sorted(ranks), named, strict=True):
         place = None
         if len(hosts) == nodes and host in hosts:
@@ -207,7 +222,7 @@ def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> No
 
 
 def _mixed(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each program-wide value that differs among runs."""
+    """Yield a problem for each program-wide value, or source of times, that differs among runs."""
     for name, path in _SAME_PROGRAM.items():
         found: dict[str, str] = {}
         for each in read:
@@ -220,18 +235,40 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
                 f"{name}: {said}; these are runs of different programs. Put each program's runs "
                 "into a folder of its own"
             )
+    timed = {is_observed(each.metrics): each.place for each in read if each.metrics is not None}
+    if len(timed) > 1:
+        yield (
+            f"some were timed by the program ({timed[False]}), some observed ({timed[True]}); "
+            "times of two sources are not compared"
+        )
 
 
 def _copies(read: Sequence[_Read]) -> Iterator[str]:
     """Yield a problem for each duplicate run."""
     first: dict[tuple[Any, ...], str] = {}
+    seen: list[_Read] = []
     for each in read:
         if each.metrics is None:
             continue
-        known: tuple[Any, ...] = (each.metrics["train_seconds"], each.metrics.get("steps"))
+        known: tuple[Any, ...] = (each.metrics["train_seconds"], repr(each.metrics.get("steps")))
         known = (*known, repr(each.metrics) if each.started is None else each.started)
         if (place := first.setdefault(known, each.place)) != each.place:
             yield f"{each.place}: the same run as {place}; delete one of them"
+        elif other := next((other for other in seen if _is_one_run(each, other)), None):
+            yield (
+                f"{each.place}: began with {other.place} and took as long: one run seen by two of "
+                "its nodes? keep one"
+            )
+        seen.append(each)
+
+
+def _is_one_run(a: _Read, b: _Read) -> bool:
+    """Return True if two nodes' clocks may have timed one run on several nodes."""
+    if a.nodes != b.nodes or a.nodes == 1 or a.started is None or b.started is None:
+        return False
+    first, second = (nested_value(each.metrics, ("train_seconds",)) for each in (a, b))
+    is_as_long = abs(first - second) < _ONE_RUN_SHARE * max(first, second)
+    return is_as_long and abs(a.started - b.started) < _ONE_RUN_SECONDS
 
 
 def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOutcome:

@@ -112,6 +112,34 @@ def test_runs_are_folders_at_any_depth_and_failed_ones_have_no_metrics(tmp_path:
     }
 
 
+def test_a_failed_run_is_counted_once_wherever_its_files_are(tmp_path: Path) -> None:
+    for place in ("n1-r1", "n4/r1", "n2-r1/out", "n8/r1/out"):
+        write(tmp_path / place / "metrics.json", "{}")
+    for place in ("n4/r4", "n8/r2/logs", "n4-r4/logs", "n4-r4/out", "n16/r1", "n2-r1/logs"):
+        write(tmp_path / place / "err.txt", "killed")
+    (tmp_path / "n32" / "r1").mkdir(parents=True)  # empty
+    failed = [run.place for run in find_runs(tmp_path) if run.metrics is None]
+    assert failed == ["n16", "n4-r4", "n4/r4", "n8/r2"]
+
+
+def test_runs_behind_links_or_too_deep_are_not_skipped_silently(
+    tmp_path: Path, snapshot: SnapshotAssertion
+) -> None:
+    runs = tmp_path / "runs"
+    write(runs / "n1-r1" / "metrics.json", "{}")
+    (runs / "n1-r1" / "a/b/c/d/e/f/g").mkdir(parents=True)  # its own affair
+    (runs / "n1-r1" / "data").symlink_to(tmp_path)
+    (runs / "latest").symlink_to("n1-r1")
+    assert [run.place for run in find_runs(runs)] == ["n1-r1"]
+    write(runs / "a/b/c/d/e/f/n2-r1" / "metrics.json", "{}")
+    (tmp_path / "elsewhere").mkdir()
+    (runs / "n4-r1").symlink_to(tmp_path / "elsewhere")
+    (runs / "a" / "n8-r1").symlink_to("../../elsewhere")
+    found = report(runs)
+    assert found.exit_code == 2
+    assert found.stderr == snapshot
+
+
 def test_one_folder_that_is_a_run_itself(tmp_path: Path) -> None:
     write(tmp_path / "metrics.json", "{}")
     write(tmp_path / "n4" / "log", "within the run")

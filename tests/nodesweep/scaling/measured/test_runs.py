@@ -65,6 +65,10 @@ def refusal(*runs: RunFiles) -> str:
         ("2026-11-27", set()),
         ("n0", set()),
         ("n2/n4", {2, 4}),
+        ("n08", {8}),
+        ("node003", set()),  # a host
+        ("n4/node-0012", {4}),
+        ("004n", set()),
     ],
 )
 def test_node_counts_in_names(name: str, nodes: set[int]) -> None:
@@ -172,9 +176,25 @@ def test_a_growing_batch_and_one_that_follows_no_policy() -> None:
     assert read_runs(files)[0].batch_policy is None
 
 
-def test_ranks_of_a_world_that_the_nodes_do_not_divide_have_no_node() -> None:
-    found = read_runs([observed("n1", 1), observed("n2", 3)])
-    assert [each["node"] for each in found[1].metric("budget")] == [None] * 3
+def test_ranks_of_an_unknown_world_have_no_node() -> None:
+    files = [observed("n1", 1), observed("n2", 2)]
+    files[1] = files[1]._replace(metrics=files[1].metrics.replace(b'"world_size"', b'"x"'))
+    assert {each["node"] for each in read_runs(files)[1].metric("budget")} == {None}
+
+
+def test_runs_that_began_together_or_took_as_long_are_repeats() -> None:
+    found = read_runs(
+        [
+            run("n1-a", 9.0, run_start_unix_seconds=1e9),  # one node writes one file
+            run("n1-b", 9.01, run_start_unix_seconds=1e9),
+            run("n2-a", 5.0, run_start_unix_seconds=2e9),
+            run("n2-b", 5.1, run_start_unix_seconds=2e9),
+            run("n2-c", 5.0, run_start_unix_seconds=2e9 + 1),
+            run("n4-a", 5.0, run_start_unix_seconds=2e9, steps=[1, 2]),
+            RunFiles("n4-b", None),
+        ]
+    )
+    assert [each.repeat for each in found] == [1, 2, 1, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -195,6 +215,16 @@ def test_ranks_of_a_world_that_the_nodes_do_not_divide_have_no_node() -> None:
         [run("n1", observed={"torch": "2.12"}), run("n2", observed={"torch": "2.13"})],
         [run("n1"), run("n2", 5.0), run("n2-copy", 5.0)],
         [run("n1"), *(run(f"n2-{at}", 5.0, run_start_unix_seconds=5.0) for at in "ab")],
+        [
+            run("n1", run_start_unix_seconds=4.0),
+            *(
+                run(f"n4/host{at}", 5 + n / 100, run_start_unix_seconds=5 + n * 0.003)
+                for n, at in enumerate("abcd")
+            ),
+        ],
+        [observed("n1", 1), run("n2", 8.0)],
+        [run("n3", world=8)],
+        [run("n1", world=10**12), run("n2", observed={"batch_size": 1e308})],
         [run("n1", 9.0), run("n1-b", 8.0)],
         [RunFiles("n1", None), RunFiles("n2", None)],
         [run("n1"), run("n2", 8.0), run("n2-b", 7.0, world=4)],
@@ -215,6 +245,10 @@ def test_ranks_of_a_world_that_the_nodes_do_not_divide_have_no_node() -> None:
         "two torches",
         "a copy",
         "a copy by its start",
+        "one run on four hosts",
+        "two clocks",
+        "a host's number",
+        "too large",
         "one count",
         "all failed",
         "two worlds at a count",
