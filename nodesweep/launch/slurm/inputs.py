@@ -19,7 +19,7 @@ from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import BackendUnavailable, best_effort
 from nodesweep.launch.saved_logs import read_saved_log
-from nodesweep.launch.slurm.launcher import section_of
+from nodesweep.launch.slurm.launcher import read_claim, section_of
 from nodesweep.launch.slurm.script import CLOCK_FOLDER
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.logged import LogLine
@@ -118,6 +118,7 @@ def save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path
     """Save the log of every node of an ended job, and that of its script; return the files."""
     place = Path(section_of(platform).folder, job_name)
     try:
+        read_claim(place)
         return [
             _save(path, folder / names.log_file(job_name, path.stem))
             for path in sorted([*place.glob("node-*.log"), *place.glob("script.log")])

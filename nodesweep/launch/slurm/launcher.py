@@ -35,7 +35,7 @@ from nodesweep.launch.slurm.commands import (
 )
 from nodesweep.launch.slurm.logs import NodeLogs
 from nodesweep.launch.slurm.queue import Queue, Row
-from nodesweep.launch.slurm.script import SCRIPT, read_script, render
+from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from nodesweep.launch.slurm.status import (
     NEVER_STARTS,
     PENDING_PHASE,
@@ -46,6 +46,7 @@ from nodesweep.launch.slurm.status import (
 )
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.secrets import remember_secrets
 
 logger = logging.getLogger("nodesweep.jobs")
 _CLAIM, _RECORD, _OWNER, _RUNS = "job.sh", "job.json", "owner", "runs"
@@ -69,6 +70,20 @@ def section_of(platform: PlatformConfig) -> SlurmPlatform:
     """Return the config's section as what it is."""
     assert isinstance(platform, SlurmPlatform)
     return platform
+
+
+def read_claim(folder: Path) -> str | None:
+    """Return the script in a job's folder; None if it has none.
+
+    The job's secrets are masked from then on: a command that reads its log may know nothing but its
+    name.
+    """
+    try:
+        script = (folder / _CLAIM).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    remember_secrets(secrets_of_script(script))
+    return script
 
 
 @dataclass
@@ -124,7 +139,9 @@ class SlurmJobs:
 
     def logs(self, job_name: str, since: datetime) -> NodeLogs:
         """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
-        return NodeLogs(self._file(job_name, "").resolve())
+        folder = self._file(job_name, "").resolve()
+        read_claim(folder)
+        return NodeLogs(folder)
 
     def stop(self, job_name: str) -> bool:
         """Cancel the job; return True if it was still running."""
@@ -190,7 +207,7 @@ class SlurmJobs:
         The process that submitted it may have been killed before it recorded the number. Slurm is
         then asked for the name: of several jobs, the first one is the job.
         """
-        script = self._text(job_name, _CLAIM)
+        script = read_claim(self._file(job_name, ""))
         if script is None:
             return None
         record = self._text(job_name, _RECORD)
