@@ -279,7 +279,15 @@ class SlurmJobs:
         if abs(time.time() - job.submitted_at) < _NEW_SECONDS:
             # The last poll may have been before another process submitted the job.
             row = row_of(self.queue.rows(not_before=self.queue.clock.monotonic()))
-        return row or row_of(self.queue.accounted([job.job_id]))
+        if row is not None:
+            return row
+        try:
+            return row_of(self.queue.accounted([job.job_id]))
+        except CommandFailed as error:
+            if not job.runs or job.runs[-1].ended_at is None:
+                raise
+            logger.warning("%s; the end of %s is that of its script", error, job.name)
+            return None
 
     def _cancel(self, job: Submission, reason: str) -> None:
         """Cancel the job; one that has just ended is fine."""

@@ -112,8 +112,9 @@ def read_status(job: Submission, row: Row) -> JobStatus:
     created_at = min(row.submitted_at or recorded, recorded)
     # A job that is cancelled while it waits has the time of that as its start.
     started_at = row.started_at if row.started_at != row.ended_at or job.runs else None
+    has_restarted = row.restarts or len(job.runs) > 1  # the accounting has no number of restarts
     earlier = [
-        run for run in job.runs if row.restarts and (not started_at or run.started_at < started_at)
+        run for run in job.runs if has_restarted and (not started_at or run.started_at < started_at)
     ]
     began_at = earlier[0].started_at if earlier else started_at
     runs = [PhaseVisit(TRAINING_PHASE, run.started_at, run.ended_at) for run in earlier]

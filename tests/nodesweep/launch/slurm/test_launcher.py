@@ -1,0 +1,45 @@
+"""The launcher on the words of commands, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodesweep.errors import BackendUnavailable
+from nodesweep.launch.slurm.commands import CommandFailed
+from nodesweep.launch.slurm.launcher import SlurmJobs
+from nodesweep.launch.slurm.queue import Queue
+from tests.nodesweep.launch.slurm.cluster import slurm_platform, until_told_spec
+
+JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
+
+
+def with_broken_accounting(folder: Path, runs: str) -> SlurmJobs:
+    """A launcher of a job that slurmctld has forgotten and whose slurmdbd is down."""
+
+    def answer(command: list[str]) -> str:
+        if command[0] == "sacct":
+            raise CommandFailed("sacct failed", "Connection refused")
+        return ""
+
+    jobs = SlurmJobs(slurm_platform(folder), Queue(answer))
+    job = folder / JOB
+    job.mkdir()
+    (job / "job.sh").write_text(jobs.render(until_told_spec(JOB, 2))["script"])
+    (job / "job.json").write_text(json.dumps({"job_id": 12, "submitted_at": 1_767_000_000.0}))
+    (job / "runs").write_text(runs)
+    return jobs
+
+
+def test_broken_accounting_loses_no_job_whose_script_recorded_its_end(tmp_path: Path) -> None:
+    jobs = with_broken_accounting(tmp_path, "start 1767000010\nend 1767000070 0\n")
+    job = jobs.status(JOB)
+    assert job is not None and job.completed and job.billed_seconds == 60
+
+
+def test_broken_accounting_is_an_error_if_the_end_of_a_job_is_unknown(tmp_path: Path) -> None:
+    jobs = with_broken_accounting(tmp_path, "start 1767000010\n")
+    with pytest.raises(BackendUnavailable, match="sacct failed"):
+        jobs.status(JOB)
