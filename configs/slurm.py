@@ -114,7 +114,8 @@ class SlurmPlatform(PlatformWithoutAws):
         max_length=1000,
         description=(
             "Absolute path of a folder that the login node and all compute nodes share, for"
-            " scripts, logs and results. Slurm replaces % in such paths, so it can't contain one."
+            " scripts, logs and results. Every user needs one of their own. Slurm replaces % in such"
+            " paths, so it can't contain one."
         ),
     )
     partition: Word | None = Field(

@@ -93,7 +93,9 @@ def test_a_sweep_runs_and_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     commands = Commands(cluster, tmp_path)
     config = str(commands.config)
     assert "cost bound:" in commands.run("plan", "--online", config)
-    requests = json.loads(commands.run("requests", config))
+    printed = commands.run("requests", config)
+    assert "masked here, but sent unmasked: script" in printed and SECRET not in printed
+    requests, _ = json.JSONDecoder().raw_decode(printed)
     assert [re.findall(r"--nodes=(\d)\n", each["script"]) for each in requests] == [
         ["1"], ["2"], ["4"],
     ]  # fmt: skip
