@@ -188,8 +188,9 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
         ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
     )
     if platform.container_image is not None:
-        options += (
-            f" --container-image={platform.container_image}"
-            f" --container-mounts={platform.folder}:{platform.folder}"
-        )
+        mounts = [platform.folder]
+        if spec.dataset is not None and spec.inputs.dataset_uri is not None:
+            mounts.append(spec.inputs.dataset_uri.rstrip("/"))
+        pairs = shlex.quote(",".join(f"{folder}:{folder}" for folder in mounts))
+        options += f" --container-image={platform.container_image} --container-mounts={pairs}"
     return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"

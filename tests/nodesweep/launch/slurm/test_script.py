@@ -71,6 +71,11 @@ def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
     with_two = replace(with_one, dataset=dataset.model_copy(update={"channel": None}))
     assert "\nexport SM_CHANNEL_TRAINING=/shared/digits/\n" in render(platform, with_one)[SCRIPT]
     assert "\nexport SM_CHANNEL_TEST=/shared/digits/test\n" in render(platform, with_two)[SCRIPT]
+    contained = slurm_platform(Path("/shared/me"), container_image="/images/torch.sqsh")
+    mounts = " --container-mounts=/shared/me:/shared/me,/shared/digits:/shared/digits "
+    assert mounts in render(contained, with_one)[SCRIPT]
+    odd = replace(with_one, inputs=replace(inputs, dataset_uri="/shared/my digits/"))
+    assert "me,/shared/my digits:/shared/my digits' " in render(contained, odd)[SCRIPT]
 
 
 def test_the_nodes_are_read_back_from_a_script() -> None:
