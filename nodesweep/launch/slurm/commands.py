@@ -12,7 +12,7 @@ DEADLINE_SECONDS = 60.0
 """Deadline of a command; a busy slurmctld takes seconds."""
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 _OF_THE_USER = ("HOME", "LOGNAME", "SHELL", "USER")
-_CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
+_CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SLURM_")
 
 
 class CommandFailed(BackendUnavailable):

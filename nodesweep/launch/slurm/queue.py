@@ -87,7 +87,9 @@ class Queue:
                 self.clock.sleep(max(0.0, POLL_SECONDS - age_seconds))
                 self._rows, self._polled_at = None, self.clock.monotonic()
                 columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
-                command = ["squeue", "--me", "--states=all", "--noheader", f"--Format={columns}"]
+                command = [
+                    "squeue", "--me", "--all", "--states=all", "--noheader", f"--Format={columns}",
+                ]  # fmt: skip
                 self._rows = read_rows(self.run(command))
             return self._rows
 

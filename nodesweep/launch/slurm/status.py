@@ -42,13 +42,18 @@ _MEANINGS = {
     "OUT_OF_MEMORY": "the program exceeded the memory that Slurm gave it",
     "PREEMPTED": "a job of higher priority took the nodes",
 }
+_NO_LOG = 53
+"""Wait status of a job whose script.log slurmd could not open, which sacct writes as 0:53."""
 NEVER_STARTS = frozenset(
     {
         "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount",
-        "InvalidQOS", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed",
+        "InvalidQOS", "PartitionTimeLimit", "QOSNotAllowed",
     }
 )  # fmt: skip
-"""Reasons of pending jobs that only a change of the job or of the cluster's limits removes."""
+"""Reasons of pending jobs that only a change of the job or of the cluster's limits removes.
+
+PartitionNodeLimit is none: it is also the reason of a job that waits for nodes that are down.
+"""
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,11 @@ def _exit(status: int | None) -> str:
     """Return how a script ended, in words, from its wait status."""
     if status is None:
         return "the exit code of the script is unknown"
+    if status == _NO_LOG:
+        return (
+            "Slurm could not write the job's log on the node: platform.folder must be a folder that"
+            " all nodes share"
+        )
     if os.WIFSIGNALED(status):
         return f"the script was killed by signal {os.WTERMSIG(status)}"
     code = os.WEXITSTATUS(status)

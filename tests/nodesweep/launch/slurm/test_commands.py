@@ -48,14 +48,14 @@ def test_variables_that_change_commands_are_left_out(
     squeue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A profile may set them, and in a job of its own Slurm does."""
-    for name in ("SQUEUE_FORMAT", "SBATCH_PARTITION", "SLURM_JOB_ID", "SLURM_TIME_FORMAT"):
+    for name in ("SQUEUE_FORMAT", "SBATCH_PARTITION", "SINFO_ALL", "SLURM_JOB_ID", "SLURM_TIME_FORMAT"):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
     squeue("env")
     found = dict(line.partition("=")[::2] for line in run(["squeue"]).splitlines())
     kept = {name: text for name, text in found.items() if name.startswith(("S", "TZ"))}
     assert kept.get("SLURM_CONF") == "/etc/slurm.conf" and kept["TZ"] == "UTC"
-    assert not any(name.startswith(("SQUEUE_", "SBATCH_")) for name in kept)
+    assert not any(name.startswith(("SQUEUE_", "SBATCH_", "SINFO_")) for name in kept)
     assert {name for name in kept if name.startswith("SLURM")} == {"SLURM_CONF"}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodesweep.errors import BackendUnavailable
+from nodesweep.launch.slurm import launcher
 from nodesweep.launch.slurm.commands import CommandFailed
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
@@ -16,13 +17,13 @@ from tests.nodesweep.launch.slurm.cluster import slurm_platform, until_told_spec
 JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
 
 
-def with_broken_accounting(folder: Path, runs: str) -> SlurmJobs:
-    """A launcher of a job that slurmctld has forgotten and whose slurmdbd is down."""
+def jobs_of(folder: Path, squeue: str = "", runs: str = "") -> SlurmJobs:
+    """A launcher of a job on a cluster whose slurmdbd is down."""
 
     def answer(command: list[str]) -> str:
         if command[0] == "sacct":
             raise CommandFailed("sacct failed", "Connection refused")
-        return ""
+        return squeue
 
     jobs = SlurmJobs(slurm_platform(folder), Queue(answer))
     job = folder / JOB
@@ -34,12 +35,24 @@ def with_broken_accounting(folder: Path, runs: str) -> SlurmJobs:
 
 
 def test_broken_accounting_loses_no_job_whose_script_recorded_its_end(tmp_path: Path) -> None:
-    jobs = with_broken_accounting(tmp_path, "start 1767000010\nend 1767000070 0\n")
+    jobs = jobs_of(tmp_path, runs="start 1767000010\nend 1767000070 0\n")
     job = jobs.status(JOB)
     assert job is not None and job.completed and job.billed_seconds == 60
 
 
 def test_broken_accounting_is_an_error_if_the_end_of_a_job_is_unknown(tmp_path: Path) -> None:
-    jobs = with_broken_accounting(tmp_path, "start 1767000010\n")
+    jobs = jobs_of(tmp_path, runs="start 1767000010\n")
     with pytest.raises(BackendUnavailable, match="sacct failed"):
         jobs.status(JOB)
+
+
+def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[str]] = []
+    monkeypatch.setattr(launcher, "run", sent.append)
+    row = f"12|{JOB}|PENDING|{{}}|2|2026-01-02T03:04:05|N/A|N/A|0|0|\n"
+    waiting = jobs_of(tmp_path, row.format("PartitionNodeLimit")).status(JOB)
+    assert waiting is not None and waiting.state == "running" and not sent
+    jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: row.format("PartitionTimeLimit")))
+    assert jobs.status(JOB) is not None and sent == [["scancel", "12"]]

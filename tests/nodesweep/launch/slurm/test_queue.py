@@ -41,6 +41,7 @@ class Slurm:
 
     def run(self, command: list[str]) -> str:
         self.calls.append(command[0])
+        assert command[0] != "squeue" or "--all" in command, "partitions may be hidden"
         assert not any("Restarts" in each for each in command), "sacct 22.05: Invalid field"
         if self.problem is not None:
             raise CommandFailed(self.problem, self.problem)

@@ -54,6 +54,7 @@ def test_reasons(snapshot: Any) -> None:
     rows = {
         "exit code": row("FAILED", exit_status=1 << 8),
         "signal": row("FAILED", exit_status=9),
+        "no log": row("FAILED", exit_status=53),
         "second submission": row("FAILED", exit_status=96 << 8),
         "no exit status": row("FAILED", exit_status=None, reason="NonZeroExitCode"),
         "cancelled by": row("CANCELLED", reason="by 1000"),
