@@ -126,7 +126,6 @@ def _why_none(report: ScalingReport) -> str:
 
 def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
     """Return the change, its prediction, and what measuring it costs at most."""
-    from nodesweep.configs.catalogue import load_catalogue
     from nodesweep.scaling.formats import (
         format_interval,
         format_percent,
@@ -149,7 +148,7 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
                 f"{' '.join(filter(None, expected))} instead of"
                 f" {format_percent(measured[each.nodes])} on {nodes_text(each.nodes)}"
             )
-    plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
+    plan = plan_arms(config, [config.node_type(name) for name in config.instance_types])
     gain = f"; predicted efficiency: {join_words(effects)}" if effects else ""
     return (
         f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; runs with and"
