@@ -65,8 +65,7 @@ def _check_partitions(facts: Facts) -> Findings:
         if name not in partitions:
             known = join_words(sorted(partitions)) or "none"
             problems.append(
-                f"platform.partition: the cluster has no partition {name!r}; use one of:"
-                f" {known}"
+                f"platform.partition: the cluster has no partition {name!r}; use one of: {known}"
             )
             continue
         problems += _problems(facts, name, partitions[name])
