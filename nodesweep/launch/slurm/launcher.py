@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -185,8 +186,11 @@ class SlurmJobs:
             claim.unlink(missing_ok=True)  # Slurm refused it, so there is no such job
             kind = QuotaReached if any(words in error.words for words in _LIMITS) else JobRefused
             raise kind(f"Slurm refused {spec.name}: {error.words}") from error
-        # "1234", or "1234;cluster" on a federation
-        job_id = int(answer.strip().splitlines()[-1].partition(";")[0])
+        # "1234", or "1234;cluster" on a federation, in the last line
+        found = re.search(r"^(\d+)(;.*)?$", answer.strip().rpartition("\n")[2])
+        if found is None:
+            raise CommandFailed(f"sbatch answered without the number of {spec.name}: {answer!r}")
+        job_id = int(found[1])
         self._record(spec.name, job_id, time.time())
         self.queue.forget()
         job = self._submission(spec.name)

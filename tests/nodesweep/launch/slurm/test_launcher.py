@@ -56,3 +56,23 @@ def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes
     assert waiting is not None and waiting.state == "running" and not sent
     jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: row.format("PartitionTimeLimit")))
     assert jobs.status(JOB) is not None and sent == [["scancel", "12"]]
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "Submitted batch job 12\n"])
+def test_an_answer_of_sbatch_without_a_number_leaves_open_if_there_is_a_job(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "run", lambda *arguments: answer)
+    jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: ""))
+    with pytest.raises(CommandFailed, match=f"without the number of {JOB}"):
+        jobs.submit(until_told_spec(JOB, 2))
+    assert (tmp_path / JOB / "job.sh").exists()
+
+
+def test_the_number_of_a_job_comes_after_a_banner_and_before_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "run", lambda *arguments: "Welcome to alps\n12;alps\n")
+    jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: ""))
+    assert jobs.submit(until_told_spec(JOB, 2)).state == "running"
+    assert json.loads((tmp_path / JOB / "job.json").read_text())["job_id"] == 12
