@@ -24,7 +24,7 @@ from nodesweep.configs.installed import (
 from nodesweep.configs.models import BenchmarkConfig, launcher_section
 from nodesweep.configs.overrides import override
 from nodesweep.configs.platform import REGION
-from nodesweep.configs.section import MAY_BE_SECRET, marked_fields, truncate
+from nodesweep.configs.section import MAY_BE_SECRET, FieldProblems, marked_fields, truncate
 from nodesweep.configs.strict_yaml import MAX_CHARACTERS, parse_yaml
 from nodesweep.configs.url_users import hide_url_users
 
@@ -287,6 +287,11 @@ def _explain(error: ValidationError) -> list[str]:
             continue
         variant, loc = _split_variant(problem["loc"])
         path, section, kinds, field = _locate(loc)
+        found = problem.get("ctx", {}).get("error")
+        if isinstance(found, FieldProblems):
+            place = "".join(f"{truncate(str(part))}." for part in (*variant, *path))
+            lines += [f"  {place}{truncate(each, 600)}" for each in found.problems]
+            continue
         message = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             message = (

@@ -28,7 +28,14 @@ from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.locations import BuildArguments, ImageReference, LocalDirectory
 from nodesweep.configs.overrides import override
 from nodesweep.configs.platform import PlatformConfig
-from nodesweep.configs.section import HIDDEN, NOT_MEASURED, WITH_SECRETS, Section, Slug
+from nodesweep.configs.section import (
+    HIDDEN,
+    NOT_MEASURED,
+    WITH_SECRETS,
+    FieldProblems,
+    Section,
+    Slug,
+)
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.sweep import SweepConfig
 from nodesweep.configs.training import TrainingConfig
@@ -322,7 +329,7 @@ class BenchmarkConfig(Section):
     @model_validator(mode="after")
     def _check_launcher(self) -> Self:
         if problems := self.platform.problems(self):
-            raise ValueError("; ".join(problems))
+            raise FieldProblems(problems)
         return self
 
     @property

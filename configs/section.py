@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -87,6 +87,14 @@ def refuse_control_characters(text: str) -> None:
         raise ValueError(
             f"{found.group()!r} is a control character, which is not allowed here{advice}"
         )
+
+
+class FieldProblems(ValueError):
+    """Problems of several fields that only the whole config shows; each begins with its field."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problems))
 
 
 def truncate(text: str, most: int = 80) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -10,7 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.distribution import TorchDistributed
 from nodesweep.configs.platform import OWN_REGION, PlatformWithoutAws
-from nodesweep.configs.section import LOCAL_PATH, NOT_MEASURED, Section, Slug
+from nodesweep.configs.section import LOCAL_PATH, NOT_MEASURED, Section, Slug, truncate
 from nodesweep.configs.training import variables_of
 
 if TYPE_CHECKING:
@@ -114,7 +115,8 @@ class SlurmPlatform(PlatformWithoutAws):
         max_length=1000,
         description=(
             "Absolute path of a folder that the login node and all compute nodes share, for"
-            " scripts, logs and results. Slurm replaces % in such paths, so it can't contain one."
+            " scripts, logs and results. Every user needs their own. Slurm replaces % in such"
+            " paths, so it can't contain one."
         ),
     )
     partition: Word | None = Field(
@@ -197,6 +199,11 @@ class SlurmPlatform(PlatformWithoutAws):
             for name, instead in _NOT_ON_SLURM.items()
             if getattr(training, name) != fields[name].get_default(call_default_factory=True)
         ]
+        if re.fullmatch(_ONE_WORD, training.instance_type) is None:
+            found.append(
+                f"training.instance_type: got {truncate(repr(training.instance_type))}; on Slurm,"
+                " use one word of letters, digits and any of _ . , : = & | ( ) * [ ] @ / + -"
+            )
         if training.source_dir is None:
             found.append(
                 "training.source_dir: not set; on Slurm, set it to the folder of your script"

@@ -13,6 +13,7 @@ NodesweepError
     ├── JobRefused        the backend refused a job
     │   └── QuotaReached      it has no nodes left for the job now
     ├── BackendUnavailable  the backend did not answer
+    │   └── BackendUnusable   it will not answer until somebody changes something
     ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
@@ -178,6 +179,10 @@ class BackendUnavailable(RunFailed):
     """The backend of a platform other than AWS did not answer; the same call may succeed later."""
 
 
+class BackendUnusable(BackendUnavailable):
+    """The same call fails until somebody changes something: no retry helps."""
+
+
 class SweepStopped(RunFailed):
     """`nodesweep stop` ended the sweep; its earlier measurements are kept."""
 
@@ -222,6 +227,13 @@ def error_code(error: BaseException) -> str | None:
     )
 
 
+def file_error(path: object, error: OSError) -> BackendUnavailable:
+    """Return the error of a platform in a shared folder for one of its file system."""
+    lasts = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
+    kind = BackendUnusable if lasts else BackendUnavailable
+    return kind(f"{path}: {error.strerror or error}")
+
+
 def is_bucket_gone(error: BaseException) -> bool:
     """Return True if S3 reported that the bucket does not exist."""
     return error_code(error) == "NoSuchBucket"
@@ -257,7 +269,7 @@ def is_transient(error: BaseException) -> bool:
             return False
         return error_code(error) in _TRANSIENT_CODES or status >= 500
     transient = (*_TRANSIENT_ERRORS, CallTimedOut, ForeignResponse, BackendUnavailable)
-    return isinstance(error, transient)
+    return isinstance(error, transient) and not isinstance(error, BackendUnusable)
 
 
 def retry_transient(task: Any, task_run: Any, state: Any) -> bool:

@@ -123,8 +123,12 @@ def check_config(config: BenchmarkConfig) -> None:
     """Apply preflight's offline rules to the largest job.
 
     Raises:
-        PreflightRefused: they find problems.
+        PreflightRefused: they find problems, or the config's jobs run elsewhere.
     """
+    if not config.platform.is_sagemaker:
+        raise PreflightRefused(
+            "platform.launcher: the conformance checks are about SageMaker; use a config of it"
+        )
     found = offline.check(read_facts(TWO.config(config)))
     if found.problems:
         raise PreflightRefused(*found.problems)

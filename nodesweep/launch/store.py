@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from nodesweep.configs.atomic import create_atomic, write_atomic
-from nodesweep.errors import BackendUnavailable, PreflightRefused
+from nodesweep.configs.atomic import create_atomic, make_folder, write_atomic
+from nodesweep.errors import PreflightRefused, file_error
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,14 @@ class FolderStore:
         """Create the folder if it is missing, and verify that it can be written to; see Store."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            self._now()
+            make_folder(self.root / self.prefix)
+            for folder in (self.root, self.root / self.prefix):
+                _time_in(folder)
+        except PermissionError as error:
+            raise PreflightRefused(
+                f"{error.filename} can't be written to: sweeps are recorded there; give this user"
+                " write access, or set a folder of this user's own"
+            ) from error
         except OSError as error:
             raise PreflightRefused(
                 f"{self.root} can't be used: {error.strerror or error}; sweeps are recorded there"
@@ -133,7 +140,7 @@ class FolderStore:
                     body, written = stream.read(), os.fstat(stream.fileno()).st_mtime
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
-            return StoredObject(body, datetime.fromtimestamp(written, UTC), self._now())
+            return StoredObject(body, datetime.fromtimestamp(written, UTC), _time_in(self.root))
 
     def written_at(self, key: str) -> datetime | None:
         """Return the time of the object's last writing; see Store."""
@@ -169,15 +176,6 @@ class FolderStore:
         """Return the object's file:// URI, which a browser shows on any node."""
         return self.uri(key)
 
-    def _now(self) -> datetime:
-        """Return the time of the file server, which stamps a new file with it."""
-        probe = self.root / f".now.{uuid4().hex}"
-        probe.touch()
-        try:
-            return datetime.fromtimestamp(probe.stat().st_mtime, UTC)
-        finally:
-            probe.unlink(missing_ok=True)
-
     def _path(self, key: str) -> Path:
         parts = key.split("/")
         if any(part.startswith(".") or not part for part in parts):
@@ -193,10 +191,20 @@ class FolderStore:
                     yield name if above == "." else f"{above}/{name}"
 
 
+def _time_in(folder: Path) -> datetime:
+    """Return the time of the file server, which stamps a new file with it."""
+    probe = folder / f".now.{uuid4().hex}"
+    probe.touch()
+    try:
+        return datetime.fromtimestamp(probe.stat().st_mtime, UTC)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 @contextmanager
 def _reachable(path: Path) -> Iterator[None]:
     """Raise BackendUnavailable for an error of the file system inside the block."""
     try:
         yield
     except OSError as error:
-        raise BackendUnavailable(f"{path}: {error.strerror or error}") from error
+        raise file_error(path, error) from error

@@ -15,7 +15,7 @@ from functools import partial
 
 from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import CALL_ERRORS, JobRefused, best_effort, is_transient
+from nodesweep.errors import CALL_ERRORS, BackendUnusable, JobRefused, best_effort, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
 from nodesweep.launch.registry import launcher_of, store_of, validations_of
 from nodesweep.polling import Clock, intervals
@@ -185,7 +185,9 @@ class _Ending:
                     continue  # the job has ended or is unknown; its status tells which
             except (JobRefused, *CALL_ERRORS) as error:
                 self.failures[name] = str(error)
-                if not is_transient(error):
+                if isinstance(error, BackendUnusable):  # no tag that comes late helps
+                    self._refused.add(name)
+                elif not is_transient(error):
                     self._denied.add(name)
                 continue
             self.stop_requested.add(name)

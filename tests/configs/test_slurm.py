@@ -87,6 +87,7 @@ def test_a_price_and_an_account_do_not_change_the_sweep_but_a_partition_does() -
             {"dataset": {"name": "d", "source": "s3://bucket/d", "format": "files"}}, id="dataset"
         ),
         pytest.param({"training": {"tags": {"team": "a"}, "volume_size_gb": 50}}, id="two"),
+        pytest.param({"training": {"instance_type": "fat node"}}, id="two words"),
         pytest.param({"platform": {"launcher": "pbs"}}, id="launcher"),
     ],
 )

@@ -142,7 +142,6 @@ def _why_none(report: ScalingReport) -> str:
 
 def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
     """Return the change, its prediction, and what measuring it costs at most."""
-    from nodesweep.configs.catalogue import load_catalogue
     from nodesweep.scaling.analysis.interval import MIN_REPEATS
     from nodesweep.scaling.formats import (
         format_interval,
@@ -166,7 +165,7 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
                 f"{' '.join(filter(None, expected))} instead of"
                 f" {format_percent(measured[each.nodes])} on {nodes_text(each.nodes)}"
             )
-    plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
+    plan = plan_arms(config, [config.node_type(name) for name in config.instance_types])
     gain = f"; predicted efficiency: {join_words(effects)}" if effects else ""
     repeats = config.sweep.repeats
     unjudged = ""

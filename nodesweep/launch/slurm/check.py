@@ -1,12 +1,14 @@
-"""Rules that query the cluster before a run, all from one sinfo."""
+"""Rules about the cluster before a run: the shared folder, and the partitions, from one sinfo."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from nodesweep.configs.atomic import folder_problem
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.launch.slurm.launcher import section_of
 from nodesweep.scaling.formats import join_words, nodes_text
@@ -37,9 +39,17 @@ class Partition:
 
 
 def check_cluster(facts: Facts) -> Findings:
-    """Return what keeps the sweep from running in its partition."""
+    """Return what keeps the sweep from running in its folder and partition."""
+    found, platform = _check_partitions(facts), section_of(facts.config.platform)
+    root = Path(platform.folder)
+    folder = folder_problem(root) or folder_problem(root / platform.prefix)
+    problems = [] if folder is None else [f"platform.folder: {folder}"]
+    return replace(found, problems=(*problems, *found.problems))
+
+
+def _check_partitions(facts: Facts) -> Findings:
     try:
-        text = run(["sinfo", "--noheader", "--format=%P|%a|%l|%s|%F|%c"])
+        text = run(["sinfo", "--all", "--noheader", "--format=%P|%a|%l|%s|%F|%c"])
     except CommandFailed as error:
         return Findings((f"platform: the cluster does not answer: {error}",))
     partitions, default = read_partitions(text)
@@ -55,8 +65,7 @@ def check_cluster(facts: Facts) -> Findings:
         if name not in partitions:
             known = join_words(sorted(partitions)) or "none"
             problems.append(
-                f"platform.partition: the cluster has no partition {name!r} that you may use; use"
-                f" one of: {known}"
+                f"platform.partition: the cluster has no partition {name!r}; use one of: {known}"
             )
             continue
         problems += _problems(facts, name, partitions[name])

@@ -6,13 +6,15 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from nodesweep.errors import BackendUnavailable
+from nodesweep.errors import BackendUnavailable, BackendUnusable
 
 DEADLINE_SECONDS = 60.0
 """Deadline of a command; a busy slurmctld takes seconds."""
+_NO_CLUSTER = "Could not establish a configuration source"
+"""A part of what all commands say on a machine without the cluster's slurm.conf."""
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 _OF_THE_USER = ("HOME", "LOGNAME", "SHELL", "USER")
-_CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SLURM_")
+_CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SLURM_")
 
 
 class CommandFailed(BackendUnavailable):
@@ -21,6 +23,10 @@ class CommandFailed(BackendUnavailable):
     def __init__(self, message: str, words: str = "") -> None:
         self.words = words
         super().__init__(message)
+
+
+class CommandUnusable(CommandFailed, BackendUnusable):
+    """This machine is not set up for the command, so it fails until somebody changes that."""
 
 
 def run(
@@ -37,7 +43,8 @@ def run(
             what commands do. Users' profiles set them, and Slurm if nodesweep runs in a job.
 
     Raises:
-        CommandFailed: it is not installed, failed, or gave no answer by the deadline.
+        CommandFailed: it failed, or gave no answer by the deadline; CommandUnusable if it or its
+            configuration is missing, and no retry helps.
     """
     name = os.path.basename(command[0])
     try:
@@ -52,7 +59,8 @@ def run(
             check=False,
         )
     except OSError as error:
-        raise CommandFailed(
+        lasts = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        raise (CommandUnusable if lasts else CommandFailed)(
             f"{name} can't be run ({error.strerror}); run nodesweep on a login node of the cluster,"
             " with Slurm's commands on PATH"
         ) from error
@@ -63,7 +71,11 @@ def run(
         ) from error
     if done.returncode != 0:
         words = done.stderr.strip() or done.stdout.strip()
-        raise CommandFailed(f"{name} failed with exit code {done.returncode}: {words}", words)
+        said = f"{name} failed with exit code {done.returncode}: {words}"
+        if _NO_CLUSTER in words:
+            remedy = "run nodesweep on a login node of the cluster, or set SLURM_CONF"
+            raise CommandUnusable(f"{said}; {remedy}", words)
+        raise CommandFailed(said, words)
     return done.stdout
 
 

@@ -17,9 +17,9 @@ from uuid import uuid4
 from nodesweep import configs
 from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import BackendUnavailable, best_effort
+from nodesweep.errors import best_effort, file_error
 from nodesweep.launch.saved_logs import read_saved_log
-from nodesweep.launch.slurm.launcher import section_of
+from nodesweep.launch.slurm.launcher import read_claim, section_of
 from nodesweep.launch.slurm.script import CLOCK_FOLDER
 from nodesweep.scaling import names
 from nodesweep.scaling.outcome.logged import LogLine
@@ -66,7 +66,7 @@ def send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
             if not target.is_dir():
                 raise
     except OSError as error:
-        raise BackendUnavailable(f"{target}: {error.strerror or error}") from error
+        raise file_error(target, error) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return str(target)
@@ -98,7 +98,7 @@ def read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping
         logger.warning("%s: %s; the job is used without its program's metrics", output, error)
         return None
     except OSError as error:
-        raise BackendUnavailable(f"{output}: {error.strerror or error}") from error
+        raise file_error(output, error) from error
     return metrics if isinstance(metrics, dict) else None
 
 
@@ -118,13 +118,14 @@ def save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path
     """Save the log of every node of an ended job, and that of its script; return the files."""
     place = Path(section_of(platform).folder, job_name)
     try:
+        read_claim(place)
         return [
             _save(path, folder / names.log_file(job_name, path.stem))
             for path in sorted([*place.glob("node-*.log"), *place.glob("script.log")])
             if path.stat().st_size
         ]
     except OSError as error:
-        raise BackendUnavailable(f"{place}: {error.strerror or error}") from error
+        raise file_error(place, error) from error
 
 
 def _save(source: Path, target: Path) -> Path:

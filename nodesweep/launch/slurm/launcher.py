@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ from nodesweep.launch.slurm.commands import (
 )
 from nodesweep.launch.slurm.logs import NodeLogs
 from nodesweep.launch.slurm.queue import Queue, Row
-from nodesweep.launch.slurm.script import SCRIPT, read_script, render
+from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from nodesweep.launch.slurm.status import (
     NEVER_STARTS,
     PENDING_PHASE,
@@ -46,6 +47,7 @@ from nodesweep.launch.slurm.status import (
 )
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.secrets import remember_secrets
 
 logger = logging.getLogger("nodesweep.jobs")
 _CLAIM, _RECORD, _OWNER, _RUNS = "job.sh", "job.json", "owner", "runs"
@@ -69,6 +71,20 @@ def section_of(platform: PlatformConfig) -> SlurmPlatform:
     """Return the config's section as what it is."""
     assert isinstance(platform, SlurmPlatform)
     return platform
+
+
+def read_claim(folder: Path) -> str | None:
+    """Return the script in a job's folder; None if it has none.
+
+    The job's secrets are masked from then on: a command that reads its log may know nothing but its
+    name.
+    """
+    try:
+        script = (folder / _CLAIM).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    remember_secrets(secrets_of_script(script))
+    return script
 
 
 @dataclass
@@ -124,7 +140,9 @@ class SlurmJobs:
 
     def logs(self, job_name: str, since: datetime) -> NodeLogs:
         """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
-        return NodeLogs(self._file(job_name, "").resolve())
+        folder = self._file(job_name, "").resolve()
+        read_claim(folder)
+        return NodeLogs(folder)
 
     def stop(self, job_name: str) -> bool:
         """Cancel the job; return True if it was still running."""
@@ -168,8 +186,11 @@ class SlurmJobs:
             claim.unlink(missing_ok=True)  # Slurm refused it, so there is no such job
             kind = QuotaReached if any(words in error.words for words in _LIMITS) else JobRefused
             raise kind(f"Slurm refused {spec.name}: {error.words}") from error
-        # "1234", or "1234;cluster" on a federation
-        job_id = int(answer.strip().splitlines()[-1].partition(";")[0])
+        # "1234", or "1234;cluster" on a federation, in the last line
+        found = re.search(r"^(\d+)(;.*)?$", answer.strip().rpartition("\n")[2])
+        if found is None:
+            raise CommandFailed(f"sbatch answered without the number of {spec.name}: {answer!r}")
+        job_id = int(found[1])
         self._record(spec.name, job_id, time.time())
         self.queue.forget()
         job = self._submission(spec.name)
@@ -190,7 +211,7 @@ class SlurmJobs:
         The process that submitted it may have been killed before it recorded the number. Slurm is
         then asked for the name: of several jobs, the first one is the job.
         """
-        script = self._text(job_name, _CLAIM)
+        script = read_claim(self._file(job_name, ""))
         if script is None:
             return None
         record = self._text(job_name, _RECORD)
@@ -262,7 +283,15 @@ class SlurmJobs:
         if abs(time.time() - job.submitted_at) < _NEW_SECONDS:
             # The last poll may have been before another process submitted the job.
             row = row_of(self.queue.rows(not_before=self.queue.clock.monotonic()))
-        return row or row_of(self.queue.accounted([job.job_id]))
+        if row is not None:
+            return row
+        try:
+            return row_of(self.queue.accounted([job.job_id]))
+        except CommandFailed as error:
+            if not job.runs or job.runs[-1].ended_at is None:
+                raise
+            logger.warning("%s; the end of %s is that of its script", error, job.name)
+            return None
 
     def _cancel(self, job: Submission, reason: str) -> None:
         """Cancel the job; one that has just ended is fine."""

@@ -22,8 +22,8 @@ _COLUMNS = {
 }  # fmt: skip
 _ACCOUNTING_COLUMNS = (
     "JobIDRaw", "JobName", "State", "Reason", "NNodes", "Submit", "Start", "End", "ExitCode",
-    "Restarts",
 )  # fmt: skip
+"""The same columns but the last, which sacct of Slurm 22.05 does not have."""
 _NOT_STARTED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 _NOT_ENDED = (
     *_NOT_STARTED, "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED",
@@ -87,7 +87,9 @@ class Queue:
                 self.clock.sleep(max(0.0, POLL_SECONDS - age_seconds))
                 self._rows, self._polled_at = None, self.clock.monotonic()
                 columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
-                command = ["squeue", "--me", "--states=all", "--noheader", f"--Format={columns}"]
+                command = [
+                    "squeue", "--me", "--all", "--states=all", "--noheader", f"--Format={columns}",
+                ]  # fmt: skip
                 self._rows = read_rows(self.run(command))
             return self._rows
 
@@ -105,7 +107,7 @@ class Queue:
             f"--format={','.join(_ACCOUNTING_COLUMNS)}",
         ]  # fmt: skip
         try:
-            return read_rows(self.run(command))
+            return read_rows("".join(f"{line}|0\n" for line in self.run(command).splitlines()))
         except CommandFailed as error:
             if "accounting storage is disabled" not in error.words:
                 raise

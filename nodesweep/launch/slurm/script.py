@@ -7,7 +7,10 @@ forgets a job MinJobAge (by default 300 s) after its end.
 from __future__ import annotations
 
 import math
+import re
 import shlex
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from nodesweep.configs.distribution import NoDistribution, TorchDistributed
@@ -15,6 +18,7 @@ from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused
 from nodesweep.scaling.job import JobSpec
+from nodesweep.scaling.secrets import secrets_of_job
 
 SCRIPT = "script"
 """The only key of a request."""
@@ -24,6 +28,7 @@ CLOCK_FOLDER = ".nodesweep"
 """Folder next to the code with the files that measure it (inputs.py)."""
 _DIRECTIVE = "#SBATCH --"
 _COMMENT = "nodesweep:"
+_EXPORT = re.compile(r"^export (\w+)=", re.MULTILINE)
 
 _BEGIN = """\
 # Of two submissions of this name, only the first to create this link runs.
@@ -101,6 +106,29 @@ def read_script(script: str) -> tuple[int, str]:
     return int(values["nodes"]), values["comment"].removeprefix(_COMMENT)
 
 
+@lru_cache(maxsize=1024)
+def secrets_of_script(script: str) -> tuple[str, ...]:
+    """Return the values in a job's script that must not appear in any output."""
+    environment = {
+        match[1]: word
+        for match in _EXPORT.finditer(script)
+        for word in _words(script[match.end() :], 1)
+    }
+    arguments = _words(script[max(0, script.find("\nsrun --nodes=")) :])
+    values = (word[2:].partition("=") for word in arguments if word.startswith("--"))
+    return tuple(secrets_of_job({name: text for name, _, text in values}, environment))
+
+
+def _words(text: str, most: int | None = None) -> list[str]:
+    """Return the first words of a piece of a script, without their quotes."""
+    words = shlex.shlex(text, posix=True)
+    words.whitespace_split, words.commenters = True, ""
+    try:
+        return list(islice(words, most))
+    except ValueError:  # a line of `setup` with an odd quote
+        return []
+
+
 def _beside_code(code: str) -> list[str]:
     clock = shlex.quote(f"{code}/{CLOCK_FOLDER}")
     return [f'export PYTHONPATH={clock}"${{PYTHONPATH:+:$PYTHONPATH}}"', f"cd {shlex.quote(code)}"]
@@ -160,8 +188,9 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
         ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
     )
     if platform.container_image is not None:
-        options += (
-            f" --container-image={platform.container_image}"
-            f" --container-mounts={platform.folder}:{platform.folder}"
-        )
+        mounts = [platform.folder]
+        if spec.dataset is not None and spec.inputs.dataset_uri is not None:
+            mounts.append(spec.inputs.dataset_uri.rstrip("/"))
+        pairs = shlex.quote(",".join(f"{folder}:{folder}" for folder in mounts))
+        options += f" --container-image={platform.container_image} --container-mounts={pairs}"
     return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"

@@ -42,13 +42,18 @@ _MEANINGS = {
     "OUT_OF_MEMORY": "the program exceeded the memory that Slurm gave it",
     "PREEMPTED": "a job of higher priority took the nodes",
 }
+_NO_LOG = 53
+"""Wait status of a job whose script.log slurmd could not open, which sacct writes as 0:53."""
 NEVER_STARTS = frozenset(
     {
         "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount",
-        "InvalidQOS", "PartitionNodeLimit", "PartitionTimeLimit", "QOSNotAllowed",
+        "InvalidQOS", "PartitionTimeLimit", "QOSNotAllowed",
     }
 )  # fmt: skip
-"""Reasons of pending jobs that only a change of the job or of the cluster's limits removes."""
+"""Reasons of pending jobs that only a change of the job or of the cluster's limits removes.
+
+PartitionNodeLimit is none: it is also the reason of a job that waits for nodes that are down.
+"""
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,9 @@ def read_status(job: Submission, row: Row) -> JobStatus:
     created_at = min(row.submitted_at or recorded, recorded)
     # A job that is cancelled while it waits has the time of that as its start.
     started_at = row.started_at if row.started_at != row.ended_at or job.runs else None
+    has_restarted = row.restarts or len(job.runs) > 1  # the accounting has no number of restarts
     earlier = [
-        run for run in job.runs if row.restarts and (not started_at or run.started_at < started_at)
+        run for run in job.runs if has_restarted and (not started_at or run.started_at < started_at)
     ]
     began_at = earlier[0].started_at if earlier else started_at
     runs = [PhaseVisit(TRAINING_PHASE, run.started_at, run.ended_at) for run in earlier]
@@ -186,6 +192,11 @@ def _exit(status: int | None) -> str:
     """Return how a script ended, in words, from its wait status."""
     if status is None:
         return "the exit code of the script is unknown"
+    if status == _NO_LOG:
+        return (
+            "Slurm could not write the job's log on the node: platform.folder must be a folder that"
+            " all nodes share"
+        )
     if os.WIFSIGNALED(status):
         return f"the script was killed by signal {os.WTERMSIG(status)}"
     code = os.WEXITSTATUS(status)

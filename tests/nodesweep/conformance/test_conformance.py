@@ -339,6 +339,13 @@ def test_plan_asks_nobody_and_knows_its_checks(moto: Path) -> None:
     assert conformance("plan", moto, "--check", "spot", "--all").exit_code == 2
 
 
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_config_of_another_launcher_is_refused(command: str) -> None:
+    example = Path(__file__).parents[3] / "examples" / "slurm" / "slurm.yaml"
+    refused = conformance(command, example)
+    assert refused.exit_code == 3 and "are about SageMaker" in refused.output
+
+
 def test_account_numbers_are_removed_and_other_digits_are_not() -> None:
     text = "arn:aws:iam::123456789012:role/x-123456789012-eu, sweep a-20261127153743-b70ab71a"
     expected = "arn:aws:iam::<account>:role/x-<account>-eu, sweep a-20261127153743-b70ab71a"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from nodesweep.errors import BackendUnavailable, PreflightRefused
+from nodesweep.errors import (
+    BackendUnavailable,
+    BackendUnusable,
+    PreflightRefused,
+    best_effort,
+    is_transient,
+)
 from nodesweep.launch.store import FolderStore, Store
 
 
@@ -76,8 +83,39 @@ def test_a_folder_that_cannot_be_used_is_refused_with_its_path(tmp_path: Path) -
     lost = FolderStore(tmp_path / "file" / "store")
     with pytest.raises(PreflightRefused, match=f"{tmp_path}/file/store can't be used"):
         lost.prepare()
-    with pytest.raises(BackendUnavailable, match=f"{tmp_path}/file"):
+    with pytest.raises(BackendUnusable, match=f"{tmp_path}/file") as failed:
         lost.put("k", b"x")
+    assert not is_transient(failed.value)
+    with best_effort("it is not needed"):
+        lost.put("k", b"x")
+
+
+def test_a_folder_of_another_user_is_refused_before_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first user of a team's folder makes one for private files in it."""
+    touch = Path.touch
+
+    def refuse(path: Path) -> None:
+        if path.parent.name == "nodesweep":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        touch(path)
+
+    monkeypatch.setattr(Path, "touch", refuse)  # root may write to any folder
+    with pytest.raises(PreflightRefused, match=f"{tmp_path}/nodesweep.*of this user's own"):
+        FolderStore(tmp_path).prepare()
+
+
+def test_an_error_of_the_file_server_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(BackendUnavailable, match="Stale file handle") as failed:
+        FolderStore(tmp_path).get("k")
+    assert is_transient(failed.value)
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "a//b", "../a", "a/../../b", "a/.b", "a/"])

@@ -14,10 +14,11 @@ import nodesweep.launch.sagemaker.backend
 import nodesweep.launch.sagemaker.store
 import nodesweep.tasks.sweeps.stopping
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import JobRefused
+from nodesweep.errors import BackendUnusable, JobRefused
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import claim_job
 from nodesweep.tasks.sweeps.stopping import (
     SETTLE_SECONDS,
@@ -104,6 +105,22 @@ def test_list_that_fails_does_not_keep_known_jobs_from_being_stopped() -> None:
         JOBS
     )
     assert statuses(platform) == {"Stopping"}
+
+
+def test_a_machine_that_cannot_reach_the_backend_at_all_does_not_wait() -> None:
+    """Slurm's commands are on login nodes only."""
+
+    class Missing(SageMakerJobs):
+        def stop(self, job_name: str) -> bool:
+            raise BackendUnusable("squeue can't be run")
+
+        def status(self, job_name: str) -> JobStatus | None:
+            raise BackendUnusable("squeue can't be run")
+
+    platform = LaggingPlatform()
+    with pytest.raises(JobRefused, match=f"{JOBS[1]}: squeue can't be run"):
+        end_jobs(Missing(platform), JOBS, platform.time.clock)
+    assert platform.time.seconds < 3
 
 
 def test_jobs_that_nothing_tells_of_are_not_said_to_have_ended() -> None:

@@ -103,6 +103,28 @@ def test_a_plan_shows_the_change_its_prediction_and_the_cost(
     assert "18 jobs" in done.stdout and "cost bound: " in done.stdout
 
 
+def test_nodes_that_only_the_config_describes_can_be_tried(
+    config_file: Configs, tmp_path: Path
+) -> None:
+    path = config_file()
+    raw = yaml.safe_load(path.read_text())
+    raw["training"] = {
+        "source_dir": str(tmp_path), "entry_point": "train.py", "instance_type": "fat-node",
+        "max_runtime_seconds": 3600, "hyperparameters": {"num_workers": 2},
+        "distribution": {"kind": "torch_distributed", "processes_per_node": 1},
+    }  # fmt: skip
+    raw["platform"] = {
+        "launcher": "slurm", "cluster": "alps", "folder": str(tmp_path / "shared"),
+        "node": {"cores": 8, "gpus": 1, "usd_per_hour": 2.0},
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump({key: each for key, each in raw.items() if key != "image"}))
+    (tmp_path / "train.py").touch()
+    write_sweep(path)
+    done = nodesweep("plan", path, "--try", "best")
+    assert done.exit_code == 0, done.output
+    assert "to try, by sweep" in done.stderr
+
+
 def test_the_newest_finished_sweep_decides_unless_another_is_named(config_file: Configs) -> None:
     path = config_file()
     old = write_sweep(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -31,9 +33,14 @@ def checked(
         **RAW,
         "sweep": {"node_counts": [1, nodes], "repeats": 1},
         "training": {**RAW["training"], "max_runtime_seconds": 1200},
-        "platform": {**RAW["platform"], **platform},
+        "platform": {**RAW["platform"], "folder": gettempdir(), **platform},
     }
-    monkeypatch.setattr(check, "run", lambda command: sinfo)
+
+    def answer(command: list[str]) -> str:
+        assert "--all" in command, "the partition may be hidden"
+        return sinfo
+
+    monkeypatch.setattr(check, "run", answer)
     return check_cluster(read_facts(parse_config(raw, "the config")))
 
 
@@ -72,6 +79,16 @@ def test_what_does_not_fit_is_said(
     assert checked(monkeypatch, **options) == snapshot
 
 
+def test_a_folder_that_cannot_be_used_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    [problem] = checked(monkeypatch, folder=str(tmp_path / "file" / "me")).problems
+    assert problem.startswith(f"platform.folder: {tmp_path}/file is a file, not a folder")
+    assert checked(monkeypatch, folder=str(tmp_path / "to" / "be" / "created")) == Findings()
+    assert not list(tmp_path.glob("to"))
+
+
 def test_a_cluster_that_does_not_answer_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     facts = read_facts(parse_config(RAW, "the config"))
 
@@ -79,4 +96,4 @@ def test_a_cluster_that_does_not_answer_is_a_problem(monkeypatch: pytest.MonkeyP
         raise CommandFailed("sinfo can't be run")
 
     monkeypatch.setattr(check, "run", fail)
-    assert "sinfo can't be run" in check_cluster(facts).problems[0]
+    assert "sinfo can't be run" in check_cluster(facts).problems[-1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nodesweep.errors import BackendUnavailable
+from nodesweep.errors import BackendUnavailable, is_transient
 from nodesweep.launch.slurm.commands import environment_of_jobs, run
 
 
@@ -25,18 +25,21 @@ def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_failures(squeue: Any, tmp_path: Path, snapshot: Any) -> None:
     said = {}
 
-    def fail(name: str, command: str = "squeue") -> None:
+    def fail(name: str, command: str = "squeue", passes: bool = True) -> None:
         with pytest.raises(BackendUnavailable) as failed:
             run([command], deadline_seconds=0.2 if name == "silent" else 60)
+        assert is_transient(failed.value) == passes
         said[name] = str(failed.value).replace(str(tmp_path), "FOLDER")
 
     with pytest.MonkeyPatch.context() as alone:
         alone.setenv("PATH", str(tmp_path))  # others may have folders that this user can't read
-        fail("not installed", "squeue-of-no-site")
+        fail("not installed", "squeue-of-no-site", passes=False)
     squeue(
         "echo unused; echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
     )
     fail("no controller")
+    squeue("echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
+    fail("no slurm.conf", passes=False)
     squeue("echo 'only on stdout'; exit 3")
     fail("no stderr")
     squeue("exec sleep 60")
@@ -48,14 +51,20 @@ def test_variables_that_change_commands_are_left_out(
     squeue: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A profile may set them, and in a job of its own Slurm does."""
-    for name in ("SQUEUE_FORMAT", "SBATCH_PARTITION", "SLURM_JOB_ID", "SLURM_TIME_FORMAT"):
+    for name in (
+        "SQUEUE_FORMAT",
+        "SBATCH_PARTITION",
+        "SINFO_ALL",
+        "SLURM_JOB_ID",
+        "SLURM_TIME_FORMAT",
+    ):
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("SLURM_CONF", "/etc/slurm.conf")
     squeue("env")
     found = dict(line.partition("=")[::2] for line in run(["squeue"]).splitlines())
     kept = {name: text for name, text in found.items() if name.startswith(("S", "TZ"))}
     assert kept.get("SLURM_CONF") == "/etc/slurm.conf" and kept["TZ"] == "UTC"
-    assert not any(name.startswith(("SQUEUE_", "SBATCH_")) for name in kept)
+    assert not any(name.startswith(("SQUEUE_", "SBATCH_", "SINFO_")) for name in kept)
     assert {name for name in kept if name.startswith("SLURM")} == {"SLURM_CONF"}
 
 

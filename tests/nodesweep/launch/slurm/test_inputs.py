@@ -82,3 +82,16 @@ def test_a_log_is_saved_for_each_node_and_its_middle_left_out(
     assert [path.name for path in save_log(platform, JOB, tmp_path / "logs")] == [
         "n2-r1-a1-abcd_node-0.log", "n2-r1-a1-abcd_node-1.log",
     ]  # fmt: skip
+
+
+def test_a_saved_log_does_not_show_what_its_job_was_given(tmp_path: Path) -> None:
+    """`nodesweep report` knows only the recorded config, in which the values are hidden."""
+    value = "value-that-only-the-script-of-test-inputs-has"
+    job = tmp_path / JOB
+    job.mkdir()
+    (job / "job.sh").write_text(f"#!/bin/bash\nexport DB_PASSWORD='{value}'\n")
+    (job / "node-0.log").write_text(f"connecting with {value}\n")
+    [line] = read_log(slurm_platform(tmp_path), JOB, tmp_path / "logs", True)
+    assert line.text == "connecting with (hidden)"
+    [saved] = save_log(slurm_platform(tmp_path), JOB, tmp_path / "logs")
+    assert value not in saved.read_text()

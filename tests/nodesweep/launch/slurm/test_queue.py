@@ -25,20 +25,6 @@ def test_rows_of_squeue() -> None:
     assert (second.started_at, second.ended_at, second.reason) == (None, None, "Resources")
 
 
-def test_rows_of_sacct() -> None:
-    text = (
-        "12|job-a|CANCELLED by 1000|None|2|2026-01-02T03:04:05|2026-01-02T03:04:05"
-        "|2026-01-02T03:04:05|0:15|1\n"
-        "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0|0\n"
-        "13.batch|batch|FAILED||1||||3:0|\n"
-    )
-    first, second = read_rows(text)
-    assert (first.state, first.reason, first.exit_status, first.restarts) == (
-        "CANCELLED", "by 1000", 15, 1,
-    )  # fmt: skip
-    assert (second.exit_status, second.started_at, second.reason) == (768, None, "NonZeroExitCode")
-
-
 def test_a_row_survives_its_file() -> None:
     for row in read_rows(SQUEUE):
         assert Row.from_json(row.to_json()) == row
@@ -51,12 +37,15 @@ class Slurm:
         self.calls: list[str] = []
         self.now = 100.0
         self.problem: str | None = None
+        self.accounting = ""
 
     def run(self, command: list[str]) -> str:
         self.calls.append(command[0])
+        assert command[0] != "squeue" or "--all" in command, "partitions may be hidden"
+        assert not any("Restarts" in each for each in command), "sacct 22.05: Invalid field"
         if self.problem is not None:
             raise CommandFailed(self.problem, self.problem)
-        return SQUEUE if command[0] == "squeue" else ""
+        return SQUEUE if command[0] == "squeue" else self.accounting
 
     def wait(self, seconds: float) -> bool:
         self.now += seconds
@@ -110,6 +99,18 @@ def test_a_cluster_without_accounting_is_asked_for_it_once(slurm: Slurm, queue: 
     for _ in range(3):
         assert queue.accounted([12, 13]) == ()
     assert slurm.calls == ["sacct"] * 2
+
+
+def test_rows_of_sacct(slurm: Slurm, queue: Queue) -> None:
+    slurm.accounting = (
+        "12|job-a|CANCELLED by 1000|None|2|2026-01-02T03:04:05|2026-01-02T03:04:05"
+        "|2026-01-02T03:04:05|0:15\n"
+        "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0\n"
+        "13.batch|batch|FAILED||1||||3:0\n"
+    )
+    first, second = queue.accounted([12, 13])
+    assert (first.state, first.reason, first.exit_status) == ("CANCELLED", "by 1000", 15)
+    assert (second.exit_status, second.started_at, second.reason) == (768, None, "NonZeroExitCode")
 
 
 def test_accounting_that_fails_otherwise_is_an_error(slurm: Slurm, queue: Queue) -> None:

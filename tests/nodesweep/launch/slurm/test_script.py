@@ -12,7 +12,7 @@ from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused
-from nodesweep.launch.slurm.script import SCRIPT, read_script, render
+from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from tests.nodesweep.launch.slurm.cluster import job_spec, slurm_platform
 
 NAME = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
@@ -71,11 +71,33 @@ def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
     with_two = replace(with_one, dataset=dataset.model_copy(update={"channel": None}))
     assert "\nexport SM_CHANNEL_TRAINING=/shared/digits/\n" in render(platform, with_one)[SCRIPT]
     assert "\nexport SM_CHANNEL_TEST=/shared/digits/test\n" in render(platform, with_two)[SCRIPT]
+    contained = slurm_platform(Path("/shared/me"), container_image="/images/torch.sqsh")
+    mounts = " --container-mounts=/shared/me:/shared/me,/shared/digits:/shared/digits "
+    assert mounts in render(contained, with_one)[SCRIPT]
+    odd = replace(with_one, inputs=replace(inputs, dataset_uri="/shared/my digits/"))
+    assert "me,/shared/my digits:/shared/my digits' " in render(contained, odd)[SCRIPT]
 
 
 def test_the_nodes_are_read_back_from_a_script() -> None:
     for script in CASES.values():
         assert read_script(script) == (2, "ml.p4d.24xlarge")
+
+
+def test_the_secrets_of_a_job_are_those_of_its_script() -> None:
+    script = rendered(
+        {"setup": ["echo it\\'s set up", "export HF_TOKEN=of-the-setup"]},
+        hyperparameters={"epochs": 3, "api_key": "it's a key", "url": "http://me:word@host/"},
+        environment={
+            "DB_PASSWORD": "the first line\nand 'the second'",
+            "SOME_ID": "0a1b2c3d4e5f6a7b",
+            "GREETING": "hello you",
+        },
+    )
+    assert set(secrets_of_script(script)) == {
+        "the first line\nand 'the second'", "0a1b2c3d4e5f6a7b", "it's a key", "word",
+        "of-the-setup",
+    }  # fmt: skip
+    assert secrets_of_script("export TOKEN='never closed\n") == ()
 
 
 def test_a_time_limit_is_whole_minutes_and_never_shorter() -> None:

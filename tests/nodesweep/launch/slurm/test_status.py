@@ -54,6 +54,7 @@ def test_reasons(snapshot: Any) -> None:
     rows = {
         "exit code": row("FAILED", exit_status=1 << 8),
         "signal": row("FAILED", exit_status=9),
+        "no log": row("FAILED", exit_status=53),
         "second submission": row("FAILED", exit_status=96 << 8),
         "no exit status": row("FAILED", exit_status=None, reason="NonZeroExitCode"),
         "cancelled by": row("CANCELLED", reason="by 1000"),
@@ -94,6 +95,9 @@ def test_the_time_of_all_runs_is_billed() -> None:
     job = read_status(replace(JOB, runs=(first, second)), again)
     assert (job.created_at, job.started_at, job.billed_seconds) == (at(0), at(10), 130.0)
     assert job.phase_seconds == {"Pending": 10.0, "Training": 130.0}
+    # the accounting does not count restarts
+    accounted = read_status(replace(JOB, runs=(first, second)), replace(again, restarts=0))
+    assert accounted == job
     # the end of the first run is unknown: never less than it may have cost
     killed = read_status(replace(JOB, runs=(Run(at(10)), second)), again)
     assert (killed.billable_seconds, killed.billed_seconds) == (None, 140.0)

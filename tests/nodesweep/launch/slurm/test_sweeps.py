@@ -21,6 +21,7 @@ from tests.nodesweep.launch.slurm.run_example import EXAMPLE
 
 pytestmark = pytest.mark.slow
 JOBS_DEADLINE_SECONDS = 600
+SECRET = "words that only the program gets"
 _PATIENCE_SECONDS = 100  # no node of a busy machine fails; MessageTimeout is 100 at most
 
 
@@ -42,6 +43,7 @@ class Commands:
         config["name"] = folder.name.replace("_", "-")[:20].strip("-")
         config["dataset"] = {"name": "numbers", "source": "data", "format": "files"}
         config["training"] |= {"source_dir": str(CODE), "entry_point": "sweep.py"}
+        config["training"]["environment"] = {"DB_PASSWORD": SECRET}
         config["training"]["max_runtime_seconds"] = 3 * JOBS_DEADLINE_SECONDS
         config["training"]["hyperparameters"] |= {"steps": 20, **hyperparameters}
         config["sweep"] |= {"order": "ascending", "poll_interval_seconds": 0.5}
@@ -91,7 +93,9 @@ def test_a_sweep_runs_and_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     commands = Commands(cluster, tmp_path)
     config = str(commands.config)
     assert "cost bound:" in commands.run("plan", "--online", config)
-    requests = json.loads(commands.run("requests", config))
+    printed = commands.run("requests", config)
+    assert "masked here, but sent unmasked: script" in printed and SECRET not in printed
+    requests, _ = json.JSONDecoder().raw_decode(printed)
     assert [re.findall(r"--nodes=(\d)\n", each["script"]) for each in requests] == [
         ["1"], ["2"], ["4"],
     ]  # fmt: skip
@@ -118,6 +122,9 @@ def test_a_sweep_runs_and_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     commands.run("report", sweep, "--config", config)
     again = commands.report()
     assert again["points"] == report["points"]
+    saved = [path.read_text() for path in (commands.reports / sweep / "logs").iterdir()]
+    assert any("password: (hidden)" in text for text in [*saved, log])
+    assert not any(SECRET in text for text in [*saved, log])
 
 
 def test_a_killed_and_stopped_sweep_goes_on(cluster: Cluster, tmp_path: Path) -> None:

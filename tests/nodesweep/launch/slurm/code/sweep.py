@@ -20,6 +20,7 @@ for _ in range(18_000):
 nodes = len(json.loads(os.environ["SM_HOSTS"]))
 if "SM_CHANNEL_TRAINING" in os.environ:
     print("data:", *sorted(os.listdir(os.environ["SM_CHANNEL_TRAINING"])))
+print("password:", os.environ.get("DB_PASSWORD"))
 with clock(steps=args.steps):
     for _ in range(args.steps):
         time.sleep(0.1 / nodes)

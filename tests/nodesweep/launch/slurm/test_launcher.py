@@ -1,0 +1,78 @@
+"""The launcher on the words of commands, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nodesweep.errors import BackendUnavailable
+from nodesweep.launch.slurm import launcher
+from nodesweep.launch.slurm.commands import CommandFailed
+from nodesweep.launch.slurm.launcher import SlurmJobs
+from nodesweep.launch.slurm.queue import Queue
+from tests.nodesweep.launch.slurm.cluster import slurm_platform, until_told_spec
+
+JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
+
+
+def jobs_of(folder: Path, squeue: str = "", runs: str = "") -> SlurmJobs:
+    """A launcher of a job on a cluster whose slurmdbd is down."""
+
+    def answer(command: list[str]) -> str:
+        if command[0] == "sacct":
+            raise CommandFailed("sacct failed", "Connection refused")
+        return squeue
+
+    jobs = SlurmJobs(slurm_platform(folder), Queue(answer))
+    job = folder / JOB
+    job.mkdir()
+    (job / "job.sh").write_text(jobs.render(until_told_spec(JOB, 2))["script"])
+    (job / "job.json").write_text(json.dumps({"job_id": 12, "submitted_at": 1_767_000_000.0}))
+    (job / "runs").write_text(runs)
+    return jobs
+
+
+def test_broken_accounting_loses_no_job_whose_script_recorded_its_end(tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, runs="start 1767000010\nend 1767000070 0\n")
+    job = jobs.status(JOB)
+    assert job is not None and job.completed and job.billed_seconds == 60
+
+
+def test_broken_accounting_is_an_error_if_the_end_of_a_job_is_unknown(tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, runs="start 1767000010\n")
+    with pytest.raises(BackendUnavailable, match="sacct failed"):
+        jobs.status(JOB)
+
+
+def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[list[str]] = []
+    monkeypatch.setattr(launcher, "run", sent.append)
+    row = f"12|{JOB}|PENDING|{{}}|2|2026-01-02T03:04:05|N/A|N/A|0|0|\n"
+    waiting = jobs_of(tmp_path, row.format("PartitionNodeLimit")).status(JOB)
+    assert waiting is not None and waiting.state == "running" and not sent
+    jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: row.format("PartitionTimeLimit")))
+    assert jobs.status(JOB) is not None and sent == [["scancel", "12"]]
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "Submitted batch job 12\n"])
+def test_an_answer_of_sbatch_without_a_number_leaves_open_if_there_is_a_job(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "run", lambda *arguments: answer)
+    jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: ""))
+    with pytest.raises(CommandFailed, match=f"without the number of {JOB}"):
+        jobs.submit(until_told_spec(JOB, 2))
+    assert (tmp_path / JOB / "job.sh").exists()
+
+
+def test_the_number_of_a_job_comes_after_a_banner_and_before_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "run", lambda *arguments: "Welcome to alps\n12;alps\n")
+    jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: ""))
+    assert jobs.submit(until_told_spec(JOB, 2)).state == "running"
+    assert json.loads((tmp_path / JOB / "job.json").read_text())["job_id"] == 12
