@@ -56,7 +56,9 @@ def send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
         if target.is_dir():
             return str(target)
         with tarfile.open(fileobj=io.BytesIO(body), mode="r:gz") as archive:
-            archive.extractall(fresh, filter="data")
+            # Debian 12's Python 3.11.2 has no filters; there the attribute is not used.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(fresh)
         (fresh / CLOCK_FOLDER).mkdir()
         for name, content in _clock_files().items():
             (fresh / CLOCK_FOLDER / name).write_bytes(content)
