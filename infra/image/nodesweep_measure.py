@@ -527,6 +527,9 @@ def write():
                 _write_budget(watched.facts())
     except Exception:  # at its exit the program must not fail; nothing is written
         pass
+    with contextlib.suppress(Exception):
+        if watched.pid == os.getpid() and watched.library is not None:
+            watched.library.let_gloo_finish()
 
 
 def explain_absence():

@@ -575,6 +575,26 @@ REAL = """
 """
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the state of a thread is Linux's to tell")
+def test_a_program_does_not_end_under_a_thread_of_gloo(run: Runner) -> None:
+    """PyTorch would abort it, as it may a program without a clock: see test_nodesweep_clock.py."""
+    done = run("""
+        import ctypes, hashlib, os, threading
+        import torch
+
+        def collective():
+            ctypes.CDLL(None).prctl(15, b"pt_gloo_runloop", 0, 0, 0)  # PR_SET_NAME
+            started.set()
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 200_000)  # holds no lock of Python
+            os.write(1, b"let go of its tensors")
+
+        started = threading.Event()
+        threading.Thread(target=collective, daemon=True).start()
+        started.wait()
+    """)
+    assert done.stdout.endswith("its tensors")
+
+
 @pytest.fixture
 def run_real(image_python: str, tmp_path: Path) -> Runner:
     """The same with the image's torch."""
