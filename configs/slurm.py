@@ -71,7 +71,7 @@ class ClusterNode(InstanceType):
 
 
 class NodeConfig(Section):
-    """What is known about the nodes of the partition, which are all alike."""
+    """The known facts about the nodes of the partition, which are all alike."""
 
     cores: float = Field(gt=0, description="CPU cores of a node, as the program sees them (nproc).")
     gpus: int = Field(default=0, ge=0, le=64, description="GPUs of a node, 0–64.")

@@ -1,7 +1,7 @@
-"""Start PyTorch training with the image's program, called by the SageMaker toolkit.
+"""Start PyTorch training with the shipped program, called by the SageMaker toolkit.
 
 ENV SAGEMAKER_TRAINING_MODULE names this module. The toolkit unpacks a job's own code into
-/opt/ml/code only if that folder is empty, so the image's program is elsewhere, in
+/opt/ml/code only if that folder is empty, so the shipped program is elsewhere, in
 SAGEMAKER_SUBMIT_DIRECTORY. sagemaker-training up to 5.1.4 reads that variable and then overwrites
 it with the hyperparameter's default (environment.py, Environment.__init__), so it is passed on as
 the hyperparameter, and the toolkit copies the folder to /opt/ml/code on every node before it
@@ -34,9 +34,9 @@ def stand_in_for_torch() -> None:
 
 
 def main() -> None:
-    """Train with the job's code (sagemaker_submit_directory) or else the image's program.
+    """Train with the job's code (sagemaker_submit_directory) or else the shipped program.
 
-    Only the job's code is measured from outside; the image's program measures itself.
+    Only the job's code is measured from outside; the shipped program measures itself.
     """
     hyperparameters = environment.read_hyperparameters()
     is_of_job = "sagemaker_submit_directory" in hyperparameters

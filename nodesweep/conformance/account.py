@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from nodesweep.aws.platform import aws_client
 from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
 from nodesweep.conformance.trial import Trial
@@ -92,7 +94,7 @@ def stack(trial: Trial) -> Mapping[str, Any]:
         answer = trial.client("cloudformation").describe_stack_resources(
             PhysicalResourceId=trial.platform.bucket
         )
-    except Exception as error:
+    except ClientError as error:
         if error_code(error) == "ValidationError":
             raise Unmet(f"the bucket belongs to no stack: {error}") from error
         raise
@@ -125,7 +127,7 @@ def other_buildspec(trial: Trial) -> Mapping[str, Any]:
             sourceTypeOverride="NO_SOURCE",
             timeoutInMinutesOverride=5,
         )["build"]
-    except Exception as error:
+    except ClientError as error:
         if error_code(error) == "AccessDeniedException":
             return {"refused": str(error)}
         if error_code(error) == "ResourceNotFoundException":

@@ -1,4 +1,4 @@
-"""What the documentation says has not been seen on AWS, and the checks that would settle it.
+"""Statements of the documentation that were not seen on AWS, and the checks that would settle them.
 
 tests/docs/test_claims.py reads the pages: such a sentence without a row here fails, and so does a
 row whose sentence is gone.

@@ -193,7 +193,7 @@ class Record:
 
     @property
     def bound_usd(self) -> float:
-        """What the checks that have begun can have cost at most."""
+        """Upper bound of the cost of the checks that have begun."""
         return float(self.content["bound_usd"])
 
     def status(self, check: Check) -> Status:

@@ -1,4 +1,4 @@
-"""What the checks of one run share: the config, the inputs of its jobs, and the jobs it has made.
+"""State shared by the checks of one run: the config, the inputs of its jobs, and its jobs.
 
 Jobs are submitted, watched, read and stopped by the launcher and the tasks that a sweep uses. Their
 names derive from the trial's own sweep id, so an interrupted run finds its jobs again.

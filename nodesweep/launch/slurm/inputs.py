@@ -36,7 +36,7 @@ logger = logging.getLogger("nodesweep.results")
 _CLOCK_FILES = (
     "nodesweep_budget.py", "nodesweep_clock.py", "nodesweep_measure.py", "sitecustomize.py",
 )  # fmt: skip
-"""What measures a program on SageMaker as a part of the image, and here is next to the code."""
+"""Files that measure a program: part of the image on SageMaker, next to the code here."""
 _FIRST_BYTES, _LAST_BYTES = 8 << 20, 1 << 20
 """Bytes that are saved from the start and from the end of a node's log."""
 

@@ -41,7 +41,7 @@ FIRST = load_config(REPOSITORY / "configs" / "first_sweep.yaml")
 MOTO_ACCOUNT = "123456789012"
 OPEN = {"processing", "gpu-nccl", "cost-figures", "base-image", "price", "role", "permissions"}
 OPEN |= {"quota", "stack", "other-buildspec", "image-build"}
-"""What emulated nodes of an image that exists have no use for."""
+"""Fields that emulated nodes of an existing image have no use for."""
 
 
 def train(job: Any, node: Any, say: Callable[[str], None], stop: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""What Prefect's server does not take is a warning: the files of a sweep hold everything."""
+"""A result that Prefect's server refuses is a warning: the files of a sweep hold everything."""
 
 from __future__ import annotations
 

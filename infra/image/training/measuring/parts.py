@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,9 @@ def write_parts(facts: dict[str, Any], folder: Path) -> None:
         write_text_atomically(path, json.dumps(parts, allow_nan=False) + "\n")
 
 
+@cache
 def _install_once() -> None:
     """Install this process's permanent hooks once."""
-    if _installed:
-        return
-    _installed.append(True)
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
     measure = sys.modules.get("nodesweep_measure")
     if measure is not None and measure.watched.torch is not None:
@@ -82,6 +81,3 @@ def _install_once() -> None:
             budget.end_step(optimizer, time.perf_counter())
 
     register_optimizer_step_post_hook(after_step)
-
-
-_installed: list[bool] = []

@@ -1,4 +1,4 @@
-"""What a report says about a Slurm cluster."""
+"""A report on a Slurm cluster."""
 
 from __future__ import annotations
 
