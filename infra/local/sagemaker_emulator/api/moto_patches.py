@@ -15,7 +15,6 @@ from moto import backends
 from moto.core.utils import camelcase_to_underscores
 from moto.iam.responses import IamResponse
 from moto.logs.responses import LogsResponse
-from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.s3 import models
 from moto.s3.models import S3Backend
 from moto.s3.responses import S3Response
@@ -112,20 +111,6 @@ PATCHES = (
         additions.of_a_known_query,
         "fails with an internal error for a missing query",
     ),
-    _operation(
-        "resourcegroupstaggingapi",
-        "TagResources",
-        ResourceGroupsTaggingAPIResponse,
-        lambda theirs: additions.tag_resources,
-        "a resource that fails makes the others fail",
-    ),
-    _operation(
-        "resourcegroupstaggingapi",
-        "UntagResources",
-        ResourceGroupsTaggingAPIResponse,
-        lambda theirs: additions.untag_resources,
-        "a resource that fails makes the others fail",
-    ),
     *(
         _operation("s3", name, S3Backend, additions.of_a_known_upload, "fails without NoSuchUpload")
         for name in ("UploadPart", "UploadPartCopy")
@@ -160,13 +145,6 @@ PATCHES = (
             "fails with an internal error for a resource that does not exist",
         )
         for name in ("AddTags", "DeleteTags", "ListTags")
-    ),
-    _operation(
-        "sagemaker",
-        "DescribeExperiment",
-        SageMakerResponse,
-        additions.of_a_known_experiment,
-        "fails with an internal error for an experiment that does not exist",
     ),
 )
 
