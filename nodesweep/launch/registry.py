@@ -32,8 +32,7 @@ class Backend:
         launcher: returns a platform's launcher; with True, its calls give up after seconds rather
             than minutes.
         validations: the same for the jobs that validate datasets, which are only watched and ended.
-        store: returns where a platform's sweeps and their history are kept; with True, its calls
-            give up after seconds rather than minutes.
+        store: returns where a platform's sweeps and their history are kept.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
@@ -54,7 +53,7 @@ class Backend:
     slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig, bool], Launcher]
     validations: Callable[[PlatformConfig, bool], Launcher]
-    store: Callable[[PlatformConfig, bool], Store]
+    store: Callable[[PlatformConfig], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
@@ -88,14 +87,17 @@ def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
     return backend_of(platform).validations(platform, quick)
 
 
-def store_of(platform: PlatformConfig, quick: bool = False) -> Store:
-    """Return where the platform's sweeps and their history are kept; nothing is called yet.
+def store_of(platform: PlatformConfig) -> Store:
+    """Return where the platform's sweeps and their history are kept; nothing is called yet."""
+    return backend_of(platform).store(platform)
 
-    Args:
-        platform: the config's platform.
-        quick: its calls give up after seconds rather than minutes, for optional queries.
+
+def check_account(facts: Facts) -> Findings:
+    """Run the rules that query the platform before a run.
+
+    Of AWS they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
-    return backend_of(platform).store(platform, quick)
+    return backend_of(facts.config.platform).check_account(facts)
 
 
 def renderer_of(platform: PlatformConfig) -> Render:

@@ -38,7 +38,7 @@ def _launcher(platform: PlatformConfig, quick: bool) -> SlurmJobs:
     return _jobs(platform)
 
 
-def _store(platform: PlatformConfig, quick: bool) -> FolderStore:
+def _store(platform: PlatformConfig) -> FolderStore:
     return FolderStore(Path(section_of(platform).folder), platform.prefix)
 
 
