@@ -171,11 +171,11 @@ class SlurmJobs:
         Their folder says which sweep they are of, so they need no tag. Ages are by this node's
         clock, which munge keeps within 5 minutes of the cluster's.
         """
-        rows = sorted(self.queue.rows(), key=lambda row: row.job_id)
+        rows, now = sorted(self.queue.rows(), key=lambda row: row.job_id), time.time()
         for name in dict.fromkeys(row.name for row in rows if names.sweep_of_job(row.name)):
             job = self.status(name)
             if job is not None and job.state == "running" and job.created_at is not None:
-                age_seconds = time.time() - job.created_at.timestamp()
+                age_seconds = now - job.created_at.timestamp()
                 yield HeldJob(name, age_seconds, True, partial(names.sweep_of_job, name))
 
     def _file(self, job_name: str, name: str) -> Path:
