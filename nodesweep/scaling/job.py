@@ -123,6 +123,7 @@ class JobStatus:
         launch_path_only: why an emulated platform could only launch the job.
         platform_kind: the kind of platform.
         region: the region.
+        cluster: name of the cluster; None for nodes of a cloud or of one machine.
         image_uri: the container image.
         output_uri: where the job's output is, or will be.
         environment: the program's environment variables.
@@ -156,6 +157,7 @@ class JobStatus:
     launch_path_only: str | None = None
     platform_kind: PlatformKind = "aws"
     region: str | None = None
+    cluster: str | None = None
     image_uri: str | None = None
     output_uri: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)

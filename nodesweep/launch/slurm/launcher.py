@@ -256,7 +256,8 @@ class SlurmJobs:
     def _status(self, job: Submission) -> JobStatus:
         """Return the job's status, with the cluster and its sharing of nodes."""
         isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"
-        return replace(self._reported(job), region=self.platform.cluster, isolation=isolation)
+        name = self.platform.cluster
+        return replace(self._reported(job), region=name, cluster=name, isolation=isolation)
 
     def _reported(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""

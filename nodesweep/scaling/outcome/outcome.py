@@ -146,6 +146,7 @@ class JobOutcome:
     planned: Mapping[str, float] = field(default_factory=dict)
     image_uri: str | None = None
     region: str | None = None
+    cluster: str | None = None
     launcher: str | None = None
     output_uri: str | None = None
     spot: bool = False
@@ -353,6 +354,7 @@ def read_outcome(
         planned=planned,
         image_uri=job.image_uri,
         region=job.region,
+        cluster=job.cluster,
         launcher=_text(nested_value(metrics, ("world", "launcher"))),
         output_uri=job.output_uri,
         spot=job.spot,

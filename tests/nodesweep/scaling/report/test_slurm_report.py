@@ -8,7 +8,7 @@ from nodesweep.scaling.report.table import kind_label
 
 
 def test_a_report_names_the_cluster_and_what_is_shared(make_outcomes, make_report, snapshot):
-    facts = {"platform_kind": "slurm", "region": "alps", "instance_type": "fat-node"}
+    facts = {"platform_kind": "slurm", "region": "alps", "cluster": "alps", "instance_type": "fat-node"}
     report = make_report(
         make_outcomes({1: 40, 2: 21}, isolation="whole nodes (--exclusive)", **facts)
     )
