@@ -111,6 +111,7 @@ class JobStatus:
         billing_ended_at: end of the billed time.
         billable_seconds: billed seconds of each node, if the backend reports them.
         training_seconds: seconds of training that the backend reports, without interruptions.
+        billing: weight of the job's resources in the site's accounts; None if it has none.
         nodes: number of nodes.
         instance_type: type of the nodes.
         keep_alive_seconds: how long the nodes are kept, and billed, after the end.
@@ -145,6 +146,7 @@ class JobStatus:
     billing_ended_at: datetime | None = None
     billable_seconds: float | None = None
     training_seconds: float | None = None
+    billing: float | None = None
     nodes: int = 1
     instance_type: str | None = None
     keep_alive_seconds: float = 0.0
