@@ -187,10 +187,15 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
         f"srun --nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1 --cpu-bind=none"
         ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
     )
-    if platform.container_image is not None:
+    inside = ""
+    if (image := platform.container_image) is not None:
         mounts = [platform.folder]
         if spec.dataset is not None and spec.inputs.dataset_uri is not None:
             mounts.append(spec.inputs.dataset_uri.rstrip("/"))
         pairs = shlex.quote(",".join(f"{folder}:{folder}" for folder in mounts))
-        options += f" --container-image={platform.container_image} --container-mounts={pairs}"
-    return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"
+        if platform.container_runtime == "apptainer":
+            gpus = "--nv " if platform.node.gpus else ""
+            inside = f'apptainer exec {gpus}--pwd "$PWD" --bind {pairs} {image} '
+        else:
+            options += f" --container-image={image} --container-mounts={pairs}"
+    return f"{options} \\\n    {inside}bash -c {shlex.quote(start)} bash {shlex.join(command)}"

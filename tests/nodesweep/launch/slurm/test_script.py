@@ -51,6 +51,13 @@ CASES = {
         distribution={"kind": "torch_distributed", "processes_per_node": 4},
         environment={"GREETING": "it's me; $HOME"},
     ),
+    "apptainer": rendered(
+        {
+            "container_image": "/images/torch.sif",
+            "container_runtime": "apptainer",
+            "node": {"cores": 8, "gpus": 4},
+        }
+    ),
     "program": rendered({"exclusive": False}, distribution={"kind": "none"}, entry_point="a b.py"),
 }
 
@@ -74,6 +81,9 @@ def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
     contained = slurm_platform(Path("/shared/me"), container_image="/images/torch.sqsh")
     mounts = " --container-mounts=/shared/me:/shared/me,/shared/digits:/shared/digits "
     assert mounts in render(contained, with_one)[SCRIPT]
+    contained = contained.model_copy(update={"container_runtime": "apptainer"})
+    bound = ' --pwd "$PWD" --bind /shared/me:/shared/me,/shared/digits:/shared/digits /images/'
+    assert bound in render(contained, with_one)[SCRIPT]
     odd = replace(with_one, inputs=replace(inputs, dataset_uri="/shared/my digits/"))
     assert "me,/shared/my digits:/shared/my digits' " in render(contained, odd)[SCRIPT]
 
