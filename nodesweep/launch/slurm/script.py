@@ -11,6 +11,7 @@ import re
 import shlex
 from functools import lru_cache
 from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 from nodesweep.configs.distribution import NoDistribution, TorchDistributed
@@ -58,6 +59,8 @@ _TORCHRUN = (
     'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec torchrun --nnodes="$SLURM_NNODES"'
     ' --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
 )
+_SHELLS = {".sh": "bash"}
+"""The interpreters of programs that are not Python's, by their suffix."""
 _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
 
 
@@ -171,7 +174,9 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
     match training.distribution:
         case NoDistribution():
-            start, command = _PROGRAM, ["python3", training.entry_point, *arguments]
+            program = training.entry_point
+            start, command = _PROGRAM, [_SHELLS.get(PurePath(program).suffix, "python3"), program]
+            command += arguments
         case TorchDistributed(processes_per_node=processes, smddp=False):
             # torchrun's "auto" is one process per accelerator, and one per core without any
             each = f"--nproc-per-node={processes or 'auto'}"

@@ -110,6 +110,11 @@ def test_the_secrets_of_a_job_are_those_of_its_script() -> None:
     assert secrets_of_script("export TOKEN='never closed\n") == ()
 
 
+def test_a_shell_script_is_run_by_bash() -> None:
+    script = rendered({}, distribution={"kind": "none"}, entry_point="work.sh")
+    assert script.endswith(" bash bash work.sh --epochs=3 --lr=0.1\n")
+
+
 def test_a_time_limit_is_whole_minutes_and_never_shorter() -> None:
     for seconds, minutes in ((60, 1), (61, 2), (3600, 60)):
         assert f"#SBATCH --time={minutes}\n" in rendered({}, max_runtime_seconds=seconds)
