@@ -112,10 +112,9 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
     if budget is None:
         return None
     if bound_usd is None:
-        return (
-            f"sweep.budget_usd: {budget} can't be checked: {reason}; add the price to "
-            "configs/instances.yaml"
-        )
+        unit = config.node_type(config.training.instance_type).cost_unit
+        remedy = "add the price to configs/instances.yaml" if unit == "USD" else "set it"
+        return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (
             f"sweep.budget_usd: {budget} is less than the {bound_usd:.2f} USD this sweep can cost"
