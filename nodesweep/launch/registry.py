@@ -25,6 +25,7 @@ class Backend:
     """The functions of a backend that a run calls. Importing one is quick, and so is rendering.
 
     Attributes:
+        is_aws: True if its calls are AWS's, or a local platform's.
         request: the backend's name for a job's request, and for the call that sends it.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
         shape_problems: returns what is wrong with a request, as far as that is known offline.
@@ -47,6 +48,7 @@ class Backend:
             has to be uploaded.
     """
 
+    is_aws: bool
     request: str
     render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]

@@ -17,6 +17,7 @@ from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
+from nodesweep.scaling.planning.budget import node_hours_bound
 from nodesweep.scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.validation import describe_engine
@@ -72,8 +73,12 @@ def describe_plan(checked: CheckedSweep) -> str:
         for point in points
     ]
     lines += design_of(config).plan_lines(config)
-    bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
-    lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_designs(config, plan)]
+    bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
+    most = "unknown" if bound is None else f"{bound:.2f} USD"
+    if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
+        hours, reason = node_hours_bound(config)
+        most = f"{hours:.1f} node-hours"
+    lines += ["", f"cost bound: {most} ({reason})", *_designs(config, plan)]
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
         lines.append(f"validation of the dataset: {engine}")
     lines += (

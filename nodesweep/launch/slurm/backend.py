@@ -52,6 +52,7 @@ def _no_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, fl
 
 
 BACKEND = Backend(
+    is_aws=False,
     request="sbatch",
     render=_render,
     shape_problems=_no_problems,

@@ -33,7 +33,7 @@ from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.fits.extrapolation import EXTRAPOLATION_FACTOR
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.models import Fits
-from nodesweep.scaling.outcome.outcome import GIVEN_CLOCKS, JobOutcome, PlatformKind, TrainClock
+from nodesweep.scaling.outcome.outcome import GIVEN_CLOCKS, JobOutcome, TrainClock
 from nodesweep.scaling.planning.fail_fast import given_up_caveat
 from nodesweep.scaling.planning.plan import (
     POLICY_LABELS,
@@ -271,13 +271,12 @@ def _changed_dataset(provenance: Mapping[str, Any]) -> Sequence[str]:
 
 def _platform(outcomes: Sequence[JobOutcome]) -> PlatformFacts:
     """Return the platform that all outcomes share; summarise_runs() refuses mixed ones."""
-    kind: PlatformKind = outcomes[0].platform_kind
     isolations = sorted({outcome.isolation for outcome in outcomes if outcome.isolation})
     return PlatformFacts(
-        kind=kind,
+        kind=outcomes[0].platform_kind,
         isolation="; ".join(isolations) or None,
         instance_type=_first(outcome.instance_type for outcome in outcomes),
-        cluster=_first(outcome.region for outcome in outcomes) if kind == "slurm" else None,
+        cluster=_first(outcome.cluster for outcome in outcomes),
     )
 
 

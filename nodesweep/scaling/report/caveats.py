@@ -588,6 +588,8 @@ def _price(evidence: CaveatInputs) -> Iterator[str]:
     if len(unknown) < len(measured):
         if unknown:
             yield f"Cost unknown at {_nodes(unknown)}: not included in cost comparisons."
+    elif price.unit != "USD":
+        return
     elif price.usd_per_hour is None:
         yield f"Cost unknown: no price for {price.instance_type or 'the nodes'} ({price.reason})."
     elif measured:
