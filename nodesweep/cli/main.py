@@ -21,6 +21,7 @@ from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.config import config_group, init_own_script
 from nodesweep.cli.commands.conformance import conformance
 from nodesweep.cli.commands.predict import predict
+from nodesweep.cli.commands.prices import prices_group
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
 from nodesweep.cli.commands.trends import compare, history
@@ -539,6 +540,7 @@ main.add_command(compare)
 main.add_command(history)
 main.add_command(predict)
 main.add_command(conformance)
+main.add_command(prices_group)
 
 
 def show(made: ScalingReport, folder: Path) -> None:

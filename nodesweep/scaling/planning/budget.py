@@ -40,29 +40,44 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
-    further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
-    if sweep.max_retries is None or sweep.max_retries >= len(further):
+    jobs, further = _attempts(config)
+    if len(further) == len(jobs) * (sweep.max_attempts - 1):
         attempts = (
             "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
         )
     else:
-        further = further[: sweep.max_retries]
         attempts = (
             f"1 attempt each and {sweep.max_retries} retries on {sum(further)} nodes in total"
         )
-    billed_hours = _billed_seconds(config) / SECONDS_PER_HOUR
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours, including {STOPPING_SECONDS} s to "
+        f"{sum(jobs) * billed_hours(config):.1f} node-hours, including {STOPPING_SECONDS} s to "
         f"stop{pools} per job, excluding download and upload time, x {attempts}, x "
         f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ("
         f"{', '.join(filter(None, (price.region, price.date)))})"
     )
-    return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
+    return most_node_hours(config) * price.usd_per_hour, text
+
+
+def most_node_hours(config: BenchmarkConfig) -> float:
+    """Return the most node-hours that the attempts of a sweep of one arm can be billed for."""
+    jobs, further = _attempts(config)
+    return (sum(jobs) + sum(further)) * billed_hours(config)
+
+
+def billed_hours(config: BenchmarkConfig) -> float:
+    """Return the most hours that one attempt is billed for per node, as in cost_bound()."""
+    return _billed_seconds(config) / SECONDS_PER_HOUR
+
+
+def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
+    """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
+    sweep = config.sweep
+    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
+    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
+    return jobs, sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
 
 
 def cost_bound_of_arms(
@@ -105,8 +120,8 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
         return None
     if bound_usd is None:
         return (
-            f"sweep.budget_usd: {budget} can't be checked: {reason}; add the price to "
-            "configs/instances.yaml"
+            f"sweep.budget_usd: {budget} can't be checked: {reason}; read all prices with "
+            "`nodesweep prices refresh`, or add this one to configs/instances.yaml"
         )
     if bound_usd > budget:
         return (
