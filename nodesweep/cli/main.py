@@ -258,7 +258,8 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 @click.option(
     "--online",
     is_flag=True,
-    help="Also check the account: quotas, network, role, bucket, image, current price.",
+    help="Also check the account (quotas, network, role, bucket, image), and show prices and"
+    " training plans.",
 )
 @guarded
 def plan(
@@ -276,11 +277,14 @@ def plan(
     from nodesweep.flows.stages.offline import raise_if_refused
 
     checked = plan_of(with_trial(read_config_to_run(config, overrides), tried, source))
+    capacity: list[str] = []
     if online and not checked.findings.problems:
         from nodesweep.flows.stages.preflight import check_account
+        from nodesweep.launch.registry import backend_of
 
         checked = check_account(checked)
-    print_text(describe_plan(checked))
+        capacity = backend_of(checked.facts.config.platform).describe_capacity(checked.facts)
+    print_text("\n".join((describe_plan(checked), *capacity)))
     for notice in checked.findings.notices:
         print_text(f"notice: {notice}")
     raise_if_refused(checked)
