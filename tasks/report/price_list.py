@@ -175,7 +175,7 @@ def _read_bytes(source: str) -> bytes:
     body = bytearray()
     try:
         with urllib.request.urlopen(source, timeout=_SILENCE_SECONDS) as answer:
-            while chunk := answer.read(_CHUNK_BYTES):
+            while chunk := answer.read1(_CHUNK_BYTES):  # read() would wait for a whole chunk
                 body += chunk
                 if len(body) > _LARGEST_BYTES or time.monotonic() > deadline:
                     raise PriceListRefused(
@@ -189,7 +189,10 @@ def _read_bytes(source: str) -> bytes:
             raise PriceListRefused(_not_list(source, f"HTTP {error.code}")) from error
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a malformed URL
         reason = getattr(error, "reason", None) or error
-        raise PriceListRefused(f"{source} can't be read: {reason}; check the network") from error
+        raise PriceListRefused(
+            f"{source} can't be read: {reason}; check the network and proxy, or download the list"
+            " elsewhere and give the file with --from"
+        ) from error
     return bytes(body)
 
 
