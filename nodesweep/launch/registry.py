@@ -36,6 +36,8 @@ class Backend:
         store: returns where a platform's sweeps and their history are kept.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
+        describe_capacity: returns lines on how a sweep's nodes can be had and what they cost, for
+            `plan --online`; none if they are not bought.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
             kept, and whether it completed.
         save_log: saves the log of an ended job in a folder, a file for each node.
@@ -58,6 +60,7 @@ class Backend:
     store: Callable[[PlatformConfig], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
+    describe_capacity: Callable[[Facts], list[str]]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
     save_log: Callable[[PlatformConfig, str, Path], list[Path]]
     read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]

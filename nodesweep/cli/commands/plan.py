@@ -12,6 +12,7 @@ from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
 from nodesweep.launch.registry import backend_of, renderer_of
 from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import old_price_text, price_of
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
@@ -78,7 +79,8 @@ def describe_plan(checked: CheckedSweep) -> str:
     if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
         hours, reason = node_hours_bound(config)
         most = f"{hours:.1f} node-hours"
-    lines += ["", f"cost bound: {most} ({reason})", *_designs(config, plan)]
+    lines += ["", f"cost bound: {most} ({reason})", *_old_prices(checked.facts)]
+    lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
         lines.append(f"validation of the dataset: {engine}")
     lines += (
@@ -155,6 +157,17 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     if config.sweep.arm_count > 1:
         lines += _SAME_SPEED.format(config.sweep.arm_kind).split("\n")
     return lines
+
+
+def _old_prices(facts: Facts) -> list[str]:
+    """Return a line on each price that is too old to rely on."""
+    today, region = datetime.now(UTC).date(), facts.config.platform.region
+    prices = {arm.instance.instance_type: price_of(arm.instance, region) for arm in facts.each}
+    return [
+        f"the price of {name} {old}; `nodesweep prices refresh` updates it"
+        for name, price in prices.items()
+        if (old := old_price_text(price, today))
+    ]
 
 
 def _mean_price(plan: SweepPlan) -> float | None:

@@ -62,6 +62,7 @@ BACKEND = Backend(
     store=_store,
     kind=lambda platform: "slurm",
     check_account=check_cluster,
+    describe_capacity=lambda facts: [],
     read_log=read_log,
     save_log=save_log,
     read_metrics=read_metrics,
