@@ -10,7 +10,7 @@ from nodesweep.errors import best_effort
 from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.predict.checked import check_predictions
+from nodesweep.scaling.report.predictions.checked import check_predictions
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_frame, write_history
 from nodesweep.tasks.task import task

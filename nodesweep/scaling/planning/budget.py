@@ -41,7 +41,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
+    jobs = [*sweep.arm_jobs, *checks]
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
     if sweep.max_retries is None or sweep.max_retries >= len(further):
         attempts = (
