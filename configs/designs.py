@@ -73,6 +73,15 @@ class DesignRules:
         """Change `asked`, the fields of the section that determine a sweep's id, in place."""
 
 
+def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str | None:
+    if config.training.spot is None:
+        return None
+    return (
+        "training.spot is set, but runs on spot capacity never count toward the headline, so"
+        f" sweep.design: {design} would have nothing to {aim}; remove it, or set sweep.design: full"
+    )
+
+
 class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
 
@@ -128,13 +137,7 @@ class _Sequential(DesignRules):
                     " sequential decides by efficiency and doubling ratio alone; remove it, or"
                     " set sweep.design: full"
                 )
-        if config.training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count toward the headline,"
-                " so sweep.design: sequential would have nothing to decide by; remove it, or set"
-                " sweep.design: full"
-            )
-        return None
+        return _spot_problem(config, "sequential", "decide by")
 
 
 class _Probe(DesignRules):
@@ -154,12 +157,8 @@ class _Probe(DesignRules):
         return f"probe is set, but design is {sweep.design}; set design: probe, or remove it"
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
-        if config.training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count toward the headline,"
-                " so sweep.design: probe would have nothing to project from; remove it, or set"
-                " sweep.design: full"
-            )
+        if problem := _spot_problem(config, "probe", "project from"):
+            return problem
         if config.report.parity.target_metric is not None:
             return (
                 f"report.parity.target_metric is {config.report.parity.target_metric}, but"
@@ -227,12 +226,8 @@ class _Predict(DesignRules):
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
         training = config.training
-        if training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count toward the headline,"
-                " so sweep.design: predict would have nothing to predict from; remove it, or set"
-                " sweep.design: full"
-            )
+        if problem := _spot_problem(config, "predict", "predict from"):
+            return problem
         if config.report.parity.target_metric is not None:
             return (
                 f"report.parity.target_metric is {config.report.parity.target_metric}, but"
