@@ -46,7 +46,11 @@ def describe_plan(checked: CheckedSweep) -> str:
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     most = "at most " if sweep.rules.decides_as_it_goes else ""
-    points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
+    points = [
+        point
+        for point in plan.points
+        if sweep.may_run(point.nodes) and not sweep.is_validation_run(point.repeat)
+    ]
     width = max((len(arm.name) for arm in plan.by_arm), default=0)
     heading = f"  {sweep.arm_kind:<{max(width, 13)}}" if width else ""
     lines = [

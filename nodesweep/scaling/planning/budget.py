@@ -78,7 +78,7 @@ def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
     """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
     sweep = config.sweep
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
+    jobs = [*sweep.arm_jobs, *checks]
     return jobs, sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
 
 

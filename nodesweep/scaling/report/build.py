@@ -203,6 +203,8 @@ def analyse(
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
+    if config is not None:
+        report = design.predict(config, report)
     on_runs: Sequence[str] = (
         *unprojected_notes(outcomes),
         *unobserved_notes(outcomes),
@@ -213,6 +215,7 @@ def analyse(
         measured = Measured(config, rows, outcomes, asked, check, other_checks)
         on_runs = design.caveats(measured, on_runs)
     caveats = (
+        *report.caveats,
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
         *find_cut(outcomes),
