@@ -89,11 +89,12 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     if len(bars) > 1:
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
     parts.append(Text(typed(report.headline), style="bold"))
+    guidance = find_guidance(report) if report.remedies is None else ()
     notes = [
         *loss_lines(report),
         *remedy_lines(report),
         *report.caveats,
-        *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),
+        *(f"{advice.text} ({advice.source})." for advice in guidance),
     ]
     if line := out_of_memory_line(report):
         notes.append(line)
