@@ -26,7 +26,7 @@ from nodesweep.cli.commands.prices import prices_group
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
 from nodesweep.cli.commands.trends import compare, history
-from nodesweep.cli.commands.trying import try_options, with_trial, words_of_trial
+from nodesweep.cli.commands.trying import offer_trial, try_options, with_trial, words_of_trial
 from nodesweep.cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
@@ -181,6 +181,7 @@ def run(
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
+    offer_trial(benchmark, result.report)
 
 
 def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:

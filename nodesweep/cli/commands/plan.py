@@ -105,6 +105,9 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
 
 def _amount(config: BenchmarkConfig) -> list[str]:
     """Return a line about the step count, or no line if the program sets its own work."""
+    steps = {config.of_arm(name).training.steps for name in config.arm_names} - {None}
+    if steps:
+        return [f"each job trains for {' or '.join(map(str, sorted(steps)))} steps"]
     seconds = config.training.baseline_seconds
     if seconds is None:
         return []

@@ -42,7 +42,7 @@ from nodesweep.scaling.planning.plan import (
     repeats_share_seeds,
 )
 from nodesweep.scaling.planning.validation import validation_usd
-from nodesweep.scaling.planning.workload import workload_notes
+from nodesweep.scaling.planning.workload import sized_steps, workload_notes
 from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.caveats import find_caveats
 from nodesweep.scaling.report.guidance import setting_of
@@ -198,6 +198,7 @@ def analyse(
         other_checks=other_checks,
         step_budget=budget,
         missing_parts=find_missing_parts(runs, clock),
+        sized_steps=None if config is None else sized_steps(config, outcomes),
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,

@@ -405,6 +405,14 @@ class ScalingReport(Part):
         exclude_if=lambda missing: not missing,
         description="Runs that are not in `step_budget`, with the reason; absent: none.",
     )
+    sized_steps: int | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description=(
+            "Steps of every job, as counted by the first under training.baseline_seconds; absent: "
+            "the program or training.steps sets them."
+        ),
+    )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(
         description=("Limitations of these numbers; only those that apply.")
