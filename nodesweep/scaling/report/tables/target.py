@@ -76,7 +76,7 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
 def _critical(target: QualityTarget) -> str:
     """Return the critical batch with its range."""
     least, most = target.critical_batch_range
-    if not target.critical_batch:
+    if target.critical_batch is None or target.critical_batch < 1:
         size = "large" if target.critical_batch is None else "small"
         bound = f", at least {_samples(least)}" if least else ""
         return f"too {size} to be seen{bound}"
