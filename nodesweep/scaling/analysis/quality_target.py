@@ -45,7 +45,7 @@ class CountToTarget(Part):
     speedup: float = Field(description="Time to the target at N0 over that at N.")
     speedup_range: tuple[float, float] = Field(description="Least and most of it.")
     passed: Passed = Field(
-        description="Whether its batch is above the critical one; maybe: within the range."
+        description="yes: its batch is above the critical one; maybe: within the range of that."
     )
 
 

@@ -48,7 +48,8 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     is_unchanged = report.conditions.learning_rate_rule == "none"
     yield (
         f"Time to a quality target, estimated from the gradients of {pluralize(target.runs, 'run')}"
-        f": the critical batch is {_critical(target)}. With a learning rate tuned for each batch, "
+        ": the critical batch, above which more samples per step save few steps, is "
+        f"{_critical(target)}. With a learning rate tuned for each batch, "
         f"{nodes_text(last.nodes)} need {_times(last.samples_ratio)} times the samples of "
         f"{nodes_text(target.nodes)} to the loss that these runs reach "
         f"({' to '.join(map(_times, last.samples_range))}), a speedup of "
@@ -66,8 +67,8 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     )
     if passed:
         yield (
-            f"The critical batch is passed at {join_words(passed)} nodes: more nodes save few "
-            "steps there and need more samples. Use fewer nodes, or a smaller batch per replica."
+            f"The critical batch is passed at {join_words(passed)} nodes, which need more samples "
+            "and save few steps. Use fewer nodes, or a smaller batch per replica."
         )
     if maybe:
         yield f"The critical batch may be passed at {join_words(maybe)} nodes."
