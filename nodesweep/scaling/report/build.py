@@ -15,6 +15,7 @@ from nodesweep.scaling.analysis.goodput import goodput, total_goodput
 from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
+from nodesweep.scaling.analysis.quality_target import find_quality_target
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.remedies import Remedies, find_remedies
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
@@ -199,6 +200,7 @@ def analyse(
         step_budget=budget,
         missing_parts=find_missing_parts(runs, clock),
         sized_steps=None if config is None else sized_steps(config, outcomes),
+        quality_target=find_quality_target(rows, [run.outcome for run in runs if run.used]),
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,

@@ -16,6 +16,7 @@ from nodesweep.scaling.analysis.goodput import Goodput
 from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.quality_target import QualityTarget
 from nodesweep.scaling.analysis.remedies import Remedies
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.step_budget import MissingParts, StepBudget
@@ -411,6 +412,14 @@ class ScalingReport(Part):
         description=(
             "Steps of every job, as counted by the first under training.baseline_seconds; absent: "
             "the program or training.steps sets them."
+        ),
+    )
+    quality_target: QualityTarget | None = Field(
+        default=None,
+        exclude_if=lambda target: target is None,
+        description=(
+            "Time to a quality target where the global batch grows, estimated from the noise of "
+            "the gradients; absent: the batch does not grow, or no run measured it."
         ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
