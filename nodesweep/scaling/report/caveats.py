@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from statistics import median
 
 from nodesweep.scaling.analysis.growing_batch import SAME
@@ -15,6 +15,7 @@ from nodesweep.scaling.analysis.odd_data import (
     find_odd,
     other_unit,
 )
+from nodesweep.scaling.analysis.price import old_price_text
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.speedup import SummaryRow, is_unconfirmed
 from nodesweep.scaling.design.registry import judged_by
@@ -52,7 +53,6 @@ DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
 SPEED_LIMIT = 0.03
-PRICE_AGE_LIMIT_DAYS = 365
 
 
 def find_caveats(evidence: CaveatInputs) -> tuple[str, ...]:
@@ -588,6 +588,8 @@ def _price(evidence: CaveatInputs) -> Iterator[str]:
     if len(unknown) < len(measured):
         if unknown:
             yield f"Cost unknown at {_nodes(unknown)}: not included in cost comparisons."
+    elif price.unit != "USD":
+        return
     elif price.usd_per_hour is None:
         yield f"Cost unknown: no price for {price.instance_type or 'the nodes'} ({price.reason})."
     elif measured:
@@ -596,17 +598,10 @@ def _price(evidence: CaveatInputs) -> Iterator[str]:
             f"Cost unknown: no billable time was reported (the price is {rate} USD per node-hour)."
         )
     costs = evidence.report.costs
-    if (
-        price.date is not None
-        and len(evidence.report.points)
-        > costs.attempts_without_cost + costs.attempts_with_given_cost
-    ):
-        age = (
-            datetime.fromisoformat(evidence.report.generated_at).date()
-            - date.fromisoformat(price.date)
-        ).days
-        if age > PRICE_AGE_LIMIT_DAYS:
-            yield f"The price is from {price.date}; check the current price before you rely on it."
+    if len(evidence.report.points) > costs.attempts_without_cost + costs.attempts_with_given_cost:
+        made_on = datetime.fromisoformat(evidence.report.generated_at).date()
+        if old := old_price_text(price, made_on):
+            yield f"The price {old}; check the current price before you rely on it."
 
 
 _ASKED = {

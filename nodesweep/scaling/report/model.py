@@ -25,6 +25,7 @@ from nodesweep.scaling.instances.model import InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.report.predictions.model import Predictions
 from nodesweep.scaling.report_part import Part
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -345,8 +346,8 @@ class ScalingReport(Part):
     )
     recommendation: Recommendation | None = Field(
         description=(
-            "The recommendation; null if fewer than two node counts completed, or no program "
-            "reported a train time."
+            "The recommendation; null if fewer than two node counts completed, no program "
+            "reported a train time, or `prediction` has one that rests on predictions."
         )
     )
     check: Check | None = Field(
@@ -391,10 +392,26 @@ class ScalingReport(Part):
         exclude_if=lambda remedies: remedies is None,
         description="Changes that would help, predicted from `step_budget`; absent without it.",
     )
+    prediction: Predictions | None = Field(
+        default=None,
+        exclude_if=lambda prediction: prediction is None,
+        description=(
+            "With design predict, the node counts that were not measured, with a recommendation "
+            "that rests on them; absent: nothing was predicted."
+        ),
+    )
     missing_parts: tuple[MissingParts, ...] = Field(
         default=(),
         exclude_if=lambda missing: not missing,
         description="Runs that are not in `step_budget`, with the reason; absent: none.",
+    )
+    sized_steps: int | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description=(
+            "Steps of every job, as counted by the first under training.baseline_seconds; absent: "
+            "the program or training.steps sets them."
+        ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(

@@ -37,12 +37,13 @@ from nodesweep.scaling.report.tables.cells import (
     shown_rows,
     time_unit,
 )
+from nodesweep.scaling.report.tables.costs import format_hours
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _TIME_PER_SAMPLE = "time per sample"
-_BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "status")
+_BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "node-hours", "status")
 _COMPACT = ("N", "world", "B", *_BRIEF[1:-1], "limits", "status", "T from")
 _D_MEANING = "doubling ratio S(N)/S(N/2)"
 _KARP_FLATT_MEANING = (
@@ -61,6 +62,7 @@ _COLUMNS: dict[str, tuple[str, Format]] = {
     "T": ("train_seconds", format_seconds),
     **_RATIOS,
     "cost": ("run_usd", format_usd),
+    "node-hours": ("node_hours", format_hours),
     "cost/epoch": ("epoch_usd", format_usd),
     "attained": ("nodes", format_count),
     "limits": ("nodes", format_count),
@@ -87,6 +89,7 @@ _MEANINGS = {
     "D": _D_MEANING,
     "e": _KARP_FLATT_MEANING,
     "cost": "geometric mean cost of a run",
+    "node-hours": "geometric mean of the billed node-hours of a run: the cost",
     "cost/epoch": "on the train clock",
     "attained": "lowest share of the requested CPU time that a node got",
     "limits": "the recommendation's limits: pass, fail, or undecided if the interval contains one",
