@@ -15,8 +15,7 @@ from typing import Any
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.store import Store
-from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import JobSpec, JobStatus, LogLine, PlatformKind, Render
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
