@@ -79,11 +79,11 @@ def describe_plan(checked: CheckedSweep) -> str:
     ]
     lines += design_of(config).plan_lines(config)
     bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
-    most = "unknown" if bound is None else f"{bound:.2f} USD"
+    bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
     if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
         hours, reason = node_hours_bound(config)
-        most = f"{hours:.1f} node-hours"
-    lines += ["", f"cost bound: {most} ({reason})", *_old_prices(checked.facts)]
+        bound_text = f"{hours:.1f} node-hours"
+    lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(checked.facts)]
     lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
         lines.append(f"validation of the dataset: {engine}")
@@ -105,7 +105,8 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
 
 def _amount(config: BenchmarkConfig) -> list[str]:
     """Return a line about the step count, or no line if the program sets its own work."""
-    steps = {config.of_arm(name).training.steps for name in config.arm_names} - {None}
+    every = {config.of_arm(name).training.steps for name in config.arm_names}
+    steps = [one for one in every if one is not None]
     if steps:
         return [f"each job trains for {' or '.join(map(str, sorted(steps)))} steps"]
     seconds = config.training.baseline_seconds
