@@ -212,7 +212,7 @@ def run_benchmark(
 
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
         plan = preflight(config, is_resume=resume)
-        check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
+        check_limit(config.sweep.concurrency_limit, max(config.sweep.arm_jobs))
         warn_of_leases_in_memory(config.sweep.concurrency_limit)
         prepare_store(store)
         if resume and not _was_cut_off_in_validation(config, sweep):

@@ -24,8 +24,7 @@ from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
-from nodesweep.scaling.job import JobStatus
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.outcome.outcome import is_retryable
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 from nodesweep.scaling.planning.validation import (

@@ -28,7 +28,7 @@ from nodesweep.conformance.jobs import TWO
 from nodesweep.conformance.registry import CHECKS
 from nodesweep.conformance.trial import Trial
 from nodesweep.errors import NodesweepError, PreflightRefused, error_code, is_transient
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE
 from nodesweep.scaling import names
 from nodesweep.scaling.rules import offline
@@ -118,7 +118,7 @@ def check_config(config: BenchmarkConfig) -> None:
     Raises:
         PreflightRefused: they find problems, or the config's jobs run elsewhere.
     """
-    if not config.platform.is_sagemaker:
+    if not backend_of(config.platform).is_aws:
         raise PreflightRefused(
             "platform.launcher: the conformance checks are about SageMaker; use a config of it"
         )

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.conformance.check import Bound, Contradicted, NoEvidence, NotYet, Unmet
 from nodesweep.conformance.jobs import ONE
@@ -42,7 +41,7 @@ def build_bound(config: BenchmarkConfig) -> Bound:
     """Return the most that the image build can cost: its time limit, at the price of a minute."""
     if config.image.uri is not None:
         return 0.0, "no build: image.uri"
-    if load_catalogue().get(config.training.instance_type).emulated:
+    if config.node_type(config.training.instance_type).emulated:
         return 0.0, "emulated builds cost nothing"
     minutes = config.image.build_timeout_minutes
     return minutes * CODEBUILD_USD_PER_MINUTE, f"{minutes} min x {CODEBUILD_USD_PER_MINUTE} USD/min"
@@ -66,7 +65,7 @@ def processing_bound(config: BenchmarkConfig) -> Bound:
     """Return the most that the validation can cost, at the training price of the same instance."""
     if config.dataset is None or not config.dataset.may_use_spark:
         return 0.0, _NO_SPARK
-    instance = load_catalogue().get(validation_section(config).instance_type)
+    instance = config.node_type(validation_section(config).instance_type)
     if instance.emulated:
         return 0.0, "emulated nodes cost nothing"
     once = config.sweep.model_copy(update={"max_attempts": 1})
@@ -76,7 +75,7 @@ def processing_bound(config: BenchmarkConfig) -> Bound:
 
 def request_bound(config: BenchmarkConfig) -> Bound:
     """Return the price of a request to Cost Explorer."""
-    emulated = load_catalogue().get(config.training.instance_type).emulated
+    emulated = config.node_type(config.training.instance_type).emulated
     return (0.0, "emulated") if emulated else (REQUEST_USD, "one request to Cost Explorer")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.conformance.check import NoEvidence, Shape, Unmet
 from nodesweep.errors import best_effort
@@ -91,7 +91,7 @@ class Trial:
     @property
     def instance(self) -> InstanceType:
         """The type of the nodes."""
-        return load_catalogue().get(self.config.training.instance_type)
+        return self.config.node_type(self.config.training.instance_type)
 
     def client(self, service: str) -> Any:
         """Return a client of the platform."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from nodesweep.errors import best_effort
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.predict.checked import check_predictions
 from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.predictions.checked import check_predictions
 from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_frame, write_history
 
 

@@ -40,9 +40,9 @@ from nodesweep.launch.slurm.logs import NodeLogs
 from nodesweep.launch.slurm.queue import Queue, Row
 from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from nodesweep.launch.slurm.status import (
-    NEVER_STARTS,
     PENDING_PHASE,
     Submission,
+    never_starts,
     read_runs,
     read_status,
     status_of_forgotten,
@@ -271,7 +271,8 @@ class SlurmJobs:
     def _status(self, job: Submission) -> JobStatus:
         """Return the job's status, with the cluster and its sharing of nodes."""
         isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"
-        return replace(self._reported(job), region=self.platform.cluster, isolation=isolation)
+        name = self.platform.cluster
+        return replace(self._reported(job), region=name, cluster=name, isolation=isolation)
 
     def _reported(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""
@@ -283,7 +284,7 @@ class SlurmJobs:
         status = read_status(job, row)
         if status.has_ended:
             write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
-        elif row.state == "PENDING" and row.reason in NEVER_STARTS and job.stop_reason is None:
+        elif never_starts(row) and job.stop_reason is None:
             self._cancel(job, f"{row.reason}: Slurm can never start the job")
         return status
 

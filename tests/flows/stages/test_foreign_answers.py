@@ -96,7 +96,6 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
     [
         ("page", "HTTP 403, text/html, "),
         pytest.param("unanswered", " for 3 s; ", marks=pytest.mark.slow),
-        pytest.param("drips", " has not responded ", marks=pytest.mark.slow),
     ],
 )
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from nodesweep.cli.commands.plan import plan_of
+from nodesweep.cli.commands.plan import describe_plan, plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused
@@ -175,6 +175,24 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
     assert online.exit_code == 0
     assert "notice: quota, " in online.output
     assert "notice: platform.bucket: nodesweep-local " in online.output
+
+
+def test_plan_shows_how_nodes_of_aws_can_be_had(served: SimpleNamespace) -> None:
+    own = ("--set", f"platform.state_directory={served.state_dir}")
+    sold = ("--set", "training.instance_type=ml.m5.large")
+    assert "on demand: " not in plan_command(served.endpoint, *own, *sold).output
+    online = plan_command(served.endpoint, "--online", *own, *sold).output
+    assert "on demand: quota unknown (the endpoint does not support servicequotas:" in online
+    assert "training plan: not sold" in online
+
+
+def test_plan_says_the_age_of_an_old_price(make_config: Configs) -> None:
+    lines = describe_plan(plan_of(make_config(training={"instance_type": "ml.p3.16xlarge"})))
+    [old] = [line for line in lines.split("\n") if "prices refresh" in line]
+    assert old.startswith("the price of ml.p3.16xlarge is from 2021-11-29, ")
+    assert "prices refresh" not in describe_plan(
+        plan_of(make_config(training={"instance_type": "ml.local.small"}))
+    )
 
 
 def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
