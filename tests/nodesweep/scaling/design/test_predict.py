@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -127,14 +128,13 @@ def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
     assert PREDICT.estimate(make_config()) is None
 
 
-def test_a_long_run_of_the_shipped_program_is_hinted_at(predict_config):
-    facts = facts_of(predict_config())
-    assert len(list(PREDICT.program_hints(facts))) == facts.ships_program
-    config = predict_config()
-    short = config.training.model_copy(update={"baseline_seconds": 60.0, "source_dir": None})
-    assert (
-        list(PREDICT.program_hints(facts_of(config.model_copy(update={"training": short})))) == []
-    )
+@pytest.mark.parametrize(
+    ("ships", "seconds", "hints"), [(True, None, 1), (True, 60, 0), (False, None, 0)]
+)
+def test_a_long_run_of_the_shipped_program_is_hinted_at(ships, seconds, hints):
+    training = SimpleNamespace(baseline_seconds=seconds)
+    facts = SimpleNamespace(ships_program=ships, training=training)
+    assert len(list(PREDICT.program_hints(facts))) == hints
 
 
 def test_what_was_not_measured_never_looks_measured(predicted, predict_config, snapshot):
