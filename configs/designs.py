@@ -170,9 +170,10 @@ class _Probe(DesignRules):
     def problem(self, config: BenchmarkConfig) -> str | None:
         if problem := self.unsuited(config):
             return problem
-        if config.training.baseline_seconds is not None:
+        if config.training.amount is not None:
+            field, value = config.training.amount
             return (
-                f"training.baseline_seconds is {config.training.baseline_seconds:g}, which"
+                f"training.{field} is {value}, which"
                 " sets the steps of a full run, but sweep.design: probe ends jobs long before;"
                 " remove it, or set sweep.design: full"
             )

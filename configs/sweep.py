@@ -27,6 +27,7 @@ VARYING = (
     "training.distribution",
     "training.batch",
     "training.learning_rate",
+    "training.steps",
     "training.hyperparameters",
 )
 """Fields and sections that variants may set: those that only the request of a job depends on."""

@@ -22,10 +22,11 @@ from nodesweep.cli.commands.config import config_group, init_own_script
 from nodesweep.cli.commands.confirming import refuse_confirm, with_confirm
 from nodesweep.cli.commands.conformance import conformance
 from nodesweep.cli.commands.predict import predict
+from nodesweep.cli.commands.prices import prices_group
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
 from nodesweep.cli.commands.trends import compare, history
-from nodesweep.cli.commands.trying import try_options, with_trial, words_of_trial
+from nodesweep.cli.commands.trying import offer_trial, try_options, with_trial, words_of_trial
 from nodesweep.cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
@@ -180,6 +181,7 @@ def run(
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
+    offer_trial(benchmark, result.report)
 
 
 def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
@@ -269,7 +271,8 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 @click.option(
     "--online",
     is_flag=True,
-    help="Also check the account: quotas, network, role, bucket, image, current price.",
+    help="Also check the account (quotas, network, role, bucket, image), and show prices and"
+    " training plans.",
 )
 @guarded
 def plan(
@@ -287,11 +290,14 @@ def plan(
     from nodesweep.flows.stages.offline import raise_if_refused
 
     checked = plan_of(with_trial(read_config_to_run(config, overrides), tried, source))
+    capacity: list[str] = []
     if online and not checked.findings.problems:
         from nodesweep.flows.stages.preflight import check_account
+        from nodesweep.launch.registry import backend_of
 
         checked = check_account(checked)
-    print_text(describe_plan(checked))
+        capacity = backend_of(checked.facts.config.platform).describe_capacity(checked.facts)
+    print_text("\n".join((describe_plan(checked), *capacity)))
     for notice in checked.findings.notices:
         print_text(f"notice: {notice}")
     raise_if_refused(checked)
@@ -551,6 +557,7 @@ main.add_command(compare)
 main.add_command(history)
 main.add_command(predict)
 main.add_command(conformance)
+main.add_command(prices_group)
 
 
 def show(made: ScalingReport, folder: Path) -> None:

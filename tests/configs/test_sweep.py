@@ -49,6 +49,8 @@ def test_a_written_config_reads_back(make_config, sweep):
         {"sweep": PROBE | {"probe": {"max_steps": 10}}},
         {"sweep": PROBE, "training": {"spot": {"max_wait_seconds": 7200}}},
         {"sweep": PROBE, "training": {"baseline_seconds": 40}},
+        {"sweep": PROBE, "training": {"steps": 40}},
+        {"training": {"baseline_seconds": 40, "steps": 40}},
         {"sweep": PROBE, "report": {"parity": {"target_metric": 0.9}}},
         {
             "sweep": SEQUENTIAL,
@@ -129,20 +131,22 @@ def test_other_designs_have_nothing_of_it(make_config):
     assert "probe" not in make_config(sweep=SEQUENTIAL).model_dump(mode="json")["sweep"]
 
 
+@pytest.mark.parametrize("amount", ["baseline_seconds", "steps"])
 @pytest.mark.parametrize(
     "section",
     [{"spot": {"max_wait_seconds": 7200}}, {"checkpoints": {"local_path": "/opt/ml/checkpoints"}}],
 )
-def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section, snapshot):
+def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section, amount, snapshot):
     with pytest.raises(ConfigError) as refused:
-        make_config(training={"baseline_seconds": 40, **section})
+        make_config(training={amount: 40, **section})
     assert str(refused.value) == snapshot
 
 
 def test_sweeps_of_a_given_amount_keep_their_ids(make_config):
-    assert "baseline_seconds" not in make_config().model_dump(mode="json")["training"]
-    sized = make_config(training={"baseline_seconds": 40})
-    assert names.config_digest(sized) != names.config_digest(make_config())
+    for amount in ("baseline_seconds", "steps"):
+        assert amount not in make_config().model_dump(mode="json")["training"]
+        sized = make_config(training={amount: 40})
+        assert names.config_digest(sized) != names.config_digest(make_config())
 
 
 def test_measure_auto_leaves_config_and_sweep_id_as_they_were(make_config):

@@ -16,6 +16,7 @@ from nodesweep.scaling.analysis.goodput import Goodput
 from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.quality_target import QualityTarget
 from nodesweep.scaling.analysis.remedies import Remedies
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.step_budget import MissingParts, StepBudget
@@ -404,6 +405,22 @@ class ScalingReport(Part):
         default=(),
         exclude_if=lambda missing: not missing,
         description="Runs that are not in `step_budget`, with the reason; absent: none.",
+    )
+    sized_steps: int | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description=(
+            "Steps of every job, as counted by the first under training.baseline_seconds; absent: "
+            "the program or training.steps sets them."
+        ),
+    )
+    quality_target: QualityTarget | None = Field(
+        default=None,
+        exclude_if=lambda target: target is None,
+        description=(
+            "Time to a quality target where the global batch grows, estimated from the noise of "
+            "the gradients; absent: the batch does not grow, or no run measured it."
+        ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(

@@ -76,7 +76,7 @@ __all__ = [
     "render_terminal",
 ]
 MAX_FAILURES_SHOWN = 20
-FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
+FIRST_OF_MAIN = ("T", "time per sample", "S", "S to target", "E", "cost", "D")
 FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 _IN_SECTIONS = _OF_TYPES | {"parts"}

@@ -93,12 +93,13 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     if report.prediction is not None and report.prediction.counts:
         parts += [prediction_table(report.prediction)]
     parts.append(Text(typed(report.headline), style="bold"))
+    guidance = find_guidance(report) if report.remedies is None else ()
     notes = [
         *confirmed_lines(report),
         *loss_lines(report),
         *remedy_lines(report),
         *report.caveats,
-        *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),
+        *(f"{advice.text} ({advice.source})." for advice in guidance),
     ]
     if line := out_of_memory_line(report):
         notes.append(line)

@@ -25,7 +25,7 @@ class _Emulated(NamedTuple):
 
 # configs/instances.yaml has the reasons for the links.
 _TYPES = {
-    "ml.local.micro": _Emulated(0.1, 2 << 30, Link(0.5, 0.05)),
+    "ml.local.micro": _Emulated(0.1, 2 << 30, Link(2.5, 0.05)),
     "ml.local.small": _Emulated(0.2, 2 << 30, Link(1, 0.05)),
     "ml.local.medium": _Emulated(0.5, 4 << 30, Link(2.5, 0.05)),
     "ml.local.large": _Emulated(1.0, 8 << 30, Link(5, 0.05)),

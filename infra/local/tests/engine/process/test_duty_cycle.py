@@ -4,6 +4,7 @@ up.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from infra.local.tests.platform_client import wait_until
 from sagemaker_emulator.engine.process.duty_cycle import (
     DutyCycle,
     NodeBudget,
-    period_lengths,
+    Periods,
     process_cpu_seconds,
 )
 from sagemaker_emulator.engine.process.engine import ProcessEngine
@@ -77,9 +78,38 @@ def test_a_period_that_used_more_than_its_share_does_not_count_as_two() -> None:
 
 
 def test_a_period_that_begins_late_has_the_share_of_the_time_since_the_last() -> None:
-    clock = iter([10.0, 10.0, 10.04, 10.1, 10.14, 99.0, 99.04])
-    lengths = period_lengths(lambda: next(clock))
-    assert [round(next(lengths), 6) for _ in range(6)] == [0.04, 0.04, 0.06, 0.04, 0.2, 0.04]
+    periods = Periods(phase=0.25)
+    told = [periods.begin(at) for at in (10.0, 10.02, 10.06, 10.09, 99.0)]
+    assert [None if length is None else round(length, 6) for length in told] == [
+        0.04, 0.02, 0.04, 0.03, 0.2,
+    ]  # fmt: skip
+
+
+def test_a_late_period_does_not_move_those_after_it() -> None:
+    periods = Periods(phase=0.25)
+    periods.begin(10.0)
+    assert round(periods.ends_at, 6) == 10.01
+    assert periods.begin(10.005) is None
+    periods.begin(10.03)
+    assert round(periods.ends_at, 6) == 10.05
+
+
+def test_nodes_have_their_periods_at_different_times() -> None:
+    """Nodes that begin together wait for a CPU, but not for each other as machines would."""
+    processes = [subprocess.Popen(["sleep", "600"]) for _ in range(8)]
+    try:
+        hosts = {process.pid: f"algo-{n}" for n, process in enumerate(processes, 1)}
+        duty_cycle = DutyCycle(lambda: hosts, lambda *said: None)
+        duty_cycle.limit(0.1)
+        nodes = wait_until(lambda: len(found := list(duty_cycle._nodes.values())) == 8 and found)
+        phases = sorted(node.periods.phase for node in nodes)
+        gaps = [after - before for before, after in itertools.pairwise([*phases, phases[0] + 1])]
+        assert min(gaps) > 0.05
+        duty_cycle.limit(None)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
