@@ -132,7 +132,7 @@ def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
     ("ships", "seconds", "hints"), [(True, None, 1), (True, 60, 0), (False, None, 0)]
 )
 def test_a_long_run_of_the_shipped_program_is_hinted_at(ships, seconds, hints):
-    training = SimpleNamespace(baseline_seconds=seconds)
+    training = SimpleNamespace(baseline_seconds=seconds, steps=None)
     facts = SimpleNamespace(ships_program=ships, training=training)
     assert len(list(PREDICT.program_hints(facts))) == hints
 
