@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from itertools import pairwise
-from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -129,12 +128,14 @@ def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
 
 
 @pytest.mark.parametrize(
-    ("ships", "seconds", "hints"), [(True, None, 1), (True, 60, 0), (False, None, 0)]
+    ("context", "seconds", "hinted"),
+    [("../infra/image", None, True), ("../infra/image", 60.0, False), ("own", None, False)],
 )
-def test_a_long_run_of_the_shipped_program_is_hinted_at(ships, seconds, hints):
-    training = SimpleNamespace(baseline_seconds=seconds, steps=None)
-    facts = SimpleNamespace(ships_program=ships, training=training)
-    assert len(list(PREDICT.program_hints(facts))) == hints
+def test_a_long_run_of_the_shipped_program_is_hinted_at(context, seconds, hinted, make_config):
+    training = {"baseline_seconds": seconds, "source_dir": None, "entry_point": "train.py"}
+    sweep = {"design": "predict", "node_counts": [1, 2, 4, 8]}
+    config = make_config(image={"context": context}, training=training, sweep=sweep)
+    assert bool([*PREDICT.program_hints(facts_of(config))]) == hinted
 
 
 def test_what_was_not_measured_never_looks_measured(predicted, predict_config, snapshot):
