@@ -95,10 +95,11 @@ class Predict(Design):
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
         """Yield a hint on runs that are longer than predictions need."""
-        if facts.ships_program and facts.training.baseline_seconds is None:
+        training = facts.training
+        if facts.ships_program and training.baseline_seconds is None and training.steps is None:
             yield (
-                "sweep.design: predict: its jobs train as long as your config says; "
-                "training.baseline_seconds: 60 makes them short, and E and D stay comparable"
+                "sweep.design: predict: its jobs train as long as the config says, and so do those "
+                "that it predicts; training.baseline_seconds: 60 makes both short"
             )
 
 
