@@ -157,7 +157,7 @@ def test_a_release_has_what_the_measurement_of_a_script_uses(
     of_release: tuple[str, Sources],
 ) -> None:
     """nodesweep_measure.py and nodesweep_budget.py import nothing of torch, so that their uses are
-    not found like the program's. They do without torch.compiler.is_compiling, which torch 2.3 introduced.
+    not found like the program's. They do without torch.compiler.is_compiling, new in torch 2.3.
     """
     _, read = of_release
     assert [name for name in MEASURED if read.find(f"torch.{name}") is None] == []
