@@ -168,6 +168,11 @@ class InstanceType(_Row):
         return "on-demand"
 
     @property
+    def cost_unit(self) -> Literal["USD", "node-hours"]:
+        """The unit of costs of nodes without a price."""
+        return "USD"
+
+    @property
     def family(self) -> str:
         """The family of the type, e.g. `p3` for `ml.p3.16xlarge`."""
         return self.instance_type.split(".")[1]
@@ -183,6 +188,20 @@ class InstanceType(_Row):
         if self.accelerators is None or self.devices_per_accelerator is None:
             return None
         return self.accelerators * self.devices_per_accelerator
+
+    def at_price(
+        self, usd_per_hour: float, region: str, source: str, date: datetime.date
+    ) -> InstanceType:
+        """Return the instance type at another on-demand training price than the catalogue's."""
+        return self.model_copy(
+            update={
+                "on_demand_usd_per_hour": usd_per_hour,
+                "price_region": region,
+                "price_source": source,
+                "price_date": date,
+                "price_note": None,
+            }
+        )
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:

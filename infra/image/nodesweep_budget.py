@@ -2,9 +2,10 @@
 
 The time between two events belongs to what the process was doing: the events are a DataLoader's
 batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save
-or a framework's own call around it (SAVES), and the start and end of an optimizer step. In a backward pass a callback of the autograd engine,
-queued before DistributedDataParallel's own, shows when the gradients are computed; the rest of the
-pass waits for their reduction, which is the communication that nothing hides.
+or a framework's own call around it (SAVES), and the start and end of an optimizer step. In a
+backward pass a callback of the autograd engine, queued before DistributedDataParallel's own, shows
+when the gradients are computed; the rest of the pass waits for their reduction, which is the
+communication that nothing hides.
 
 The parts sum to the train time. Nothing is measured before the end of the first step (`start`), in
 other threads, or unless the parameters are on the CPU: what a GPU does, the program does not see.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
+from typing import Literal
+
 from pydantic import Field
 
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.scaling.report_part import Part
 
 SECONDS_PER_HOUR = 3600
+OLD_PRICE_DAYS = 90
+"""Age above which a price is shown with its age: AWS changes rates a few times a year."""
 
 
 class Price(Part):
@@ -24,15 +29,20 @@ class Price(Part):
     reason: str | None = Field(
         default=None, description="Why the price is unknown; null if it is known."
     )
+    unit: Literal["USD", "node-hours"] = Field(
+        default="USD",
+        exclude_if=lambda unit: unit == "USD",
+        description="Unit of the costs; node-hours if the nodes have no price but are charged so.",
+    )
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
     """Return the catalogue's on-demand price of a node in `region`, or an unknown price."""
     usd = instance.on_demand_usd_per_hour
     if usd is None:
-        return unknown_price(
-            instance.instance_type, instance.price_note or "the catalogue has none"
-        )
+        reason = instance.price_note or "the catalogue has none"
+        unknown = unknown_price(instance.instance_type, reason)
+        return unknown.model_copy(update={"unit": instance.cost_unit})
     if instance.price_region != region:
         reason = (
             f"the catalogue's price is for {instance.price_region}, but the nodes ran in {region}"
@@ -51,6 +61,21 @@ def price_of(instance: InstanceType, region: str) -> Price:
 def unknown_price(instance_type: str | None, reason: str) -> Price:
     """Return an unknown price with its reason."""
     return Price(instance_type=instance_type, usd_per_hour=None, reason=reason)
+
+
+def old_price_text(price: Price, today: datetime.date) -> str | None:
+    """Return e.g. "is from 2026-01-05, 120 days ago"; None for a recent, undated or unknown price.
+
+    Args:
+        price: The price.
+        today: The day on which it is used.
+    """
+    if price.date is None or price.usd_per_hour is None:
+        return None
+    age = today - datetime.date.fromisoformat(price.date)
+    if age.days <= OLD_PRICE_DAYS:
+        return None
+    return f"is from {price.date}, {age.days} days ago"
 
 
 def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:

@@ -36,33 +36,50 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     Returns:
         (USD, or None if the price is unknown; derivation or the reason for None).
     """
-    sweep, training = config.sweep, config.training
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
-    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
-    further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
-    if sweep.max_retries is None or sweep.max_retries >= len(further):
+    hours, text = node_hours_bound(config)
+    text += (
+        f", x {'on-demand ' if config.training.spot else ''}{price.usd_per_hour} USD/h ("
+        f"{', '.join(filter(None, (price.region, price.date)))})"
+    )
+    return hours * price.usd_per_hour, text
+
+
+def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
+    """Return the most node-hours that one run of the sweep can be billed, and the derivation."""
+    sweep, training = config.sweep, config.training
+    jobs, further = _attempts(config)
+    if len(further) == len(jobs) * (sweep.max_attempts - 1):
         attempts = (
             "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
         )
     else:
-        further = further[: sweep.max_retries]
         attempts = (
             f"1 attempt each and {sweep.max_retries} retries on {sum(further)} nodes in total"
         )
-    billed_hours = _billed_seconds(config) / SECONDS_PER_HOUR
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours, including {STOPPING_SECONDS} s to "
-        f"stop{pools} per job, excluding download and upload time, x {attempts}, x "
-        f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ("
-        f"{', '.join(filter(None, (price.region, price.date)))})"
+        f"{sum(jobs) * billed_hours(config):.1f} node-hours, including {STOPPING_SECONDS} s to "
+        f"stop{pools} per job, excluding download and upload time, x {attempts}"
     )
-    return (sum(jobs) + sum(further)) * billed_hours * price.usd_per_hour, text
+    return (sum(jobs) + sum(further)) * billed_hours(config), text
+
+
+def billed_hours(config: BenchmarkConfig) -> float:
+    """Return the most hours that one attempt is billed for per node, as in cost_bound()."""
+    return _billed_seconds(config) / SECONDS_PER_HOUR
+
+
+def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
+    """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
+    sweep = config.sweep
+    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
+    jobs = [*sweep.arm_jobs, *checks]
+    return jobs, sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
 
 
 def cost_bound_of_arms(
@@ -105,10 +122,14 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
     if budget is None:
         return None
     if bound_usd is None:
-        return (
-            f"sweep.budget_usd: {budget} can't be checked: {reason}; add the price to "
+        unit = config.node_type(config.training.instance_type).cost_unit
+        remedy = (
+            "read all prices with `nodesweep prices refresh`, or add this one to "
             "configs/instances.yaml"
+            if unit == "USD"
+            else "set it"
         )
+        return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (
             f"sweep.budget_usd: {budget} is less than the {bound_usd:.2f} USD this sweep can cost"

@@ -302,7 +302,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         remedy=(
             "raise it, or lower the limits, attempts, repeats or node counts; without a price, "
-            "add one to `configs/instances.yaml`"
+            "run `nodesweep prices refresh`, or add one to `configs/instances.yaml`"
         ),
     ),
     Rule(
