@@ -199,8 +199,10 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
             f" fewer than {MIN_REPEATS} runs give no interval; to judge it, add --set"
             f" sweep.repeats={MIN_REPEATS}"
         )
+    most = "an unknown amount"
+    if plan.cost_bound_usd is not None:
+        most = f"at most {format_usd(plan.cost_bound_usd)}"
     return (
         f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; runs with and"
-        f" without it cost at most {format_usd(plan.cost_bound_usd)} ({plan.cost_bound_reason})"
-        f"{unjudged}"
+        f" without it cost {most} ({plan.cost_bound_reason}){unjudged}"
     )

@@ -97,7 +97,8 @@ def cost_bound_of_arms(
     prices = [price_of(instance, config.platform.region) for instance in instances]
     unknown = [price for price in prices if price.usd_per_hour is None]
     if unknown:
-        return None, "; ".join(f"no price for {one.instance_type}: {one.reason}" for one in unknown)
+        reasons = (f"no price for {one.instance_type}: {one.reason}" for one in unknown)
+        return None, "; ".join(dict.fromkeys(reasons))
     job_usd = [
         nodes * (price.usd_per_hour or 0.0) * _billed_seconds(config) / SECONDS_PER_HOUR
         for price in prices

@@ -75,8 +75,12 @@ def workload_variables(
 
 def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     """Yield caveats on how much work each job did, and how that was determined."""
-    run = None if config is None else _sizing(config, outcomes)
-    if config is None or run is None:
+    if config is None:
+        return
+    if config.training.steps is not None:
+        yield from _other_steps(config.training.steps, outcomes)
+    run = _sizing(config, outcomes)
+    if run is None:
         return
     asked = f"training.baseline_seconds is {config.training.baseline_seconds:g}"
     steps, place = sized_steps(config, outcomes), nodes_text(run.nodes)
@@ -89,6 +93,17 @@ def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome
     seconds = run.metric_number("train_seconds")
     took = "" if seconds is None else f"; it took {format_seconds(seconds)}"
     yield f"Sized: {asked}, so {place} chose {pluralize(steps, 'step')} for every job{took}."
+
+
+def _other_steps(steps: int, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
+    """Yield a caveat if a program is not known to have made the steps of training.steps."""
+    reported = {each.metric_number("steps") or 0 for each in outcomes if each.completed} - {steps}
+    if reported:
+        made = " or ".join(f"{each:.0f} steps" if each else "none" for each in sorted(reported))
+        yield (
+            f"Not sized: training.steps is {steps}, but the program reported {made}, so "
+            "jobs may have done different amounts of work (docs/own-code.md)."
+        )
 
 
 def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutcome | None:

@@ -41,6 +41,12 @@ MACOS = (
 DEADLINE_SECONDS = 600.0
 MEASURED = (
     "optim.optimizer.register_optimizer_step_post_hook",
+    "optim.optimizer.register_optimizer_step_pre_hook",
+    "autograd.backward",
+    "jit._builtins._register_builtin",
+    "save",
+    "distributed.Work.wait",
+    "distributed._broadcast_coalesced",
     "utils.data.DataLoader.__iter__",
     "utils.data.dataloader._BaseDataLoaderIter.__next__",
     "cuda.is_initialized",
@@ -150,8 +156,8 @@ def test_a_release_has_every_name_and_argument_that_the_program_uses(
 def test_a_release_has_what_the_measurement_of_a_script_uses(
     of_release: tuple[str, Sources],
 ) -> None:
-    """nodesweep_measure.py imports nothing of torch, so that its uses are not found like the
-    program's. It does without torch.compiler.is_compiling, which torch 2.3 introduced.
+    """nodesweep_measure.py and nodesweep_budget.py import nothing of torch, so that their uses are
+    not found like the program's. They do without torch.compiler.is_compiling, new in torch 2.3.
     """
     _, read = of_release
     assert [name for name in MEASURED if read.find(f"torch.{name}") is None] == []

@@ -228,6 +228,7 @@ def test_the_bound_is_the_sum_over_the_types(types_config, snapshot):
     bound, text = cost_bound_of_arms(unpriced, instances(unpriced))
     assert bound is None
     assert text == snapshot
+    assert cost_bound_of_arms(unpriced, instances(unpriced)[1:] * 2) == (None, text)
 
 
 BEATEN = {(CHEAP, 1): 400.0, (CHEAP, 2): 390.0, (FAST, 1): 90.0, (FAST, 2): 47.0}

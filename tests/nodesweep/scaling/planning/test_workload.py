@@ -140,6 +140,15 @@ def test_every_job_makes_the_steps_that_the_config_or_its_variant_sets(make_conf
         assert list(workload_notes(config, [])) == []
 
 
+@pytest.mark.parametrize("made", [None, 40])
+def test_a_program_that_makes_other_steps_is_named(make_config, made, snapshot):
+    config = make_config(training={"steps": 12})
+    runs = [replace(outcome(1, 40.0), metrics={"steps": each}) for each in (12, made)]
+    assert list(workload_notes(config, runs[:1])) == []
+    [note] = workload_notes(config, runs)
+    assert note == snapshot
+
+
 def test_types_are_sized_on_the_main_one(make_config):
     main, other = "ml.local.small", "ml.local.large"
     config = make_config(
