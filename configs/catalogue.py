@@ -168,6 +168,11 @@ class InstanceType(_Row):
         return "on-demand"
 
     @property
+    def cost_unit(self) -> Literal["USD", "node-hours"]:
+        """The unit of costs of nodes without a price."""
+        return "USD"
+
+    @property
     def family(self) -> str:
         """The family of the type, e.g. `p3` for `ml.p3.16xlarge`."""
         return self.instance_type.split(".")[1]

@@ -389,8 +389,8 @@ class BenchmarkConfig(Section):
         if self.sweep.variants is not None and self.training.baseline_seconds is not None:
             raise ValueError(
                 f"training.baseline_seconds is {self.training.baseline_seconds:g}, but the first"
-                " run cannot size the steps of other variants yet; pass the script its number of"
-                " steps as a hyperparameter instead"
+                " run cannot size the steps of other variants; set training.steps instead, or"
+                " pass the script its number of steps as a hyperparameter"
             )
         known: dict[str, str] = {}
         for name in self.arm_names if self.sweep.variants is not None else ():

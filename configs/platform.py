@@ -33,8 +33,6 @@ class PlatformConfig(Section):
 
     fixed_image: ClassVar[str | None] = None
     """Value of image.uri if the jobs need no image of nodesweep's; None: `image` chooses one."""
-    is_sagemaker: ClassVar[bool] = True
-    """True if the jobs run on SageMaker, of AWS or of a local platform."""
 
     launcher: Annotated[Literal["sagemaker"], NOT_MEASURED] = Field(
         default="sagemaker",
@@ -148,7 +146,6 @@ class PlatformConfig(Section):
 class PlatformWithoutAws(PlatformConfig):
     """A platform without an account of AWS; what it lacks is constant, and no field of a config."""
 
-    is_sagemaker: ClassVar[bool] = False
     region: ClassVar[str] = OWN_REGION  # type: ignore[misc]
     bucket: ClassVar[str] = ""  # type: ignore[misc]
     prefix: ClassVar[str] = "nodesweep"  # type: ignore[misc]

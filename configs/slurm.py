@@ -61,6 +61,11 @@ class ClusterNode(InstanceType):
         return "as configured"
 
     @property
+    def cost_unit(self) -> Literal["USD", "node-hours"]:
+        """Clusters charge node-hours."""
+        return "node-hours"
+
+    @property
     def family(self) -> str:
         """The name of the type; clusters have no families."""
         return self.instance_type
@@ -93,10 +98,7 @@ class NodeConfig(Section):
         default=None,
         gt=0,
         le=1000,
-        description=(
-            "Price of a node-hour at your site, USD. Null: unknown, and the report gives"
-            " node-hours alone."
-        ),
+        description=("Price of a node-hour at your site, USD. Null: costs are node-hours."),
     )
 
 
@@ -164,7 +166,18 @@ class SlurmPlatform(PlatformWithoutAws):
     )
     container_image: Word | None = Field(
         default=None,
-        description="Image to run the program in (srun --container-image; needs pyxis).",
+        description=(
+            "Image to run the program in, as container_runtime names it, e.g."
+            " /images/torch.sqsh for pyxis or /images/torch.sif for apptainer. Null: none."
+        ),
+    )
+    container_runtime: Literal["pyxis", "apptainer"] = Field(
+        default="pyxis",
+        exclude_if=lambda runtime: runtime == "pyxis",
+        description=(
+            "Runs container_image: srun's plugin pyxis, or apptainer, which must be on the nodes'"
+            " PATH (platform.setup may load its module)."
+        ),
     )
 
     def own_node_type(self, name: str) -> InstanceType | None:
@@ -212,6 +225,11 @@ class SlurmPlatform(PlatformWithoutAws):
             found.append(
                 "image: jobs on Slurm run in no image that nodesweep builds; remove the section,"
                 " and prepare the environment in platform.setup or platform.container_image"
+            )
+        if self.container_image is None and self.container_runtime != "pyxis":
+            found.append(
+                f"platform.container_runtime: got {self.container_runtime}, but container_image is"
+                " not set; set it, or remove this field"
             )
         distribution = training.distribution
         if distribution.kind not in _KINDS:

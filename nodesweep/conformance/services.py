@@ -13,14 +13,11 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.conformance.check import Bound, Contradicted, NoEvidence, NotYet, Unmet
 from nodesweep.conformance.jobs import ONE
 from nodesweep.conformance.trial import Trial
+from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
-from nodesweep.scaling.planning.validation import (
-    spark_image,
-    validation_bound,
-    validation_section,
-)
+from nodesweep.scaling.planning.validation import spark_image, validation_bound, validation_section
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.processing.jobs import (
     failure_text,
@@ -95,7 +92,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     request = build_validation_request(config, trial.sweep, image.uri, digest)
     name = request["ProcessingJobName"]
     trial.on_job(name)
-    submit_validation_job.fn(platform, trial.sweep, request, document)
+    submit_validation_job(platform, trial.sweep, request, document)
     ended = watch_validation_job(
         platform,
         trial.sweep,
@@ -107,7 +104,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     if not ended.completed:
         raise NoEvidence(failure_text(platform, ended))
     report = report_of(
-        read_verdict.fn(platform, trial.sweep, name), section, there, datetime.now(UTC)
+        read_verdict(store_of(platform), trial.sweep, name), section, there, datetime.now(UTC)
     )
     return {
         "success": report.success,

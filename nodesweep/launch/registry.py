@@ -15,8 +15,7 @@ from typing import Any
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.store import Store
-from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import JobSpec, JobStatus, LogLine, PlatformKind, Render
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
@@ -25,6 +24,7 @@ class Backend:
     """The functions of a backend that a run calls. Importing one is quick, and so is rendering.
 
     Attributes:
+        is_aws: True if its calls are AWS's, or a local platform's.
         request: the backend's name for a job's request, and for the call that sends it.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
         shape_problems: returns what is wrong with a request, as far as that is known offline.
@@ -32,8 +32,7 @@ class Backend:
         launcher: returns a platform's launcher; with True, its calls give up after seconds rather
             than minutes.
         validations: the same for the jobs that validate datasets, which are only watched and ended.
-        store: returns where a platform's sweeps and their history are kept; with True, its calls
-            give up after seconds rather than minutes.
+        store: returns where a platform's sweeps and their history are kept.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
         describe_capacity: returns lines on how a sweep's nodes can be had and what they cost, for
@@ -50,13 +49,14 @@ class Backend:
             has to be uploaded.
     """
 
+    is_aws: bool
     request: str
     render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
     slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig, bool], Launcher]
     validations: Callable[[PlatformConfig, bool], Launcher]
-    store: Callable[[PlatformConfig, bool], Store]
+    store: Callable[[PlatformConfig], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
     describe_capacity: Callable[[Facts], list[str]]
@@ -91,14 +91,17 @@ def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
     return backend_of(platform).validations(platform, quick)
 
 
-def store_of(platform: PlatformConfig, quick: bool = False) -> Store:
-    """Return where the platform's sweeps and their history are kept; nothing is called yet.
+def store_of(platform: PlatformConfig) -> Store:
+    """Return where the platform's sweeps and their history are kept; nothing is called yet."""
+    return backend_of(platform).store(platform)
 
-    Args:
-        platform: the config's platform.
-        quick: its calls give up after seconds rather than minutes, for optional queries.
+
+def check_account(facts: Facts) -> Findings:
+    """Run the rules that query the platform before a run.
+
+    Of AWS they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
-    return backend_of(platform).store(platform, quick)
+    return backend_of(facts.config.platform).check_account(facts)
 
 
 def renderer_of(platform: PlatformConfig) -> Render:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -84,6 +84,20 @@ Without a name, the request lacks what identifies the job, so attempts at a poin
 """
 
 
+class LogLine(NamedTuple):
+    """A line of one node's log, and the time at which the platform received it."""
+
+    unix_milliseconds: int
+    host: str
+    text: str
+
+    @property
+    def at(self) -> str:
+        """The time in UTC as ISO 8601 with milliseconds."""
+        moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 class PhaseVisit(NamedTuple):
     """A stay in a phase; `end` is None while it lasts."""
 
@@ -111,6 +125,7 @@ class JobStatus:
         billing_ended_at: end of the billed time.
         billable_seconds: billed seconds of each node, if the backend reports them.
         training_seconds: seconds of training that the backend reports, without interruptions.
+        billing: weight of the job's resources in the site's accounts; None if it has none.
         nodes: number of nodes.
         instance_type: type of the nodes.
         keep_alive_seconds: how long the nodes are kept, and billed, after the end.
@@ -123,6 +138,7 @@ class JobStatus:
         launch_path_only: why an emulated platform could only launch the job.
         platform_kind: the kind of platform.
         region: the region.
+        cluster: name of the cluster; None for nodes of a cloud or of one machine.
         image_uri: the container image.
         output_uri: where the job's output is, or will be.
         environment: the program's environment variables.
@@ -144,6 +160,7 @@ class JobStatus:
     billing_ended_at: datetime | None = None
     billable_seconds: float | None = None
     training_seconds: float | None = None
+    billing: float | None = None
     nodes: int = 1
     instance_type: str | None = None
     keep_alive_seconds: float = 0.0
@@ -156,6 +173,7 @@ class JobStatus:
     launch_path_only: str | None = None
     platform_kind: PlatformKind = "aws"
     region: str | None = None
+    cluster: str | None = None
     image_uri: str | None = None
     output_uri: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)

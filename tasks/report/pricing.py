@@ -20,14 +20,13 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.price_list import cache_folder
 from nodesweep.errors import error_code
 from nodesweep.scaling.analysis.price import price_of
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
@@ -209,18 +208,10 @@ PricedType = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
 
 
-@task(name="look-up-prices", **TASK_OPTIONS)
-def look_up_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Look up current prices in the AWS Price List.
+def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
+    """Look up each instance type's price for its use in the AWS Price List, in this order.
 
     A notice explains each missing price.
-    """
-    return current_prices(platform, asked)
-
-
-def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Return each instance type with today's price for its use, in the order of `asked`.
-
     Requests run in parallel, so that an unresponsive Price List costs one wait. The catalogue has
     training prices only: without a response, the price of a Processing job is unknown.
     """

@@ -42,7 +42,8 @@ def test_the_section_describes_the_nodes() -> None:
     price = price_of(node, config().platform.region)
     assert (price.usd_per_hour, price.purchase_option) == (3.5, "as configured")
     cheap = config(platform={"node": {"cores": 1}})
-    assert price_of(cheap.node_type("x"), cheap.platform.region).reason is not None
+    unpriced = price_of(cheap.node_type("x"), cheap.platform.region)
+    assert unpriced.reason is not None and unpriced.unit == "node-hours" != price.unit
     assert cheap.image.uri == "none"
 
 
@@ -58,6 +59,9 @@ def test_a_price_and_an_account_do_not_change_the_sweep_but_a_partition_does() -
     priced = {**platform["node"], "usd_per_hour": 9.0}
     same = config(platform={"node": priced, "account": "physics", "requeue": True})
     assert config_digest(same) == config_digest(config())
+    with_image = config(platform={"container_image": "a.sif", "container_runtime": "apptainer"})
+    assert "container_runtime" not in config().platform.model_dump(mode="json")
+    assert with_image.platform.model_dump(mode="json")["container_runtime"] == "apptainer"
     assert config_digest(config(platform={"partition": "gpu"})) != config_digest(config())
 
 
@@ -88,6 +92,7 @@ def test_a_price_and_an_account_do_not_change_the_sweep_but_a_partition_does() -
         ),
         pytest.param({"training": {"tags": {"team": "a"}, "volume_size_gb": 50}}, id="two"),
         pytest.param({"training": {"instance_type": "fat node"}}, id="two words"),
+        pytest.param({"platform": {"container_runtime": "apptainer"}}, id="container_runtime"),
         pytest.param({"platform": {"launcher": "pbs"}}, id="launcher"),
     ],
 )

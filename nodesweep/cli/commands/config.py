@@ -26,8 +26,15 @@ from nodesweep.configs import INIT_CONFIG
     type=click.Path(dir_okay=False, path_type=Path), help="Config file to write.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option(
+    "--slurm",
+    "shared",
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For the Slurm cluster of this login node: your folder that all its nodes share.",
+)
 @guarded
-def init_own_script(script: Path | None, output: Path, force: bool) -> None:
+def init_own_script(script: Path | None, output: Path, force: bool, shared: Path | None) -> None:
     """Create a config that measures your training script on this machine.
 
     Comments in the file explain the fields that matter.
@@ -35,7 +42,7 @@ def init_own_script(script: Path | None, output: Path, force: bool) -> None:
     from nodesweep.cli.commands.init_config import init_script
     from nodesweep.configs.written.from_script import GIVEN_TO_NODES, is_python
 
-    program, notices = init_script(script, output, force)
+    program, notices = init_script(script, output, force, shared and shared.absolute())
     file = shlex.quote(str(output))
     then = f"nodesweep plan {file}, then nodesweep run {file}"
     print_text(as_typed(f"wrote {output} for {program}; next: {then}"))

@@ -60,6 +60,8 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
         config: The config to run.
         seconds: Deadline per check; one that takes longer is abandoned with a warning.
     """
+    from nodesweep.launch.registry import backend_of
+
     checks: dict[str, Check] = {
         "Python": check_python,
         "folders": check_folders,
@@ -71,7 +73,7 @@ def examine(config: BenchmarkConfig, seconds: float = CHECK_SECONDS) -> list[tup
         checks |= {"containers": check_containers, "Java": check_java}
     if config.platform.endpoint_url is not None:
         checks |= {"port": check_port}
-    elif config.platform.fixed_image is not None:
+    elif not backend_of(config.platform).is_aws:
         checks |= {"cluster": check_cluster}
     else:
         checks |= {"credentials": check_credentials, "quotas": check_quotas}

@@ -12,7 +12,7 @@ from nodesweep.configs.load import ConfigError, parse_config
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.presets import PRESETS_DIRECTORY
 from nodesweep.configs.strict_yaml import parse_yaml
-from nodesweep.configs.written.from_script import EXAMPLE, fill_script, name_of
+from nodesweep.configs.written.from_script import EXAMPLE, fill_script, is_python, name_of
 from nodesweep.configs.written.from_stack import LocalEndpoint, Stack, fill_template
 
 TEMPLATE = PRESETS_DIRECTORY / "first_sweep.yaml"
@@ -57,14 +57,15 @@ def init_config(
 
 
 def init_script(
-    script: Path | None, output: Path, force: bool = False
+    script: Path | None, output: Path, force: bool = False, shared: Path | None = None
 ) -> tuple[Path, tuple[str, ...]]:
-    """Write a config that measures a script on this machine.
+    """Write a config that measures a script on this machine or on its Slurm cluster.
 
     Args:
         script: The training script; None to write an example as code/train.py next to the config.
         output: Config file to write.
         force: Overwrite existing files.
+        shared: Folder that the nodes of the Slurm cluster share; None: this machine.
 
     Returns:
         The script's path, and the notices from preflight.
@@ -83,7 +84,13 @@ def init_script(
     template, folder = SCRIPT_TEMPLATE.read_text(encoding="utf-8"), output.resolve().parent
     path = Path(os.path.abspath(program))
     top = path.parent if script is None else code_folder(path, Path.cwd())
-    text = fill_script(template, name_of(program), path, top, SCRIPT_TEMPLATE.parent, folder)
+    name = name_of(program)
+    if shared is None:
+        text = fill_script(template, name, path, top, SCRIPT_TEMPLATE.parent, folder)
+    else:
+        from nodesweep.launch.slurm.starter import first_config
+
+        text = first_config(name, path, top, shared, is_python(path))
     config = parse_config(parse_yaml(text), origin=f"the config created for {program}")
     notices: tuple[str, ...] = ()
     if script is not None:

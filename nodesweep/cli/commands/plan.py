@@ -18,6 +18,7 @@ from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
+from nodesweep.scaling.planning.budget import node_hours_bound
 from nodesweep.scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.validation import describe_engine
@@ -45,7 +46,11 @@ def describe_plan(checked: CheckedSweep) -> str:
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     most = "at most " if sweep.rules.decides_as_it_goes else ""
-    points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
+    points = [
+        point
+        for point in plan.points
+        if sweep.may_run(point.nodes) and not sweep.is_validation_run(point.repeat)
+    ]
     width = max((len(arm.name) for arm in plan.by_arm), default=0)
     heading = f"  {sweep.arm_kind:<{max(width, 13)}}" if width else ""
     lines = [
@@ -73,8 +78,12 @@ def describe_plan(checked: CheckedSweep) -> str:
         for point in points
     ]
     lines += design_of(config).plan_lines(config)
-    bound = "unknown" if plan.cost_bound_usd is None else f"{plan.cost_bound_usd:.2f} USD"
-    lines += ["", f"cost bound: {bound} ({plan.cost_bound_reason})", *_old_prices(checked.facts)]
+    bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
+    bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
+    if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
+        hours, reason = node_hours_bound(config)
+        bound_text = f"{hours:.1f} node-hours"
+    lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(checked.facts)]
     lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
         lines.append(f"validation of the dataset: {engine}")
@@ -96,6 +105,10 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
 
 def _amount(config: BenchmarkConfig) -> list[str]:
     """Return a line about the step count, or no line if the program sets its own work."""
+    every = {config.of_arm(name).training.steps for name in config.arm_names}
+    steps = [one for one in every if one is not None]
+    if steps:
+        return [f"each job trains for {' or '.join(map(str, sorted(steps)))} steps"]
     seconds = config.training.baseline_seconds
     if seconds is None:
         return []

@@ -67,6 +67,7 @@ def _send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
 
 
 BACKEND = Backend(
+    is_aws=True,
     request="CreateTrainingJob",
     render=render,
     shape_problems=shape_problems,

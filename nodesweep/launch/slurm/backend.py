@@ -38,7 +38,7 @@ def _launcher(platform: PlatformConfig, quick: bool) -> SlurmJobs:
     return _jobs(platform)
 
 
-def _store(platform: PlatformConfig, quick: bool) -> FolderStore:
+def _store(platform: PlatformConfig) -> FolderStore:
     return FolderStore(Path(section_of(platform).folder), platform.prefix)
 
 
@@ -52,6 +52,7 @@ def _no_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, fl
 
 
 BACKEND = Backend(
+    is_aws=False,
     request="sbatch",
     render=_render,
     shape_problems=_no_problems,

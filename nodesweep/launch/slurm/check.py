@@ -1,19 +1,31 @@
-"""Rules about the cluster before a run: the shared folder, and the partitions, from one sinfo."""
+"""Rules about the cluster before a run: the shared folder, the partitions, the account and the QOS.
+
+Each is judged by one call: sinfo, scontrol or sacctmgr.
+"""
 
 from __future__ import annotations
 
+import getpass
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from nodesweep.configs.atomic import folder_problem
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.launch.slurm.launcher import section_of
 from nodesweep.scaling.formats import join_words, nodes_text
-from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.scaling.rules.rule import Facts, Findings, combine
 
+_SETTING = re.compile(r"^(\w+) *= (.*?) *$", re.MULTILINE)
+"""A line of `scontrol show config`."""
+_FACT = re.compile(r"(\w+)=(\S*)")
+"""A fact of a partition, in a line of `scontrol show partition`."""
+_NODES = re.compile(r"\bnode=(\d+)")
+_DEFAULT_QOS = "normal"
+"""The QOS of jobs that name none, unless the account has another default."""
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -36,6 +48,29 @@ class Partition:
     nodes: int
     usable: int
     cores: int | None
+
+
+class Association(NamedTuple):
+    """An account of the user, in one partition or "" for all; all fields are sacctmgr's."""
+
+    defaultaccount: str
+    account: str
+    partition: str
+    qos: str
+    defaultqos: str
+    maxtres: str
+    grptres: str
+    maxwall: str
+
+
+class Qos(NamedTuple):
+    """A quality of service; all fields are sacctmgr's."""
+
+    name: str
+    flags: str = ""
+    maxtres: str = ""
+    grptres: str = ""
+    maxwall: str = ""
 
 
 def check_cluster(facts: Facts) -> Findings:
@@ -61,6 +96,7 @@ def _check_partitions(facts: Facts) -> Findings:
         )
     problems: list[str] = []
     notices: list[str] = []
+    accounts, flags = _check_accounting(facts, wanted.split(","))
     for name in wanted.split(","):
         if name not in partitions:
             known = join_words(sorted(partitions)) or "none"
@@ -68,26 +104,134 @@ def _check_partitions(facts: Facts) -> Findings:
                 f"platform.partition: the cluster has no partition {name!r}; use one of: {known}"
             )
             continue
-        problems += _problems(facts, name, partitions[name])
+        problems += _problems(facts, name, partitions[name], flags)
         notices += _notices(facts, name, partitions[name])
-    return Findings(tuple(problems), tuple(notices))
+    return combine([Findings(tuple(problems), tuple(notices)), accounts])
 
 
-def _problems(facts: Facts, name: str, partition: Partition) -> Iterator[str]:
-    most, seconds = facts.max_nodes, facts.training.max_runtime_seconds
+def _problems(facts: Facts, name: str, partition: Partition, flags: str) -> Iterator[str]:
+    """Yield what the partition refuses; the QOS's flags may lift its limits."""
     if not partition.is_up:
         yield f"platform.partition: {name} is down; use another one, or wait"
-    limit = min(partition.nodes, partition.job_nodes or partition.nodes)
-    if most > limit:
+    limit = None if "PartitionMaxNodes" in flags else partition.job_nodes
+    seconds = None if "PartitionTimeLimit" in flags else partition.time_seconds
+    limit = min(partition.nodes, limit or partition.nodes)
+    yield from _above(facts, limit, seconds, name, "partition")
+
+
+def _above(
+    facts: Facts, nodes: int | None, seconds: float | None, of: str, field: str
+) -> Iterator[str]:
+    """Yield which of these limits of a job the sweep exceeds; None is no limit."""
+    most, asked = facts.max_nodes, facts.training.max_runtime_seconds
+    if nodes is not None and most > nodes:
         yield (
-            f"sweep.node_counts: {nodes_text(most)} in one job, but {name} allows {limit}; leave"
-            " the larger counts out, or use another platform.partition"
+            f"sweep.node_counts: {nodes_text(most)} in one job, but {of} allows {nodes}; leave"
+            f" the larger counts out, or use another platform.{field}"
         )
-    if partition.time_seconds is not None and seconds > partition.time_seconds:
+    if seconds is not None and asked > seconds:
         yield (
-            f"training.max_runtime_seconds: got {seconds}, but the limit of {name} is"
-            f" {partition.time_seconds:.0f} s; lower it, or use another platform.partition"
+            f"training.max_runtime_seconds: got {asked}, but the limit of {of} is"
+            f" {seconds:.0f} s; lower it, or use another platform.{field}"
         )
+
+
+def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings, str]:
+    """Return what the accounting refuses, and the flags of the job's QOS."""
+    platform = section_of(facts.config.platform)
+    try:
+        settings = dict(_SETTING.findall(run(["scontrol", "show", "config"])))
+        enforced = settings.get("AccountingStorageEnforce", "none").split(",")
+        if "associations" not in enforced:
+            asked = [f"platform.{name}" for name in ("account", "qos") if getattr(platform, name)]
+            why = "not checked, since the cluster enforces no accounts (AccountingStorageEnforce)"
+            return Findings(notices=(f"{join_words(asked)}: {why}",) if asked else ()), ""
+        user, cluster = getpass.getuser(), f"cluster={settings.get('ClusterName', '')}"
+        found = _accounted(Association._fields, "user", user, "withassoc", cluster)
+        mine = [Association(*row) for row in found if row[1]]  # without any, there is an empty row
+        levels = {row[0]: Qos(*row) for row in _accounted(Qos._fields, "qos")}
+        text = run(["scontrol", "--all", "--oneliner", "show", "partition"])
+    except CommandFailed as error:
+        unchecked = f"platform: accounts, QOS and their limits are not checked: {error}"
+        return Findings(notices=(unchecked,)), ""
+    if not mine:
+        return Findings(
+            (f"platform.account: {user} has none, and jobs need one; ask the site",)
+        ), ""
+    account = (platform.account or mine[0].defaultaccount).lower()  # as Slurm compares them
+    own = [each for each in mine if each.account == account]
+    if not own:
+        others = join_words(sorted({each.account for each in mine}))
+        unknown = f"platform.account: {user} may not use {account!r}; use one of: {others}"
+        return Findings((unknown,)), ""
+    rows = (dict(_FACT.findall(line)) for line in text.splitlines())
+    known = {row.get("PartitionName"): row for row in rows}
+    problems, flags = [], ""
+    for name in partitions:
+        # one of the partition alone has precedence
+        here = max(
+            (each for each in own if each.partition in ("", name)),
+            key=lambda each: each.partition,
+            default=None,
+        )
+        if here is None:
+            others = join_words(sorted(each.partition for each in own))
+            problems.append(
+                f"platform.partition: {account} may not use {name}; use one of: {others}"
+            )
+            continue
+        partition, qos = known.get(name, {}), platform.qos or here.defaultqos or _DEFAULT_QOS
+        level, over = levels.get(qos, Qos(qos)), levels.get(partition.get("QoS", ""))
+        flags += level.flags
+        problems += _refusals(name, partition, {"Accounts": account, "Qos": qos})
+        if "qos" in enforced and platform.qos and qos not in here.qos.split(","):
+            others = join_words(sorted(here.qos.split(",")))
+            problems.append(f"platform.qos: {account} may not use {qos!r}; use one of: {others}")
+        if "limits" in enforced:
+            problems += _above_limits(facts, here, level, over)
+    return Findings(tuple(problems)), flags
+
+
+def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
+    """Return the rows of `sacctmgr show` with these fields."""
+    options = ["--noheader", "--parsable2", "--readonly", "show", *what]
+    text = run(["sacctmgr", *options, f"format={','.join(fields)}"])
+    rows = (line.split("|") for line in text.splitlines())
+    return [row for row in rows if len(row) == len(fields)]
+
+
+def _refusals(name: str, partition: Mapping[str, str], asked: Mapping[str, str]) -> Iterator[str]:
+    """Yield which account or QOS the partition refuses."""
+    for kind, value in asked.items():
+        allowed = partition.get(f"Allow{kind}", "ALL")
+        denied = partition.get(f"Deny{kind}", "").split(",")
+        if value in denied or (allowed != "ALL" and value not in allowed.split(",")):
+            yield (
+                f"platform.partition: {name} refuses jobs of {value} (Allow{kind} of `scontrol show"
+                " partition`); use another one"
+            )
+
+
+def _above_limits(facts: Facts, own: Association, qos: Qos, over: Qos | None) -> Iterator[str]:
+    """Yield which limits of the QOS and the account the sweep exceeds.
+
+    The partition's QOS, `over`, comes before the job's, unless that has the flag OverPartQOS, and
+    both before the account (slurm.schedmd.com/resource_limits.html).
+    """
+    levels = [qos] if over is None else [over, qos]
+    if "OverPartQOS" in qos.flags:
+        levels.reverse()
+    limits: list[tuple[Qos | Association, str, str]] = [
+        (each, f"QOS {each.name}", "qos") for each in levels
+    ]
+    limits.append((own, f"account {own.account}", "account"))
+    for column in ("maxtres", "grptres", "maxwall"):
+        for each, of, field in limits:
+            text = getattr(each, column)
+            nodes, seconds = _NODES.search(text), _seconds(text)
+            if nodes is not None or seconds is not None:
+                yield from _above(facts, nodes and int(nodes[1]), seconds, of, field)
+                break
 
 
 def _notices(facts: Facts, name: str, partition: Partition) -> Iterator[str]:

@@ -18,9 +18,10 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from nodesweep.configs.atomic import create_atomic, write_atomic
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.protocol import HeldJob
 from nodesweep.launch.slurm.commands import (
     DEADLINE_SECONDS,
     CommandFailed,
@@ -38,9 +40,9 @@ from nodesweep.launch.slurm.logs import NodeLogs
 from nodesweep.launch.slurm.queue import Queue, Row
 from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from nodesweep.launch.slurm.status import (
-    NEVER_STARTS,
     PENDING_PHASE,
     Submission,
+    never_starts,
     read_runs,
     read_status,
     status_of_forgotten,
@@ -163,6 +165,19 @@ class SlurmJobs:
         jobs = sorted((job for job in found if job is not None), key=lambda job: job.job_id)
         return [self._status(job) for job in jobs]
 
+    def held(self) -> Iterator[HeldJob]:
+        """Yield this user's jobs of this folder that wait or run; see Launcher.
+
+        Their folder says which sweep they are of, so they need no tag. Ages are by this node's
+        clock, which munge keeps within 5 minutes of the cluster's.
+        """
+        rows = sorted(self.queue.rows(), key=lambda row: row.job_id)
+        for name in dict.fromkeys(row.name for row in rows if names.sweep_of_job(row.name)):
+            job = self.status(name)
+            if job is not None and job.state == "running" and job.created_at is not None:
+                age_seconds = time.time() - job.created_at.timestamp()
+                yield HeldJob(name, age_seconds, True, partial(names.sweep_of_job, name))
+
     def _file(self, job_name: str, name: str) -> Path:
         return Path(self.platform.folder, job_name, name)
 
@@ -256,7 +271,8 @@ class SlurmJobs:
     def _status(self, job: Submission) -> JobStatus:
         """Return the job's status, with the cluster and its sharing of nodes."""
         isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"
-        return replace(self._reported(job), region=self.platform.cluster, isolation=isolation)
+        name = self.platform.cluster
+        return replace(self._reported(job), region=name, cluster=name, isolation=isolation)
 
     def _reported(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""
@@ -268,7 +284,7 @@ class SlurmJobs:
         status = read_status(job, row)
         if status.has_ended:
             write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
-        elif row.state == "PENDING" and row.reason in NEVER_STARTS and job.stop_reason is None:
+        elif never_starts(row) and job.stop_reason is None:
             self._cancel(job, f"{row.reason}: Slurm can never start the job")
         return status
 

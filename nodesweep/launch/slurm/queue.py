@@ -6,6 +6,7 @@ Jobs that slurmctld has forgotten are looked up in the accounting, if the cluste
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -19,11 +20,14 @@ POLL_SECONDS = 1.0
 _COLUMNS = {
     "JobID": 16, "Name": 80, "State": 24, "Reason": 64, "NumNodes": 8, "SubmitTime": 24,
     "StartTime": 24, "EndTime": 24, "exit_code": 12, "RestartCnt": 8,
+    "tres-alloc": 240,
 }  # fmt: skip
 _ACCOUNTING_COLUMNS = (
     "JobIDRaw", "JobName", "State", "Reason", "NNodes", "Submit", "Start", "End", "ExitCode",
+    "AllocTRES",
 )  # fmt: skip
-"""The same columns but the last, which sacct of Slurm 22.05 does not have."""
+"""The same columns but the restarts, which sacct of Slurm 22.05 does not have."""
+_BILLING = re.compile(r"\bbilling=(\d+)")
 _NOT_STARTED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 _NOT_ENDED = (
     *_NOT_STARTED, "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED",
@@ -45,6 +49,7 @@ class Row:
     ended_at: datetime | None
     exit_status: int | None
     restarts: int
+    billing: int | None = None
 
     def to_json(self) -> str:
         """Return the row as JSON."""
@@ -107,7 +112,8 @@ class Queue:
             f"--format={','.join(_ACCOUNTING_COLUMNS)}",
         ]  # fmt: skip
         try:
-            return read_rows("".join(f"{line}|0\n" for line in self.run(command).splitlines()))
+            lines = (line.rpartition("|") for line in self.run(command).splitlines())
+            return read_rows("".join(f"{line}|0|{tres}|\n" for line, _, tres in lines))
         except CommandFailed as error:
             if "accounting storage is disabled" not in error.words:
                 raise
@@ -122,7 +128,9 @@ def read_rows(text: str) -> tuple[Row, ...]:
         cells = [cell.strip() for cell in line.removesuffix("|").split("|")]
         if len(cells) != len(_COLUMNS) or not cells[0].isdecimal():
             continue
-        job_id, name, state, reason, nodes, submitted, started, ended, status, restarts = cells
+        job_id, name, state, reason, nodes, submitted, started, ended, status, restarts, tres = (
+            cells
+        )
         state, _, comment = state.partition(" ")  # CANCELLED by 1000
         found.append(
             Row(
@@ -134,6 +142,7 @@ def read_rows(text: str) -> tuple[Row, ...]:
                 None if state in _NOT_ENDED else _time(ended),
                 _exit_status(status),
                 int(restarts) if restarts.isdecimal() else 0,
+                int(billing[1]) if (billing := _BILLING.search(tres)) else None,
             )
         )  # fmt: skip
     return tuple(found)

@@ -11,6 +11,7 @@ import re
 import shlex
 from functools import lru_cache
 from itertools import islice
+from pathlib import PurePath
 from typing import Any
 
 from nodesweep.configs.distribution import NoDistribution, TorchDistributed
@@ -58,6 +59,8 @@ _TORCHRUN = (
     'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec torchrun --nnodes="$SLURM_NNODES"'
     ' --node-rank="$SLURM_NODEID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
 )
+_SHELLS = {".sh": "bash"}
+"""The interpreters of programs that are not Python's, by their suffix."""
 _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
 
 
@@ -171,7 +174,9 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
     match training.distribution:
         case NoDistribution():
-            start, command = _PROGRAM, ["python3", training.entry_point, *arguments]
+            program = training.entry_point
+            start, command = _PROGRAM, [_SHELLS.get(PurePath(program).suffix, "python3"), program]
+            command += arguments
         case TorchDistributed(processes_per_node=processes, smddp=False):
             # torchrun's "auto" is one process per accelerator, and one per core without any
             each = f"--nproc-per-node={processes or 'auto'}"
@@ -187,10 +192,15 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
         f"srun --nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1 --cpu-bind=none"
         ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
     )
-    if platform.container_image is not None:
+    inside = ""
+    if (image := platform.container_image) is not None:
         mounts = [platform.folder]
         if spec.dataset is not None and spec.inputs.dataset_uri is not None:
             mounts.append(spec.inputs.dataset_uri.rstrip("/"))
         pairs = shlex.quote(",".join(f"{folder}:{folder}" for folder in mounts))
-        options += f" --container-image={platform.container_image} --container-mounts={pairs}"
-    return f"{options} \\\n    bash -c {shlex.quote(start)} bash {shlex.join(command)}"
+        if platform.container_runtime == "apptainer":
+            gpus = "--nv " if platform.node.gpus else ""
+            inside = f'apptainer exec {gpus}--pwd "$PWD" --bind {pairs} {image} '
+        else:
+            options += f" --container-image={image} --container-mounts={pairs}"
+    return f"{options} \\\n    {inside}bash -c {shlex.quote(start)} bash {shlex.join(command)}"

@@ -44,7 +44,7 @@ _MEANINGS = {
 }
 _NO_LOG = 53
 """Wait status of a job whose script.log slurmd could not open, which sacct writes as 0:53."""
-NEVER_STARTS = frozenset(
+_NEVER_STARTS = frozenset(
     {
         "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount",
         "InvalidQOS", "PartitionTimeLimit", "QOSNotAllowed",
@@ -54,6 +54,8 @@ NEVER_STARTS = frozenset(
 
 PartitionNodeLimit is none: it is also the reason of a job that waits for nodes that are down.
 """
+_OF_ONE_JOB = "PerJobLimit"
+"""End of the reasons of jobs beyond a limit of the account or the QOS that no other job affects."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,12 @@ class Submission:
     submitted_at: float
     stop_reason: str | None = None
     runs: Sequence[Run] = ()
+
+
+def never_starts(row: Row) -> bool:
+    """Return True if the pending job can't start unless somebody changes it or the cluster."""
+    reason = row.reason or ""
+    return row.state == "PENDING" and (reason in _NEVER_STARTS or reason.endswith(_OF_ONE_JOB))
 
 
 def read_runs(text: str) -> list[Run]:
@@ -138,6 +146,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
         billing_began_at=began_at,
         billing_ended_at=row.ended_at,
         billable_seconds=_busy_seconds(runs) if earlier and row.ended_at is not None else None,
+        billing=row.billing,
         nodes=job.nodes,
         instance_type=job.instance_type,
         platform_kind="slurm",

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from nodesweep.scaling.analysis.intervals import Interval, mean_interval, next_run_bound
 from nodesweep.scaling.analysis.parity import reaches
-from nodesweep.scaling.analysis.price import Price, node_cost_usd
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, Price, node_cost_usd
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.report_part import Part
 
@@ -44,6 +44,19 @@ class RunCosts(Part):
         description=(
             "The run up to the first validation that reached the target metric, start-up included."
         )
+    )
+    node_hours: float | None = Field(
+        default=None,
+        exclude_if=lambda hours: hours is None,
+        description="Billed time x nodes in hours, where that is the cost; else absent.",
+    )
+    billing_hours: float | None = Field(
+        default=None,
+        exclude_if=lambda hours: hours is None,
+        description=(
+            "Billed time in hours x the billing weight that Slurm gave the job (TRES billing); "
+            "absent if unknown."
+        ),
     )
 
 
@@ -102,7 +115,15 @@ def run_costs(
         total_usd=total_usd(run_usd, warm_pool_usd),
         epoch_usd=_epoch_usd(outcome, train_seconds, price),
         target_usd=node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
+        node_hours=_hours(
+            nodes if price is not None and price.unit == "node-hours" else None, billable
+        ),
+        billing_hours=_hours(outcome.billing, billable),
     )
+
+
+def _hours(weight: float | None, seconds: float | None) -> float | None:
+    return None if weight is None or seconds is None else weight * seconds / SECONDS_PER_HOUR
 
 
 def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | None:

@@ -262,10 +262,9 @@ def _reason(
     if chosen is not None:
         notes = [*_margin_notes(chosen, deadline), *notes]
         if not priced:
-            notes = [
-                "some run costs are unknown, so the least node-time counts as cheapest",
-                *notes,
-            ]
+            is_charged = all(count.row.costs.node_hours is not None for count in measured)
+            why = "nodes have no price" if is_charged else "some run costs are unknown"
+            notes = [f"{why}, so the least node-time counts as cheapest", *notes]
         return sentence(
             f"{nodes_text(chosen.nodes)} is the cheapest measured count that {condition}", *notes
         )

@@ -160,13 +160,24 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
     """
     usd, base_usd = usd_per_result(row), usd_per_result(base)
     if usd is None or not base_usd:
-        return None
+        return _hours_change(row, base)
     per = " per result" if row.per_result or base.per_result else ""
     pools = f", {_WARM_POOL}" if _has_pool(row) or _has_pool(base) else ""
     share = format_percent(abs(usd / base_usd - 1))
     if share == format_percent(0):
         return f"same cost{per}{pools}"
     return f"{share} {'more expensive' if usd > base_usd else 'cheaper'}{per}{pools}"
+
+
+def _hours_change(row: SummaryRow, base: SummaryRow) -> str | None:
+    """Return the run's node-hours relative to the baseline's, where they are the cost."""
+    hours, base_hours = row.costs.node_hours, base.costs.node_hours
+    if hours is None or not base_hours:
+        return None
+    share = format_percent(abs(hours / base_hours - 1))
+    if share == format_percent(0):
+        return "same node-hours"
+    return f"{share} {'more' if hours > base_hours else 'fewer'} node-hours"
 
 
 def attempts_text(row: SummaryRow, note: str = "") -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Literal
 
 from pydantic import Field
 
@@ -28,15 +29,20 @@ class Price(Part):
     reason: str | None = Field(
         default=None, description="Why the price is unknown; null if it is known."
     )
+    unit: Literal["USD", "node-hours"] = Field(
+        default="USD",
+        exclude_if=lambda unit: unit == "USD",
+        description="Unit of the costs; node-hours if the nodes have no price but are charged so.",
+    )
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
     """Return the catalogue's on-demand price of a node in `region`, or an unknown price."""
     usd = instance.on_demand_usd_per_hour
     if usd is None:
-        return unknown_price(
-            instance.instance_type, instance.price_note or "the catalogue has none"
-        )
+        reason = instance.price_note or "the catalogue has none"
+        unknown = unknown_price(instance.instance_type, reason)
+        return unknown.model_copy(update={"unit": instance.cost_unit})
     if instance.price_region != region:
         reason = (
             f"the catalogue's price is for {instance.price_region}, but the nodes ran in {region}"

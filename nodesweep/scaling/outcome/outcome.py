@@ -146,6 +146,7 @@ class JobOutcome:
     planned: Mapping[str, float] = field(default_factory=dict)
     image_uri: str | None = None
     region: str | None = None
+    cluster: str | None = None
     launcher: str | None = None
     output_uri: str | None = None
     spot: bool = False
@@ -154,6 +155,7 @@ class JobOutcome:
     reused_by_job: str | None = None
     keep_alive: bool | None = None
     given_cost_usd: float | None = None
+    billing: float | None = None
     utilisation: Mapping[str, float] = field(default_factory=dict)
     train_seconds_by: Mapping[TrainClock, float] = field(default_factory=dict)
     logged: Mapping[str, float] = field(default_factory=dict)
@@ -353,9 +355,11 @@ def read_outcome(
         planned=planned,
         image_uri=job.image_uri,
         region=job.region,
+        cluster=job.cluster,
         launcher=_text(nested_value(metrics, ("world", "launcher"))),
         output_uri=job.output_uri,
         spot=job.spot,
+        billing=job.billing,
         training_time_seconds=positive_or_none(job.training_seconds),
         keep_alive=bool(job.keep_alive_seconds),
         starts=max(1, sum(visit.phase == TRAINING_PHASE for visit in job.visits)),

@@ -36,10 +36,20 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     Returns:
         (USD, or None if the price is unknown; derivation or the reason for None).
     """
-    sweep, training = config.sweep, config.training
     price = price_of(instance, config.platform.region)
     if price.usd_per_hour is None:
         return None, f"no price for {instance.instance_type}: {price.reason}"
+    hours, text = node_hours_bound(config)
+    text += (
+        f", x {'on-demand ' if config.training.spot else ''}{price.usd_per_hour} USD/h ("
+        f"{', '.join(filter(None, (price.region, price.date)))})"
+    )
+    return hours * price.usd_per_hour, text
+
+
+def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
+    """Return the most node-hours that one run of the sweep can be billed, and the derivation."""
+    sweep, training = config.sweep, config.training
     jobs, further = _attempts(config)
     if len(further) == len(jobs) * (sweep.max_attempts - 1):
         attempts = (
@@ -54,17 +64,9 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
     )
     text = (
         f"{sum(jobs) * billed_hours(config):.1f} node-hours, including {STOPPING_SECONDS} s to "
-        f"stop{pools} per job, excluding download and upload time, x {attempts}, x "
-        f"{'on-demand ' if training.spot else ''}{price.usd_per_hour} USD/h ("
-        f"{', '.join(filter(None, (price.region, price.date)))})"
+        f"stop{pools} per job, excluding download and upload time, x {attempts}"
     )
-    return most_node_hours(config) * price.usd_per_hour, text
-
-
-def most_node_hours(config: BenchmarkConfig) -> float:
-    """Return the most node-hours that the attempts of a sweep of one arm can be billed for."""
-    jobs, further = _attempts(config)
-    return (sum(jobs) + sum(further)) * billed_hours(config)
+    return (sum(jobs) + sum(further)) * billed_hours(config), text
 
 
 def billed_hours(config: BenchmarkConfig) -> float:
@@ -76,7 +78,7 @@ def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
     """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
     sweep = config.sweep
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
+    jobs = [*sweep.arm_jobs, *checks]
     return jobs, sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
 
 
@@ -119,10 +121,14 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
     if budget is None:
         return None
     if bound_usd is None:
-        return (
-            f"sweep.budget_usd: {budget} can't be checked: {reason}; read all prices with "
-            "`nodesweep prices refresh`, or add this one to configs/instances.yaml"
+        unit = config.node_type(config.training.instance_type).cost_unit
+        remedy = (
+            "read all prices with `nodesweep prices refresh`, or add this one to "
+            "configs/instances.yaml"
+            if unit == "USD"
+            else "set it"
         )
+        return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (
             f"sweep.budget_usd: {budget} is less than the {bound_usd:.2f} USD this sweep can cost"

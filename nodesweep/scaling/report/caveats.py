@@ -43,6 +43,7 @@ from nodesweep.scaling.report.cpu_use import find_low_use
 from nodesweep.scaling.report.model import Point, SampleCounts
 from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 from nodesweep.scaling.report.tables.budget import find_slower, slower_text
+from nodesweep.scaling.report.tables.target import target_caveats
 from nodesweep.scaling.rules.learning import growth_text
 
 NOT_ISOLATED = "not isolated"
@@ -477,8 +478,10 @@ def _growing_batch(evidence: CaveatInputs) -> Iterator[str]:
             f"{unknown[-1].parity.reason}, so a time there is not a time-to-train, and S, E and D "
             "compare samples per second."
         )
-        if sizes and sizes[min(sizes)] < sizes[max(sizes)]:
+        is_estimated = evidence.report.quality_target is not None
+        if not is_estimated and sizes and sizes[min(sizes)] < sizes[max(sizes)]:
             yield f"{growth_text(sizes[min(sizes)], sizes[max(sizes)])}."
+    yield from target_caveats(evidence.report)
     weak = [row.nodes for row in rows if row.samples_ratio is not None]
     if weak and not evidence.sampled:
         yield (
@@ -588,6 +591,8 @@ def _price(evidence: CaveatInputs) -> Iterator[str]:
     if len(unknown) < len(measured):
         if unknown:
             yield f"Cost unknown at {_nodes(unknown)}: not included in cost comparisons."
+    elif price.unit != "USD":
+        return
     elif price.usd_per_hour is None:
         yield f"Cost unknown: no price for {price.instance_type or 'the nodes'} ({price.reason})."
     elif measured:

@@ -21,7 +21,7 @@ from nodesweep.scaling.outcome.outcome import TrainClock
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.sources import PHASE_HOLDS
 from nodesweep.scaling.report.tables.cells import time_unit
-from nodesweep.scaling.report.tables.costs import price_text
+from nodesweep.scaling.report.tables.costs import format_hours, price_text
 
 RULE_TEXTS: Mapping[Rule, str] = {
     "efficiency": "the largest node count that is efficient enough",
@@ -131,6 +131,14 @@ def costs_text(report: ScalingReport) -> str | None:
         if costs.validation_usd is None
         else f"{format_usd(costs.validation_usd)} for validating its dataset on Spark"
     )
+    hours = [point.costs.node_hours for point in report.points]
+    if known := [each for each in hours if each is not None]:
+        unknown = len(hours) - len(known)
+        note = f"; those of {pluralize(unknown, 'job')} are unknown" if unknown else ""
+        return (
+            f"Node-hours of the whole sweep: {format_hours(sum(known))}, including attempts that "
+            f"did not complete{note}."
+        )
     if costs.spent_usd is None:
         return (
             (f"The sweep cost {validation}; the cost of its jobs is unknown.")

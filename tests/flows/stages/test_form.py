@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import yaml
+from jsonschema import Draft202012Validator, validate
 from prefect.flows import load_flow_from_entrypoint
 
 from nodesweep.configs.allowed import LISTS, LOCAL_PLATFORM
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.presets import PRESETS_DIRECTORY, config_from_preset
+from nodesweep.configs.settings import settings_schema
 from nodesweep.flows.stages import form
 from nodesweep.flows.stages.form import config_from_parameters
 from tests.test_deployments import REPOSITORY
@@ -76,6 +78,21 @@ def test_no_way_of_a_config_goes_past_the_list(
         parameters["settings"] = {field: value}  # else the worker's own platform stands in for it
     with pytest.raises(ConfigError, match=rf"(?m)^  {field}: "):
         config_from_parameters(parameters)
+
+
+def test_a_cluster_comes_from_a_variable_and_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LISTS:
+        monkeypatch.delenv(name, raising=False)
+    example = Path(__file__).parents[3] / "examples" / "slurm" / "slurm.yaml"
+    monkeypatch.setattr(form, "_read_variable", lambda name: example.read_text(encoding="utf-8"))
+    settings = {"platform.partition": "gpu", "platform.node.usd_per_hour": 2.5}
+    validate(settings, settings_schema(), Draft202012Validator)
+    config = config_from_parameters(
+        {"config_variable": "ours", "settings": settings, "node_counts": [1, 2]}
+    )
+    platform = config.platform.model_dump()
+    assert (platform["partition"], platform["node"]["usd_per_hour"]) == ("gpu", 2.5)
+    assert config.sweep.node_counts == (1, 2)
 
 
 @pytest.mark.parametrize("preset", ["../../etc/passwd", "/etc/passwd", "examples/../local"])

@@ -19,6 +19,7 @@ from nodesweep.flows.stages import preflight as stage
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
 from nodesweep.scaling.job import Render
 from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.tasks import calls
 from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
 
 Configs = Callable[..., BenchmarkConfig]
@@ -42,8 +43,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
     def ask(facts: Facts) -> Findings:
         return answers.pop(0)
 
-    monkeypatch.setattr(stage, "check_platform", ask)
-    monkeypatch.setattr(stage, "look_up_prices", at_two_dollars)
+    monkeypatch.setattr(calls, "check_platform", ask)
+    monkeypatch.setattr(calls, "look_up_prices", at_two_dollars)
     return answers
 
 
@@ -272,7 +273,7 @@ def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
     make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOKEN_OF_MINE", raising=False)
-    monkeypatch.setattr(stage, "check_platform", None)  # nothing is asked
+    monkeypatch.setattr(calls, "check_platform", None)  # nothing is asked
     config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
     assert plan_of(config).findings.problems == ()
     with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN.*TOKEN_OF_MINE"):

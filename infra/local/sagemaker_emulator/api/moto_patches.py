@@ -16,7 +16,6 @@ from moto.core.utils import camelcase_to_underscores
 from moto.ec2.responses.spot_instances import SpotInstances
 from moto.iam.responses import IamResponse
 from moto.logs.responses import LogsResponse
-from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.s3 import models
 from moto.s3.models import S3Backend
 from moto.s3.responses import S3Response
@@ -120,20 +119,6 @@ PATCHES = (
         additions.of_a_known_query,
         "fails with an internal error for a missing query",
     ),
-    _operation(
-        "resourcegroupstaggingapi",
-        "TagResources",
-        ResourceGroupsTaggingAPIResponse,
-        lambda theirs: additions.tag_resources,
-        "a resource that fails makes the others fail",
-    ),
-    _operation(
-        "resourcegroupstaggingapi",
-        "UntagResources",
-        ResourceGroupsTaggingAPIResponse,
-        lambda theirs: additions.untag_resources,
-        "a resource that fails makes the others fail",
-    ),
     *(
         _operation("s3", name, S3Backend, additions.of_a_known_upload, "fails without NoSuchUpload")
         for name in ("UploadPart", "UploadPartCopy")
@@ -168,13 +153,6 @@ PATCHES = (
             "fails with an internal error for a resource that does not exist",
         )
         for name in ("AddTags", "DeleteTags", "ListTags")
-    ),
-    _operation(
-        "sagemaker",
-        "DescribeExperiment",
-        SageMakerResponse,
-        additions.of_a_known_experiment,
-        "fails with an internal error for an experiment that does not exist",
     ),
 )
 

@@ -19,7 +19,7 @@ from nodesweep.launch.sagemaker.preflight.rule import unavailable_reason
 from nodesweep.launch.sagemaker.preflight.training_plan import utc_text
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.formats import join_words, nodes_text, pluralize
-from nodesweep.scaling.planning.budget import billed_hours, most_node_hours
+from nodesweep.scaling.planning.budget import billed_hours, node_hours_bound
 from nodesweep.scaling.rules.rule import Facts
 
 QUOTAS = "servicequotas:ListServiceQuotas"
@@ -143,7 +143,7 @@ def _lines(
 ) -> list[str]:
     first = arms[0]
     name, region = first.instance.instance_type, first.config.platform.region
-    node_hours = sum(most_node_hours(arm.config) for arm in arms)
+    node_hours = sum(node_hours_bound(arm.config)[0] for arm in arms)
     return [
         "",
         (

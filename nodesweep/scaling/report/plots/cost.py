@@ -132,6 +132,8 @@ def _caption(report: ScalingReport, in_usd: bool) -> str:
         is_expected = any(row.per_result is not None for row in report.summary)
         failed = " Both are expected values for a result, failed attempts included." * is_expected
         return f"{front} The cost of a run is {cost_origin(report)}.{pools}{failed}"
+    if report.price.unit != "USD":
+        return front
     reason = report.price.reason or "no billable time was reported"
     return f"{front} Costs are unknown ({reason}), so node-time is shown instead."
 

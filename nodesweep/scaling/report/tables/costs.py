@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.formats import (
     UNKNOWN,
@@ -13,6 +15,7 @@ from nodesweep.scaling.formats import (
 from nodesweep.scaling.report.frames import rows_frame
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import (
+    Format,
     Table,
     format_columns,
     titled,
@@ -23,7 +26,8 @@ from nodesweep.scaling.report.tables.cells import hidden_note, shown_rows
 NOT_INCLUDED = (
     "Not included: storage (S3, FSx, volumes), data transfer, logs and building the image."
 )
-_COLUMNS = {
+format_hours: Format = partial(format_value, digits=3)
+_COLUMNS: dict[str, tuple[str, Format]] = {
     "N": ("nodes", format_count),
     "run": ("run_usd", format_usd),
     "on demand": ("on_demand_usd", format_usd),
@@ -33,6 +37,7 @@ _COLUMNS = {
     "total": ("total_usd", format_usd),
     "next run": ("next_run_usd", format_usd),
     "per result": ("usd_per_result", format_usd),
+    "billing-hours": ("billing_hours", format_hours),
     "billable": ("billable_seconds", format_seconds),
 }
 _MEANINGS = {
@@ -47,6 +52,7 @@ _MEANINGS = {
         "expected cost of a result, failed attempts included: the cost that the recommendation uses"
     ),
     "billable": "geometric mean of the billed times",
+    "billing-hours": "billed hours x Slurm's billing weight of the job",
     "node-hours": "N x T",
 }
 
@@ -54,29 +60,33 @@ _MEANINGS = {
 def costs_table(report: ScalingReport) -> Table | None:
     """Return the mean costs per node count; None if all are unknown."""
     frame = rows_frame(shown_rows(report))
-    if frame.filter(regex="^(run|on_demand|epoch|target|warm_pool|total)_usd$").isna().all(None):
+    in_usd = report.price.unit == "USD"
+    known = "^(run|on_demand|epoch|target|warm_pool|total)_usd$" if in_usd else "^node_hours$"
+    if frame.filter(regex=known).isna().all(None):
         return None
     cells = format_columns(frame, _COLUMNS)
     has_pool = frame["warm_pool_usd"].gt(0).fillna(False)
     # the interval is that of the total, which is the run's own only if no pool was kept
     cells["run"] = cells["run"].where(has_pool, cells["total"])
     cells["total"] = cells["total"].where(has_pool, UNKNOWN)
-    if report.train_clock != "throughput":
-        hours = frame["nodes"] * frame["train_seconds"] / 3600
-        cells["node-hours"] = format_columns(
-            hours.to_frame("hours"), {"hours": ("hours", lambda value: format_value(value, 3))}
-        )["hours"]
+    if report.train_clock != "throughput" or not in_usd:
+        hours = frame["nodes"] * frame["train_seconds"] / 3600 if in_usd else frame["node_hours"]
+        written = format_columns(hours.to_frame("hours"), {"hours": ("hours", format_hours)})
+        cells["node-hours"] = written["hours"]
     where = " where no attempt failed" * any(row.per_result for row in report.summary)
     whole = ", of a projected full run" if report.train_clock == "projected" else ""
     caption = (
-        f"The run cost is {cost_origin(report)}."
+        f"Price: {price_text(report.price)}."
+        if not in_usd
+        else f"The run cost is {cost_origin(report)}."
         if report.price.usd_per_hour is None
         else f"Price: {price_text(report.price)}. {NOT_INCLUDED}"
     )
     return Table(
         titled("Cost", report),
-        without_unknown(cells, ("N", "run")),
+        without_unknown(cells, ("N", "run" if in_usd else "node-hours")),
         _MEANINGS
+        | ({} if in_usd else {"node-hours": "the cost of a run: billable x nodes"})
         | {"run": f"{cost_origin(report)}{whole}", "total": f"{_MEANINGS['total']}{where}"},
         f"{caption}{hidden_note(report)}",
     )
@@ -94,6 +104,8 @@ def cost_origin(report: ScalingReport) -> str:
 
 def price_text(price: Price) -> str:
     """Return the price with its source and date, or why there is none."""
+    if price.unit != "USD":
+        return f"none ({price.reason}), so costs are {price.unit}"
     if price.usd_per_hour is None:
         return f"unknown: {price.reason}"
     rate = f"{format_value(price.usd_per_hour)} USD per node-hour, {price.purchase_option}"

@@ -20,7 +20,7 @@ import pytest
 from infra.local.tests.platform_client import wait_until
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.distribution import NoDistribution
-from nodesweep.configs.slurm import NodeConfig, SlurmPlatform
+from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.scaling import names
@@ -210,9 +210,8 @@ class Cluster:
 
 def slurm_platform(folder: Path, **options: Any) -> SlurmPlatform:
     """The section of a cluster of nodes with one core, without a price."""
-    return SlurmPlatform(
-        launcher="slurm", cluster="test", node=NodeConfig(cores=1), folder=str(folder), **options
-    )
+    fields = {"launcher": "slurm", "cluster": "test", "node": {"cores": 1}, "folder": str(folder)}
+    return SlurmPlatform.model_validate({**fields, **options})
 
 
 def until_told_spec(

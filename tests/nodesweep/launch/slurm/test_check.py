@@ -1,4 +1,4 @@
-"""The rules about the cluster's partitions, on sinfo's words."""
+"""The rules about the cluster's partitions, accounts and QOS, on the words of its commands."""
 
 from __future__ import annotations
 
@@ -25,22 +25,62 @@ short|up|10:00|1-infinite|0/8/0/8|64
 closed|down|infinite|1-infinite|0/8/0/8|64
 """
 
+ENFORCED = """\
+Configuration data as of 2026-01-02T03:04:05
+AccountingStorageEnforce = associations,limits,qos
+ClusterName             = alps
+"""
+ASSOCIATIONS = """\
+physics|physics||normal,short||node=6||02:00:00
+physics|physics|small|normal,long|long|node=4||1-00:00:00
+physics|chem|short|normal|||cpu=8|
+physics|bio|||||
+"""
+LEVELS = """\
+normal|||node=9|
+short||node=2||00:10:00
+long|OverPartQOS,PartitionTimeLimit|||
+limits||node=3|cpu=64|
+"""
+PARTITIONS = """\
+PartitionName=gpu AllowAccounts=ALL AllowQos=normal,long QoS=N/A MaxTime=1-00:00:00
+PartitionName=small AllowAccounts=ALL AllowQos=ALL QoS=limits
+PartitionName=short DenyAccounts=chem AllowQos=ALL QoS=limits
+"""
+"""Words of Slurm 22.05, as a cluster with slurmdbd gave them."""
+
 
 def checked(
-    monkeypatch: pytest.MonkeyPatch, sinfo: str = SINFO, nodes: int = 4, **platform: Any
+    monkeypatch: pytest.MonkeyPatch,
+    sinfo: str = SINFO,
+    nodes: int = 4,
+    config: str = "AccountingStorageEnforce = none\n",
+    associations: str = ASSOCIATIONS,
+    seconds: int = 1200,
+    **platform: Any,
 ) -> Findings:
     raw = {
         **RAW,
         "sweep": {"node_counts": [1, nodes], "repeats": 1},
-        "training": {**RAW["training"], "max_runtime_seconds": 1200},
+        "training": {**RAW["training"], "max_runtime_seconds": seconds},
         "platform": {**RAW["platform"], "folder": gettempdir(), **platform},
     }
 
     def answer(command: list[str]) -> str:
+        match command[0], command[-1]:
+            case "scontrol", "config":
+                return config
+            case "sacctmgr", fields:
+                if "user" not in command:
+                    assert fields == "format=name,flags,maxtres,grptres,maxwall"
+                    return LEVELS
+                assert "cluster=alps" in command, "others share the database"
+                return associations
         assert "--all" in command, "the partition may be hidden"
-        return sinfo
+        return sinfo if command[0] == "sinfo" else PARTITIONS
 
     monkeypatch.setattr(check, "run", answer)
+    monkeypatch.setattr(check.getpass, "getuser", lambda: "me")
     return check_cluster(read_facts(parse_config(raw, "the config")))
 
 
@@ -77,6 +117,73 @@ def test_what_does_not_fit_is_said(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, snapshot: Any
 ) -> None:
     assert checked(monkeypatch, **options) == snapshot
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"associations": "|||||||\n"}, id="no account"),
+        pytest.param({"account": "geo"}, id="another's account"),
+        pytest.param({"account": "chem"}, id="another partition's account"),
+        pytest.param({"account": "chem", "partition": "short", "seconds": 60}, id="denied"),
+        pytest.param({"qos": "limits"}, id="another's QOS"),
+        pytest.param({"qos": "short", "nodes": 2}, id="not in this partition, and too long"),
+        pytest.param({"nodes": 8}, id="the account's nodes"),
+        pytest.param({"seconds": 7260}, id="the account's time"),
+        pytest.param({"partition": "small", "nodes": 2, "seconds": 90_000}, id="own association"),
+        pytest.param({"partition": "short", "seconds": 600}, id="the partition's QOS"),
+    ],
+)
+def test_what_the_accounting_refuses_is_said(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, snapshot: Any
+) -> None:
+    found = checked(monkeypatch, config=ENFORCED, node={"cores": 1}, **options)
+    assert found.problems == snapshot
+
+
+def test_what_the_accounting_allows_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in (
+        {"account": "Physics"},
+        {"nodes": 2, "account": "chem", "partition": "gpu", "associations": "x|chem||normal||||\n"},
+        # the account's own limit of small is above the partition QOS's, which OverPartQOS lifts
+        {"partition": "small", "nodes": 2, "seconds": 80_000},
+    ):
+        found = checked(monkeypatch, config=ENFORCED, node={"cores": 1}, **options)
+        assert found == Findings()
+
+
+def test_limits_that_are_not_enforced_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ENFORCED.replace(",limits,qos", "")
+    [problem] = checked(monkeypatch, config=config, qos="limits", nodes=8).problems
+    assert problem.startswith("platform.partition: gpu refuses jobs of limits ")
+
+
+def test_a_flag_of_a_qos_lifts_the_limits_of_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = "x|x||long|long|||\n"
+    found = checked(
+        monkeypatch, config=ENFORCED, associations=own, partition="short", nodes=2, seconds=9000
+    )
+    assert not found.problems
+
+
+@pytest.mark.parametrize("options", [{}, {"account": "physics", "qos": "long"}])
+def test_a_cluster_without_accounts_says_what_is_not_checked(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, snapshot: Any
+) -> None:
+    assert checked(monkeypatch, **options).notices == snapshot
+
+
+def test_an_accounting_that_does_not_answer_is_a_notice(
+    monkeypatch: pytest.MonkeyPatch, snapshot: Any
+) -> None:
+    def answer(command: list[str]) -> str:
+        if command[0] == "sacctmgr":
+            raise CommandFailed("sacctmgr failed with exit code 1: Connection refused")
+        return ENFORCED if command[0] == "scontrol" else SINFO
+
+    monkeypatch.setattr(check, "run", answer)
+    facts = read_facts(parse_config(RAW, "the config"))
+    assert check._check_partitions(facts) == snapshot
 
 
 def test_a_folder_that_cannot_be_used_is_a_problem(

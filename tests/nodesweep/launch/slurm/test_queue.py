@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -10,8 +12,8 @@ from nodesweep.polling import Clock
 
 SQUEUE = """\
 A banner of the site | with a bar
-12  |job-a|RUNNING|None   |2|2026-01-02T03:04:05|2026-01-02T03:04:06|2026-01-02T04:04:06|0|1|
-13|job-b |PENDING|Resources|1|2026-01-02T03:04:05|2026-01-03T00:00:00|NONE               |0|0|
+12|job-a|RUNNING|None|2|2026-01-02T03:04:05|2026-01-02T03:04:06|2026-01-02T04:04:06|0|1|node=2,billing=128|
+13|job-b |PENDING|Resources|1|2026-01-02T03:04:05|2026-01-03T00:00:00|NONE               |0|0||
 """
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -20,6 +22,7 @@ def test_rows_of_squeue() -> None:
     first, second = read_rows(SQUEUE)
     assert (first.job_id, first.name, first.state, first.reason) == (12, "job-a", "RUNNING", None)
     assert (first.nodes, first.submitted_at, first.restarts) == (2, AT, 1)
+    assert (first.billing, second.billing) == (128, None)
     # the end of a running job is its limit, the start of a waiting one a guess
     assert (first.started_at, first.ended_at) == (AT.replace(second=6), None)
     assert (second.started_at, second.ended_at, second.reason) == (None, None, "Resources")
@@ -28,6 +31,9 @@ def test_rows_of_squeue() -> None:
 def test_a_row_survives_its_file() -> None:
     for row in read_rows(SQUEUE):
         assert Row.from_json(row.to_json()) == row
+        values = json.loads(row.to_json())
+        del values["billing"]  # as sweeps before 2026-11-27 have it
+        assert Row.from_json(json.dumps(values)) == replace(row, billing=None)
 
 
 class Slurm:
@@ -104,12 +110,13 @@ def test_a_cluster_without_accounting_is_asked_for_it_once(slurm: Slurm, queue: 
 def test_rows_of_sacct(slurm: Slurm, queue: Queue) -> None:
     slurm.accounting = (
         "12|job-a|CANCELLED by 1000|None|2|2026-01-02T03:04:05|2026-01-02T03:04:05"
-        "|2026-01-02T03:04:05|0:15\n"
-        "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0\n"
-        "13.batch|batch|FAILED||1||||3:0\n"
+        "|2026-01-02T03:04:05|0:15|billing=64,cpu=2,node=2\n"
+        "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0|\n"
+        "13.batch|batch|FAILED||1||||3:0|cpu=1\n"
     )
     first, second = queue.accounted([12, 13])
     assert (first.state, first.reason, first.exit_status) == ("CANCELLED", "by 1000", 15)
+    assert (first.billing, second.billing) == (64, None)
     assert (second.exit_status, second.started_at, second.reason) == (768, None, "NonZeroExitCode")
 
 

@@ -51,6 +51,13 @@ CASES = {
         distribution={"kind": "torch_distributed", "processes_per_node": 4},
         environment={"GREETING": "it's me; $HOME"},
     ),
+    "apptainer": rendered(
+        {
+            "container_image": "/images/torch.sif",
+            "container_runtime": "apptainer",
+            "node": {"cores": 8, "gpus": 4},
+        }
+    ),
     "program": rendered({"exclusive": False}, distribution={"kind": "none"}, entry_point="a b.py"),
 }
 
@@ -74,6 +81,9 @@ def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
     contained = slurm_platform(Path("/shared/me"), container_image="/images/torch.sqsh")
     mounts = " --container-mounts=/shared/me:/shared/me,/shared/digits:/shared/digits "
     assert mounts in render(contained, with_one)[SCRIPT]
+    contained = contained.model_copy(update={"container_runtime": "apptainer"})
+    bound = ' --pwd "$PWD" --bind /shared/me:/shared/me,/shared/digits:/shared/digits /images/'
+    assert bound in render(contained, with_one)[SCRIPT]
     odd = replace(with_one, inputs=replace(inputs, dataset_uri="/shared/my digits/"))
     assert "me,/shared/my digits:/shared/my digits' " in render(contained, odd)[SCRIPT]
 
@@ -98,6 +108,11 @@ def test_the_secrets_of_a_job_are_those_of_its_script() -> None:
         "of-the-setup",
     }  # fmt: skip
     assert secrets_of_script("export TOKEN='never closed\n") == ()
+
+
+def test_a_shell_script_is_run_by_bash() -> None:
+    script = rendered({}, distribution={"kind": "none"}, entry_point="work.sh")
+    assert script.endswith(" bash bash work.sh --epochs=3 --lr=0.1\n")
 
 
 def test_a_time_limit_is_whole_minutes_and_never_shorter() -> None:

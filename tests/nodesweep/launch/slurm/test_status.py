@@ -10,6 +10,7 @@ from nodesweep.launch.slurm.queue import Row
 from nodesweep.launch.slurm.status import (
     Run,
     Submission,
+    never_starts,
     read_runs,
     read_status,
     status_of_forgotten,
@@ -127,3 +128,15 @@ def test_forgotten_jobs(snapshot: Any) -> None:
     assert {
         name: (job.state, job.billed_seconds, job.reason) for name, job in jobs.items()
     } == snapshot
+
+
+def test_a_job_beyond_a_limit_of_its_own_never_starts() -> None:
+    def waits_for(reason: str | None) -> Row:
+        return Row(12, "job", "PENDING", reason, 2, at(0), None, None, None, 0)
+
+    # the first as slurmctld with slurmdbd gave it
+    assert never_starts(waits_for("AssocMaxNodePerJobLimit"))
+    assert never_starts(waits_for("QOSMaxWallDurationPerJobLimit"))
+    assert never_starts(waits_for("InvalidQOS"))
+    for reason in ("AssocGrpNodeLimit", "Resources", None):
+        assert not never_starts(waits_for(reason)), "other jobs' ends may lift it"

@@ -111,6 +111,7 @@ def test_a_sweep_runs_and_is_reported(cluster: Cluster, tmp_path: Path) -> None:
     assert {point["status"] for point in points.values()} == {"Completed"}
     assert all(point["clocks"]["train_seconds"] > 0 for point in points.values())
     assert report["price"]["usd_per_hour"] == 2.0
+    assert all(point["costs"]["billing_hours"] > 0 for point in points.values())
     assert report["conditions"]["dataset_digest"]
     assert (
         "Slurm cluster my-cluster, one-core" in (commands.reports / "latest/report.md").read_text()

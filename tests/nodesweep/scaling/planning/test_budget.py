@@ -9,13 +9,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import parse_config
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.budget import (
     Allowance,
     budget_problem,
     cost_bound,
+    node_hours_bound,
 )
+from tests.configs.test_slurm import RAW
 
 STARTED = datetime(2026, 1, 2, tzinfo=UTC)
 SWEEP = "bench-20260102000000-01234567"
@@ -182,3 +185,13 @@ def test_a_budget_of_exactly_the_bound_holds_every_attempt(make_config):
         assert full.budget_problem(name) is None and full.retry_problem(name) is None, name
         full.count(name)
     assert full.budget_problem(job(1, attempt=3)) is not None
+
+
+def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot):
+    platform = {**RAW["platform"], "node": {"cores": 1}}
+    sweep = {**RAW["sweep"], "budget_usd": 5, "max_attempts": 2}
+    config = parse_config({**RAW, "platform": platform, "sweep": sweep}, "the config")
+    hours, how = node_hours_bound(config)
+    assert hours == pytest.approx((1 + 2) * 2 * 720 / 3600)
+    usd, reason = cost_bound(config, config.node_type("fat-node"))
+    assert [how, usd, budget_problem(config, usd, reason)] == snapshot

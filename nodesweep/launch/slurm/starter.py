@@ -1,0 +1,98 @@
+"""Write a first config for the cluster of this login node, from one sinfo and one scontrol."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from nodesweep.configs.load import ConfigError
+from nodesweep.launch.slurm.commands import run
+
+_GPUS = re.compile(r"\bgpu(?::([A-Za-z][\w-]*))?:(\d+)")
+"""GPUs of a node in sinfo's words, such as gpu:a100:4(S:0-1)."""
+_CLUSTER = re.compile(r"^ClusterName *= *(\S+)", re.MULTILINE)
+_MOST_NODES = 8
+_TEMPLATE = """\
+# A first sweep on the cluster {cluster}; nodesweep/launch/slurm/README.md has the limitations.
+#   nodesweep plan --online FILE    checks partition, account and QOS, and starts nothing
+name: {name}
+dataset: none                  # or a section; its source is a folder that all nodes share
+training:
+  source_dir: {source_dir}     # copied to platform.folder
+  entry_point: {entry_point}
+  instance_type: {partition}-node  # your name for the nodes below
+  max_runtime_seconds: 3600    # sbatch --time
+  distribution: {distribution}
+  # batch: {{policy: fixed_global, size: 256}}    # strong scaling; see docs/config.md
+  hyperparameters: {{}}          # each becomes `--name value` of your script, e.g. epochs: 8
+sweep:
+  node_counts: {counts}
+  repeats: 1                   # 3 or more give intervals
+  queue_deadline_seconds: 7200 # a job that waits longer fails; raise it on a busy cluster
+platform:
+  launcher: slurm
+  cluster: {cluster}
+  folder: {folder}
+  partition: {partition}       # {others}; account, qos, constraint and gres are fields, too
+  node: {node}  # as sinfo says; usd_per_hour: costs in USD instead of node-hours
+{gres}  setup: []                    # commands before the program: module load …, source …
+"""
+
+
+def first_config(name: str, program: Path, top: Path, shared: Path, is_python: bool) -> str:
+    """Return the text of a config that runs a program in the cluster's default partition.
+
+    Args:
+        name: The benchmark's name.
+        program: The program, an absolute path.
+        top: Folder of its code.
+        shared: Folder that the login node and all compute nodes share.
+        is_python: torchrun can start it; other programs are started once per node.
+
+    Raises:
+        CommandFailed: The cluster does not answer.
+        ConfigError: It has no partition.
+    """
+    rows = [
+        cells
+        for line in run(["sinfo", "--noheader", "--format=%P|%D|%c|%m|%G"]).splitlines()
+        if len(cells := line.strip().split("|")) == 5 and cells[1].isdecimal()
+    ]
+    if not rows:
+        raise ConfigError("sinfo lists no partition that you may use; ask the site for one")
+    chosen = next((row[0] for row in rows if row[0].endswith("*")), rows[0][0])
+    mine = [row for row in rows if row[0] == chosen]
+    others = sorted({row[0] for row in rows} - {chosen})
+    gpus = [(match[1], int(match[2])) for row in mine if (match := _GPUS.search(row[4]))]
+    node: dict[str, object] = {"cores": min(map(_number, (row[2] for row in mine)))}
+    node["memory_gib"] = round(min(map(_number, (row[3] for row in mine))) / 1024, 1)
+    if len(gpus) == len(mine):
+        model, node["gpus"] = min(gpus, key=lambda each: each[1])
+        node |= {} if model is None else {"gpu": model}
+    kind = "{kind: torch_distributed, processes_per_node: 1}  # 1 per node; torchrun starts them"
+    if "gpus" in node:
+        kind = "{kind: torch_distributed}  # torchrun, one process per GPU"
+    found = _CLUSTER.search(run(["scontrol", "show", "config"]))
+    words = re.findall("[a-z0-9]+", found[1].lower() if found else "")
+    nodes = sum(int(row[1]) for row in mine)
+    counts = [count for count in (1, 2, 4, _MOST_NODES) if count <= max(nodes, 1)]
+    return _TEMPLATE.format(
+        name=name,
+        source_dir=json.dumps(str(top)),
+        entry_point=json.dumps(program.relative_to(top).as_posix()),
+        distribution=kind if is_python else "{kind: none}  # started once per node",
+        counts=counts,
+        cluster="-".join(words)[:20].rstrip("-") or "cluster",
+        folder=json.dumps(str(shared)),
+        partition=chosen.removesuffix("*"),
+        others=f"others: {', '.join(others)}" if others else "the only one",
+        node=json.dumps(node),
+        gres=f'  gres: "gpu:{node["gpus"]}"\n' if "gpus" in node else "",
+    )
+
+
+def _number(text: str) -> int:
+    """Return the number in sinfo's cell; 32+ are nodes of 32 and more."""
+    match = re.match(r"\d+", text)
+    return int(match[0]) if match else 1

@@ -1,0 +1,73 @@
+"""The config that `nodesweep init --slurm` writes, on the words of sinfo and scontrol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nodesweep.cli.main import main
+from nodesweep.configs.load import load_config
+from nodesweep.launch.slurm import starter
+
+GPUS = """\
+A banner of the site
+cpu|12|64|256000|(null)
+gpu*|6|128+|515000+|gpu:a100:4(S:0-1),shard:8
+gpu*|2|96|515000|gpu:a100:8
+"""
+CPUS = "small|1|16|64000|(null)\n"
+
+
+def write(monkeypatch: pytest.MonkeyPatch, folder: Path, sinfo: str, script: str) -> Any:
+    answers = {"sinfo": sinfo, "scontrol": "ClusterName             = Alps_2\n"}
+    monkeypatch.setattr(starter, "run", lambda command: answers[command[0]])
+    monkeypatch.chdir(folder)
+    program = folder / "code" / script
+    program.parent.mkdir()
+    program.write_text("print('train_seconds=1')\n")
+    shared = str(folder / "shared")
+    return CliRunner().invoke(main, ["init", "--script", f"code/{script}", "--slurm", shared])
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "script"),
+    [
+        pytest.param(GPUS, "train.py", id="GPUs"),
+        pytest.param(CPUS, "train.py", id="CPUs"),
+        pytest.param(CPUS, "work.sh", id="no Python"),
+    ],
+)
+def test_a_config_describes_the_cluster(
+    sinfo: str, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Any
+) -> None:
+    done = write(monkeypatch, tmp_path, sinfo, script)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "nodesweep.yaml").read_text()
+    assert text.replace(str(tmp_path), "FOLDER") == snapshot
+    config = load_config(tmp_path / "nodesweep.yaml")
+    assert config.platform.launcher == "slurm" and not config.platform.problems(config)
+
+
+def test_a_cluster_without_partitions_or_a_wrong_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = write(monkeypatch, tmp_path, "", "train.py")
+    assert done.exit_code == 2 and "sinfo lists no partition" in done.output
+    odd = tmp_path / "with a space"
+    odd.mkdir()
+    done = write(monkeypatch, odd, CPUS, "train.py")
+    assert done.exit_code == 2 and "platform.folder: " in done.output
+    assert not list(tmp_path.rglob("nodesweep.yaml"))
+
+
+def test_outside_of_a_cluster_the_command_says_where_to_run_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(main, ["init", "--slurm", str(tmp_path / "shared")])
+    assert done.exit_code != 0 and "login node" in done.output
+    assert not list(tmp_path.rglob("*"))
