@@ -16,6 +16,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import CheckedSweep
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
 from nodesweep.scaling.planning.plan import plan_arms
+from nodesweep.scaling.rules.rule import Facts
 
 Configs = Callable[..., BenchmarkConfig]
 COUNTS = [1, 2, 4, 8]
@@ -24,7 +25,8 @@ COUNTS = [1, 2, 4, 8]
 def described(config: BenchmarkConfig) -> str:
     plan = plan_arms(config, [load_catalogue().get(name) for name in config.instance_types])
     findings = SimpleNamespace(problems=["none is asked"], hints=[])
-    checked = SimpleNamespace(facts=SimpleNamespace(config=config, plan=plan), findings=findings)
+    facts = Facts(config, config.node_type(config.training.instance_type), plan)
+    checked = SimpleNamespace(facts=facts, findings=findings)
     return describe_plan(cast(CheckedSweep, checked))
 
 
