@@ -48,17 +48,17 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile infra/local/tests/engine tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
 		--ignore=infra/local/tests/engine/process/test_image_store.py
 
-# Three workers, since they wait about as much as they compute; the longest files first, so that no worker ends long before the
-# others. By themselves: tests that share one Prefect server, and tests that soon expect their jobs to run. Jobs with real nodes
-# take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so these never run beside `several`, not even with
-# --jobs, and in the list files with such jobs stand apart.
+# Four workers, since they wait more than they compute, often for each other's nodes; the longest files first, so that no worker
+# ends long before the others. By themselves: tests that share one Prefect server, and tests that soon expect their jobs to run.
+# Jobs with real nodes take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so these never run beside
+# `several`, not even with --jobs, and in the list files with such jobs stand apart.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
 	tests/nodesweep/launch/slurm/test_hostile.py tests/nodesweep/launch/slurm/test_training.py \
 	tests/nodesweep/launch/slurm/test_sweeps.py \
 	infra/local/tests/state/test_damaged_files.py tests/infra/image/test_toolkit_launches.py tests/infra/aws/test_guide.py \
 	tests/clients/test_rehearsal_doc.py tests/benchmarks/test_many_jobs.py tests/benchmarks/test_orchestration_overhead.py \
-	tests/infra/image/training/test_resume.py tests/infra/image_spark/test_judge_on_nodes.py \
+	tests/infra/image/training/test_resume.py \
 	tests/infra/image/training/test_runs.py tests/infra/image/test_torch_names.py tests/test_end_to_end_spark.py \
 	tests/clients/test_aws_cli.py tests/test_package.py tests/flows/stages/test_foreign_answers.py \
 	tests/infra/local/engine/process/test_real_toolkit.py tests/flows/validation/test_struck_validation.py \
@@ -70,7 +70,7 @@ SEVERAL = $(filter-out $(LONGEST) $(MEASURED) tests/containers/% tests/productio
 slow: measured several production
 
 several: setup | $(if $(filter measured slow check,$(MAKECMDGOALS)),measured)
-	$(BIN)/pytest -m slow -n 3 --dist loadfile --no-loadscope-reorder --durations=30 $(LONGEST) $(SEVERAL)
+	$(BIN)/pytest -m slow -n 4 --dist loadfile --no-loadscope-reorder --durations=30 $(LONGEST) $(SEVERAL)
 
 measured: setup
 	$(BIN)/pytest -m slow --durations=30 $(MEASURED)

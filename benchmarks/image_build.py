@@ -115,13 +115,11 @@ class Bench:
         """Obtain the image as a run does, and return the measurement."""
         started = time.perf_counter()
         context = read_context(self._image)
-        found = find_image.fn(self._at, self._image, context)
+        found = find_image(self._at, self._image, context)
         if found is not None:
             return Measurement(time.perf_counter() - started, built=False)
-        build = start_image_build.fn(
-            self._at, self._image, context, f"{context.tag}-{time.time_ns()}"
-        )
-        image = wait_for_image_build.fn(self._at, self._image, context, build)
+        build = start_image_build(self._at, self._image, context, f"{context.tag}-{time.time_ns()}")
+        image = wait_for_image_build(self._at, self._image, context, build)
         seconds = time.perf_counter() - started
         self.built.append(f"{build.repository}:{context.tag}")
         return self._built(seconds, context, build.id, image.uri)

@@ -189,6 +189,20 @@ class InstanceType(_Row):
             return None
         return self.accelerators * self.devices_per_accelerator
 
+    def at_price(
+        self, usd_per_hour: float, region: str, source: str, date: datetime.date
+    ) -> InstanceType:
+        """Return the instance type at another on-demand training price than the catalogue's."""
+        return self.model_copy(
+            update={
+                "on_demand_usd_per_hour": usd_per_hour,
+                "price_region": region,
+                "price_source": source,
+                "price_date": date,
+                "price_note": None,
+            }
+        )
+
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         accelerator_facts = (

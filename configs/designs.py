@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
     from nodesweep.configs.sweep import SweepConfig
 
-DesignName = Literal["full", "sequential", "probe"]
+DesignName = Literal["full", "sequential", "probe", "predict"]
 DEFAULT_REPEATS = 3
 DEFAULT_MAX_REPEATS = 5
+FURTHEST_PREDICTED = 4
+"""Largest multiple of the measured node counts that is predicted."""
+MODEL_PARALLEL_DEGREES = (
+    "partitions", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree",
+)  # fmt: skip
+"""Options of training.distribution that, above 1, exchange more than gradients."""
 
 
 class DesignRules:
@@ -32,6 +38,12 @@ class DesignRules:
     """True if each node count is repeated independently, not in passes over all counts."""
     ends_jobs_early = False
     """True if its jobs end themselves early, except for validation runs."""
+    predicts = False
+    """True if it predicts node counts that it does not measure."""
+
+    def measured_counts(self, sweep: SweepConfig) -> tuple[int, ...]:
+        """Return the node counts that it runs, without sweep.confirm."""
+        return sweep.node_counts
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
         """Return the maximum jobs per arm and node count, without validation runs."""
@@ -59,6 +71,15 @@ class DesignRules:
 
     def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
         """Change `asked`, the fields of the section that determine a sweep's id, in place."""
+
+
+def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str | None:
+    if config.training.spot is None:
+        return None
+    return (
+        "training.spot is set, but runs on spot capacity never count toward the headline, so"
+        f" sweep.design: {design} would have nothing to {aim}; remove it, or set sweep.design: full"
+    )
 
 
 class _Full(DesignRules):
@@ -116,13 +137,7 @@ class _Sequential(DesignRules):
                     " sequential decides by efficiency and doubling ratio alone; remove it, or"
                     " set sweep.design: full"
                 )
-        if config.training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count toward the headline,"
-                " so sweep.design: sequential would have nothing to decide by; remove it, or set"
-                " sweep.design: full"
-            )
-        return None
+        return _spot_problem(config, "sequential", "decide by")
 
 
 class _Probe(DesignRules):
@@ -142,12 +157,8 @@ class _Probe(DesignRules):
         return f"probe is set, but design is {sweep.design}; set design: probe, or remove it"
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
-        if config.training.spot is not None:
-            return (
-                "training.spot is set, but runs on spot capacity never count toward the headline,"
-                " so sweep.design: probe would have nothing to project from; remove it, or set"
-                " sweep.design: full"
-            )
+        if problem := _spot_problem(config, "probe", "project from"):
+            return problem
         if config.report.parity.target_metric is not None:
             return (
                 f"report.parity.target_metric is {config.report.parity.target_metric}, but"
@@ -159,9 +170,10 @@ class _Probe(DesignRules):
     def problem(self, config: BenchmarkConfig) -> str | None:
         if problem := self.unsuited(config):
             return problem
-        if config.training.baseline_seconds is not None:
+        if config.training.amount is not None:
+            field, value = config.training.amount
             return (
-                f"training.baseline_seconds is {config.training.baseline_seconds:g}, which"
+                f"training.{field} is {value}, which"
                 " sets the steps of a full run, but sweep.design: probe ends jobs long before;"
                 " remove it, or set sweep.design: full"
             )
@@ -171,8 +183,88 @@ class _Probe(DesignRules):
         asked["probe"] = sweep.probe_ends.model_dump(mode="json")
 
 
+class _Predict(DesignRules):
+    text = (
+        "two or more jobs at each of the smallest node counts, from which the others are"
+        " predicted (docs/fits.md)"
+    )
+    decides_as_it_goes = True
+    predicts = True
+
+    def arm_repeats(self, sweep: SweepConfig) -> int:
+        return max(2, sweep.repeats)  # a single run shows no noise, so nothing could be decided
+
+    def measured_counts(self, sweep: SweepConfig) -> tuple[int, ...]:
+        counts = sweep.node_counts
+        least = -(-counts[-1] // FURTHEST_PREDICTED)
+        return counts[: max(2, 1 + sum(nodes < least for nodes in counts))]
+
+    def misplaced(self, sweep: SweepConfig) -> str | None:
+        if sweep.confirm is None:
+            return None
+        return (
+            f"confirm is {sweep.confirm}, but design: {sweep.design} predicts nothing; set"
+            " design: predict, or remove it"
+        )
+
+    def sweep_problem(self, sweep: SweepConfig) -> str | None:
+        measured = list(self.measured_counts(sweep))
+        predicted = [nodes for nodes in sweep.node_counts if nodes not in measured]
+        if not predicted:
+            return (
+                f"node_counts is {list(sweep.node_counts)}, but design: predict measures two or"
+                f" more and predicts larger ones, up to {FURTHEST_PREDICTED} times as many nodes;"
+                " add those, or set design: full"
+            )
+        if sweep.arm_count > 1:
+            return (
+                f"{sweep.arms_field} is {list(sweep.arm_names)}, but design: predict knows the"
+                f" node counts of one {sweep.arm_kind}; set design: probe or full, or remove it"
+            )
+        if sweep.confirm is not None and sweep.confirm not in predicted:
+            return f"confirm is {sweep.confirm}; allowed: a predicted node count, {predicted}"
+        return None
+
+    def unsuited(self, config: BenchmarkConfig) -> str | None:
+        training = config.training
+        if problem := _spot_problem(config, "predict", "predict from"):
+            return problem
+        if config.report.parity.target_metric is not None:
+            return (
+                f"report.parity.target_metric is {config.report.parity.target_metric}, but"
+                " sweep.design: predict doesn't know when a larger batch reaches it; remove it,"
+                " or set sweep.design: full"
+            )
+        for name in MODEL_PARALLEL_DEGREES:
+            if (getattr(training.distribution, name, None) or 1) > 1:
+                return (
+                    f"training.distribution.{name} is {getattr(training.distribution, name)}, but"
+                    " sweep.design: predict knows data parallelism only; set sweep.design: full"
+                )
+        if training.measure != "auto" and training.source_dir is not None:
+            return (
+                f"training.measure is {training.measure}, but sweep.design: predict needs what"
+                " nodesweep observes of a run; set it to auto, or set sweep.design: full"
+            )
+        # late import: what only needs a design's name must import quickly
+        from nodesweep.configs.catalogue import UnknownInstanceType
+
+        try:
+            instance = config.node_type(training.instance_type)
+        except UnknownInstanceType:
+            return None  # preflight refuses it
+        if instance.accelerators:
+            return (
+                f"training.instance_type is {training.instance_type} with accelerators, but"
+                " sweep.design: predict knows where the time goes on CPUs only; set sweep.design:"
+                " probe, sequential or full"
+            )
+        return None
+
+
 RULES: Mapping[DesignName, DesignRules] = {
     "full": _Full(),
     "sequential": _Sequential(),
     "probe": _Probe(),
+    "predict": _Predict(),
 }

@@ -28,6 +28,7 @@ from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.locations import BuildArguments, ImageReference, LocalDirectory
 from nodesweep.configs.overrides import override
 from nodesweep.configs.platform import PlatformConfig
+from nodesweep.configs.price_list import at_list_price
 from nodesweep.configs.section import (
     HIDDEN,
     NOT_MEASURED,
@@ -388,8 +389,8 @@ class BenchmarkConfig(Section):
         if self.sweep.variants is not None and self.training.baseline_seconds is not None:
             raise ValueError(
                 f"training.baseline_seconds is {self.training.baseline_seconds:g}, but the first"
-                " run cannot size the steps of other variants yet; pass the script its number of"
-                " steps as a hyperparameter instead"
+                " run cannot size the steps of other variants; set training.steps instead, or"
+                " pass the script its number of steps as a hyperparameter"
             )
         known: dict[str, str] = {}
         for name in self.arm_names if self.sweep.variants is not None else ():
@@ -457,10 +458,13 @@ class BenchmarkConfig(Section):
     def node_type(self, name: str) -> InstanceType:
         """Return the facts of a type of nodes: the platform's own, or the catalogue's.
 
+        The price is the newest one known in the platform's region.
+
         Raises:
             UnknownInstanceType: Neither knows the type.
         """
-        return self.platform.own_node_type(name) or load_catalogue().get(name)
+        own = self.platform.own_node_type(name)
+        return own or at_list_price(load_catalogue().get(name), self.platform.region)
 
     def of_arm(self, name: str) -> BenchmarkConfig:
         """Return the config restricted to the arm of this name.

@@ -27,6 +27,7 @@ VARYING = (
     "training.distribution",
     "training.batch",
     "training.learning_rate",
+    "training.steps",
     "training.hyperparameters",
 )
 """Fields and sections that variants may set: those that only the request of a job depends on."""
@@ -135,8 +136,8 @@ class SweepConfig(Section):
         ge=1,
         le=50,
         description=(
-            "Jobs per node count for designs full and probe, 1–50; use 3 or more to get"
-            " confidence intervals. Design sequential uses max_repeats."
+            "Jobs per node count for designs full, probe and predict, 1–50; use 3 or more to get"
+            " confidence intervals. Design predict makes at least 2, sequential uses max_repeats."
         ),
     )
     max_repeats: Annotated[int, NOT_MEASURED] = Field(
@@ -153,6 +154,15 @@ class SweepConfig(Section):
         # Omitted when null, so that sweeps of other designs keep their ids and reports.
         exclude_if=lambda probe: probe is None,
         description="Stopping criteria for design probe. Null: the defaults.",
+    )
+    confirm: Annotated[int | None, NOT_MEASURED] = Field(
+        default=None,
+        # Omitted when null, so that sweeps of other designs keep their reports.
+        exclude_if=lambda nodes: nodes is None,
+        description=(
+            "For design predict, a predicted node count to run once as well; `run --confirm` sets"
+            " it to the one that would settle the recommendation. Null: none."
+        ),
     )
     order: Literal["shuffled", "ascending", "descending"] = Field(
         default="shuffled",
@@ -307,7 +317,8 @@ class SweepConfig(Section):
         check = checks.get(self.max_checks, f" and {self.max_checks} validation runs")
         what = "types" if self.variants is None else "configurations"
         types = f"{self.arm_count} {what} x " if self.arm_count > 1 else ""
-        jobs = f"{types}{len(self.node_counts)} node counts x {self.arm_repeats} repeats{check}"
+        counts = len(self.measured_counts)
+        jobs = f"{types}{counts} node counts x {self.arm_repeats} repeats{check}"
         if points > MAX_JOBS:
             raise ValueError(
                 f"{jobs} are {points} jobs; a sweep has at most {MAX_JOBS}, the most that was "
@@ -346,7 +357,18 @@ class SweepConfig(Section):
     @property
     def most_jobs(self) -> int:
         """Maximum jobs of the sweep, without retries."""
-        return self.arm_count * len(self.node_counts) * self.arm_repeats + self.max_checks
+        return self.arm_count * len(self.arm_jobs) + self.max_checks
+
+    @property
+    def measured_counts(self) -> tuple[int, ...]:
+        """The node counts that the design runs, without `confirm`; it predicts the others."""
+        return self.rules.measured_counts(self)
+
+    @property
+    def arm_jobs(self) -> tuple[int, ...]:
+        """The node count of each job of an arm, without retries and validation runs."""
+        confirmed = () if self.confirm is None else (self.confirm,)
+        return (*self.measured_counts * self.arm_repeats, *confirmed)
 
     @property
     def arm_count(self) -> int:
@@ -372,6 +394,10 @@ class SweepConfig(Section):
     def is_validation_run(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is a validation run of the sweep."""
         return self.arm_repeats < repeat <= self.most_repeats
+
+    def may_run(self, nodes: int) -> bool:
+        """Return True unless this node count is only predicted."""
+        return nodes == self.confirm or nodes in self.measured_counts
 
     def ends_early(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is to end itself early."""

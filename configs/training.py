@@ -166,6 +166,18 @@ class TrainingConfig(JobFeatures):
             " for as many (docs/config.md). Null: your script sets the number of steps."
         ),
     )
+    steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        # Omitted when null, so that sweeps without it keep their ids and reports.
+        exclude_if=lambda steps: steps is None,
+        description=(
+            "Number of steps that every job trains for, e.g. those that an earlier sweep's"
+            " baseline_seconds led to; your script leaves its loop as under baseline_seconds."
+            " Null: your script or baseline_seconds sets it."
+        ),
+    )
     measure: Literal["auto", "helper", "off"] = Field(
         default="auto",
         # Omitted when auto, so that sweeps without it keep their ids and requests.
@@ -254,15 +266,32 @@ class TrainingConfig(JobFeatures):
             )
         return self
 
+    @property
+    def amount(self) -> tuple[str, str] | None:
+        """The field that sets how many steps a job makes, and its value; None: the script does."""
+        if self.steps is not None:
+            return "steps", f"{self.steps}"
+        if self.baseline_seconds is not None:
+            return "baseline_seconds", f"{self.baseline_seconds:g}"
+        return None
+
     @model_validator(mode="after")
     def _check_sized_runs(self) -> Self:
         """Reject features that restart a run midway, because it would recount its steps."""
+        if self.amount is None:
+            return self
+        field, value = self.amount
+        if self.steps is not None and self.baseline_seconds is not None:
+            raise ValueError(
+                f"steps is {self.steps}, but baseline_seconds is {self.baseline_seconds:g} and"
+                " also sets the steps of a job; remove either"
+            )
         for name in ("spot", "checkpoints"):
-            if self.baseline_seconds is not None and getattr(self, name) is not None:
+            if getattr(self, name) is not None:
                 raise ValueError(
-                    f"baseline_seconds is {self.baseline_seconds:g}, but with {name} a run may"
-                    f" restart in the middle; remove {name}, or pass the script its number"
-                    " of steps as a hyperparameter instead of baseline_seconds"
+                    f"{field} is {value}, but with {name} a run may restart in the middle; remove"
+                    f" {name}, or pass the script its number of steps as a hyperparameter instead"
+                    f" of {field}"
                 )
         return self
 

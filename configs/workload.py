@@ -12,6 +12,8 @@ STEP_LIMITS = frozenset({"max_steps", "max_train_steps", "max_iterations", "max_
 """Hyperparameters that end training after a number of steps."""
 SHIPPED_AMOUNTS = frozenset({"epochs", "max_steps"})
 """Hyperparameters of the shipped program that a step count set by the sweep replaces."""
+_COUNTED = ("baseline_seconds", "steps")
+"""Fields of `training` that set the number of steps."""
 _AMOUNTS = (
     STEP_LIMITS
     | SHIPPED_AMOUNTS
@@ -27,10 +29,10 @@ def spelled(hyperparameter: str) -> str:
 def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) -> None:
     """Remove from `raw`, in place, an amount of work that an override has replaced.
 
-    A config's `training.baseline_seconds` is removed if an override sets a different amount, or a
-    feature that counted runs do not support. `epochs` and `max-steps` of the shipped program are
-    removed if an override sets seconds. Contradictions within the config, or within the overrides,
-    remain and are rejected later.
+    A config's `training.baseline_seconds` or `training.steps` is removed if an override sets a
+    different amount, or a feature that counted runs do not support. `epochs` and `max-steps` of the
+    shipped program are removed if an override sets either. Contradictions within the config, or
+    within the overrides, remain and are rejected later.
 
     Args:
         raw: The config as written, with the overrides already applied.
@@ -39,15 +41,18 @@ def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) 
     training, set_training = _section(raw, "training"), _section(overridden, "training")
     hyperparameters = _section(training, "hyperparameters")
     set_hyperparameters = _section(set_training, "hyperparameters")
-    if "baseline_seconds" not in set_training:
-        if (
-            any(spelled(name) in _AMOUNTS for name in _texts(set_hyperparameters))
-            or _ends_jobs_early(_section(overridden, "sweep").get("design"))
-            or set_training.get("spot") is not None
-            or set_training.get("checkpoints") is not None
-        ):
-            training.pop("baseline_seconds", None)
-    elif set_training["baseline_seconds"] is not None and _ships_program(raw):
+    is_counted = any(set_training.get(name) is not None for name in _COUNTED)
+    if (
+        is_counted
+        or any(spelled(name) in _AMOUNTS for name in _texts(set_hyperparameters))
+        or _ends_jobs_early(_section(overridden, "sweep").get("design"))
+        or set_training.get("spot") is not None
+        or set_training.get("checkpoints") is not None
+    ):
+        for name in _COUNTED:
+            if name not in set_training:
+                training.pop(name, None)
+    if is_counted and _ships_program(raw):
         for name in list(_texts(hyperparameters)):
             if spelled(name) in SHIPPED_AMOUNTS and name not in set_hyperparameters:
                 del hyperparameters[name]

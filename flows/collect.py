@@ -20,10 +20,10 @@ from nodesweep.flows.stages.form import (
     log_to_run,
 )
 from nodesweep.flows.stages.remote_data import with_changes
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys
-from nodesweep.tasks.sweeps.records import read_report_file
-from nodesweep.tasks.sweeps.stopping import release_warm_pools
+from nodesweep.tasks.calls import read_report_file, release_warm_pools
 
 logger = logging.getLogger("nodesweep.collect")
 
@@ -62,7 +62,7 @@ def collect_sweep(
         release_warm_pools(
             jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
         )
-    if read_report_file(jobs.config.platform, sweep, names.REPORT_JSON) is None:
+    if read_report_file(store_of(jobs.config.platform), sweep, names.REPORT_JSON) is None:
         # first report: the dataset's change, if any, happened during the sweep, not after it
         jobs = replace(jobs, provenance=with_changes(jobs.config, sweep, jobs.provenance))
     report, folder = report_of_jobs(sweep, jobs)

@@ -23,12 +23,11 @@ from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault,
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.workload import sized_steps, sizing_key, unsized_reason
 from nodesweep.scaling.secrets import remember_secrets, secrets_of
+from nodesweep.tasks.calls import prepare_store, stop_sweep_jobs
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped
 from nodesweep.tasks.sweeps.owner import SweepOwner
-from nodesweep.tasks.sweeps.records import prepare_store
-from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -57,18 +56,17 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     remember_secrets(secrets_of(config))
     plan = preflight(config)
     _check_all_start_at_once(config, plan)
-    prepare_store(config.platform)
+    store = store_of(config.platform)
+    prepare_store(store)
     inputs, _ = start_sweep(config, None)
     sweep = inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
-    owner = SweepOwner(config.platform, sweep)
+    owner = SweepOwner(store, sweep)
     owner.leave()  # before any job starts, so that a reaper never sees a job without this mark
     accepted: list[str] = []
     refused: list[str] = []
     points, failed = list(plan.points), None
-    is_new = needs_smoke(config) and not is_code_proven(
-        config.platform, code_digest(config, inputs)
-    )
+    is_new = needs_smoke(config) and not is_code_proven(store, code_digest(config, inputs))
     sizing, steps = sizing_key(config), None
     if is_new:
         points.sort(key=lambda point: point.nodes)
@@ -96,7 +94,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     except BaseException as error:
         end_sweep(config, sweep, accepted, error, owner)
         raise
-    if is_sweep_stopped(store_of(config.platform), sweep):
+    if is_sweep_stopped(store, sweep):
         # SageMaker may not list the last accepted job yet
         stop_sweep_jobs(config.platform, sweep)
         raise SweepStopped(

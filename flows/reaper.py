@@ -17,8 +17,12 @@ from nodesweep.flows.stages.form import (
     config_from_parameters,
     log_to_run,
 )
-from nodesweep.tasks.sweeps.orphans import find_orphans, find_validation_orphans
-from nodesweep.tasks.sweeps.stopping import stop_processing_jobs, stop_training_jobs
+from nodesweep.tasks.calls import (
+    find_orphans,
+    find_validation_orphans,
+    stop_processing_jobs,
+    stop_training_jobs,
+)
 
 logger = logging.getLogger("nodesweep.reaper")
 

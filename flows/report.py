@@ -40,13 +40,20 @@ from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.render import render_files, render_markdown
 from nodesweep.scaling.trend.history import HistoryError, parse_history
 from nodesweep.scaling.trend.nights import night_sigmas
-from nodesweep.tasks.jobs.source import mark_code_proven
-from nodesweep.tasks.jobs.training_jobs import job_status, list_training_jobs
+from nodesweep.tasks.calls import (
+    append_history,
+    list_training_jobs,
+    look_up_prices,
+    mark_code_proven,
+    put_objects,
+    read_history_of,
+    read_sweep_record,
+    write_report,
+)
+from nodesweep.tasks.jobs.training_jobs import job_status
 from nodesweep.tasks.report.assets import materialize_assets
-from nodesweep.tasks.report.history import append_history, read_history_of
-from nodesweep.tasks.report.pricing import TRAINING, look_up_prices
-from nodesweep.tasks.report.publish import publish_report, put_objects, write_report
-from nodesweep.tasks.sweeps.records import read_sweep_record
+from nodesweep.tasks.report.pricing import TRAINING
+from nodesweep.tasks.report.publish import publish_report
 
 logger = logging.getLogger("nodesweep.report")
 
@@ -59,7 +66,7 @@ def make_report(
     provenance: Mapping[str, Any],
 ) -> tuple[ScalingReport, Path]:
     """Build the report and store it in the bucket, on this machine and as a Prefect artifact."""
-    sweep = inputs.sweep_id
+    sweep, store = inputs.sweep_id, store_of(config.platform)
     prices = {}
     asked = [(config.node_type(each), TRAINING) for each in config.instance_types]
     for instance, notices in look_up_prices(config.platform, asked):
@@ -67,7 +74,7 @@ def make_report(
             logger.info("notice: %s", notice)
         prices[instance.instance_type] = price_of(instance, config.platform.region)
     if any(outcome.completed for outcome in outcomes):
-        mark_code_proven(config.platform, code_digest(config, inputs), sweep)
+        mark_code_proven(store, code_digest(config, inputs), sweep)
     analyse = partial(
         analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
@@ -80,11 +87,10 @@ def make_report(
     for arm, own in by_arm.items():
         own_files = render_files(own, [names.from_arm(link) for link in logs])
         files |= {names.of_arm(arm.name, name): body for name, body in own_files.items()}
-    store = store_of(config.platform)
     keys = {names.report_key(store.prefix, sweep, name): body for name, body in files.items()}
     # The bucket first and this machine last, so that a full disk here loses nothing.
     try:
-        put_objects(config.platform, keys)
+        put_objects(store, keys)
     except ClientError as error:
         if is_bucket_gone(error):  # keep paid results where they still can be written
             folder = _write_local_copy(config, sweep, files)
@@ -95,7 +101,7 @@ def make_report(
     publish_report(store, sweep, render_markdown(report, pictures))
     materialize_assets(store, sweep, provenance)
     try:
-        append_history(config.platform, list(by_arm.values()) or [report], config.name)
+        append_history(store, list(by_arm.values()) or [report], config.name)
     except Exception as error:
         # the report exists; `nodesweep report` rewrites a missing history file
         logger.warning("the history of %s was not written: %s", config.name, error)
@@ -115,7 +121,7 @@ def _nights(
     if goals.deadline_seconds is None and goals.budget_usd_per_run is None:
         return {}
     try:
-        files = read_history_of(config.platform, config.name)
+        files = read_history_of(store_of(config.platform), config.name)
     except Exception as error:
         # without it, the next run is judged within this session
         logger.warning("the history of %s was not read: %s", config.name, error)
@@ -208,7 +214,7 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     Raises:
         SweepNotFound: There is no such sweep.
     """
-    record = read_sweep_record(current.platform, sweep_id)
+    record = read_sweep_record(store_of(current.platform), sweep_id)
     config = _recorded_config(record, current, sweep_id)
     plan = plan_arms(config, [config.node_type(name) for name in config.instance_types])
     outcomes, running = [], []

@@ -64,6 +64,7 @@ from nodesweep.scaling.planning.validation import validation_usd
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.secrets import hide_in_config, remember_secrets, secrets_of
+from nodesweep.tasks.calls import prepare_store, read_sweep_record
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.jobs.quota import check_limit
 from nodesweep.tasks.sweeps.board import name_flow_run
@@ -80,8 +81,6 @@ from nodesweep.tasks.sweeps.records import (
     find_latest_sweep,
     has_record,
     latest_sweep,
-    prepare_store,
-    read_sweep_record,
     sweep_exists,
     unfinished_sweep,
     write_sweep_record,
@@ -213,9 +212,9 @@ def run_benchmark(
 
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
         plan = preflight(config, is_resume=resume)
-        check_limit(config.sweep.concurrency_limit, max(config.sweep.node_counts))
+        check_limit(config.sweep.concurrency_limit, max(config.sweep.arm_jobs))
         warn_of_leases_in_memory(config.sweep.concurrency_limit)
-        prepare_store(config.platform)
+        prepare_store(store)
         if resume and not _was_cut_off_in_validation(config, sweep):
             return plan, _continue_sweep(config, sweep, as_started)
         return plan, None
@@ -237,14 +236,14 @@ def run_benchmark(
             and (resume or begun_with is not None)
             and is_cancel(error)
         ):
-            end_sweep(config, sweep, (), error, SweepOwner(config.platform, sweep))
+            end_sweep(config, sweep, (), error, SweepOwner(store, sweep))
         raise
     log_plan(config, plan, inputs.sweep_id)
     if recorded and begun_with is None:
         # the platform did not respond before, so the current mark is from an earlier stop
         begun_with = _EarlierRun(read_stop_mark(store, inputs.sweep_id))
     earlier_mark = None if begun_with is None else begun_with.stop_mark
-    with owned(config.platform, inputs.sweep_id) as owner:
+    with owned(store, inputs.sweep_id) as owner:
         run = in_stage("sweep", lambda: run_sweep(config, plan, inputs, owner, earlier_mark))
     outcomes = run.outcomes
     asked = asked_keys(config, outcomes)
@@ -290,7 +289,7 @@ def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -
     if sweep_id is not None:
         return sweep_id
     with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
-        store = store_of(config.platform, quick=True)
+        store = store_of(config.platform).quick()
         if resume:
             return latest_sweep(store, config)
         return claimed_sweep_id(store, config, *_this_run())
@@ -305,7 +304,7 @@ def _this_run() -> tuple[datetime, str]:
 def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
     if sweep is not None:
         with best_effort(f"cannot tell yet whether {sweep} was stopped"):
-            store = store_of(config.platform, quick=True)
+            store = store_of(config.platform).quick()
             if has_record(store, sweep):
                 return _EarlierRun(read_stop_mark(store, sweep))
     return None
@@ -415,7 +414,7 @@ def start_sweep(
 def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
     """Warn about an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
-        store = store_of(config.platform, quick=True)
+        store = store_of(config.platform).quick()
         earlier = unfinished_sweep(store, config, excluding=sweep)
         if earlier is None:
             return
@@ -443,9 +442,10 @@ def _continue_sweep(
     Raises:
         InputsChanged: Inputs have changed here, and `as_started` is False.
     """
-    sweep = sweep_id or find_latest_sweep(store_of(config.platform), config)
+    store = store_of(config.platform)
+    sweep = sweep_id or find_latest_sweep(store, config)
     _publish_sweep_id(config, sweep, is_recorded=True)
-    record = read_sweep_record(config.platform, sweep)
+    record = read_sweep_record(store, sweep)
     _check_config(config, sweep)
     check_same_objects(config, sweep, record["provenance"]["dataset_digest"])
     inputs = recorded_inputs(sweep, record)

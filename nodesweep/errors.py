@@ -3,6 +3,7 @@
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
 ├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
+├── PriceListRefused      what was read is not the current Price List; nothing was written
 ├── InputsChanged         a resume finds other code, data or image than the sweep's (exit code 2)
 └── RunFailed             something was started, but the run failed (exit code 1)
     ├── DatasetRefused    an expectation failed
@@ -134,6 +135,10 @@ class PreflightRefused(NodesweepError):
 
 class SweepNotNamed(NodesweepError):
     """--resume must name its sweep: the latest one may not be the intended one."""
+
+
+class PriceListRefused(NodesweepError):
+    """What was read is not the current Price List, or only a part of it; nothing was written."""
 
 
 class InputsChanged(NodesweepError):

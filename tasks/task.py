@@ -1,31 +1,20 @@
-"""Prefect's task decorator, without importing Prefect until a task runs.
-
-Importing Prefect takes two seconds, and `nodesweep plan` runs no task: it calls the plain functions
-of these modules.
-"""
+"""Plain functions as Prefect tasks that end as Cancelled if the run is cancelled."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any
+from typing import Any, ParamSpec, TypeVar
+
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
 
 from nodesweep.tasks.cancelling import reraising_cancel, returning_cancelled_state
 
 logger = logging.getLogger("nodesweep.board")
-if TYPE_CHECKING:
-    from prefect import task
-else:
-
-    def task(**options: Any) -> Callable[[Callable[..., Any]], LazyTask]:
-        """Return a decorator for a task; `options` are those of Prefect's decorator.
-
-        Prefect's result cache is off: names derive from content, so a repeated task finds existing
-        objects itself, and the cache would only hide that they are gone.
-        """
-        return lambda function: LazyTask(function, options)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -40,32 +29,19 @@ def failures_as_warnings(what: str) -> Iterator[None]:
         logger.warning("%s can't be shown in Prefect: %s", what, error)
 
 
-class LazyTask:
-    """A Prefect task, created when it is first called, submitted or inspected."""
+class CancellableTask(Task[_P, _T]):
+    """A Prefect task; calling it re-raises the cancellation that ended it."""
 
-    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        update_wrapper(self, function)
-        self._function, self._options = function, options
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _T:  # type: ignore[override]
+        """Run the task."""
+        return reraising_cancel(super().__call__, *args, **kwargs)
 
-    @cached_property
-    def _task(self) -> Any:
-        import prefect
-        from prefect.cache_policies import NO_CACHE
 
-        options = {"cache_policy": NO_CACHE, **self._options}
-        return prefect.task(**options)(returning_cancelled_state(self._function))
+def as_task(name: str, function: Callable[_P, _T], /, **options: Any) -> CancellableTask[_P, _T]:
+    """Return the function as a task; `options` are those of Prefect's decorator.
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the task; re-raise a cancellation that ended it."""
-        return reraising_cancel(self._task, *args, **kwargs)
-
-    @property
-    def fn(self) -> Callable[..., Any]:
-        """The plain function."""
-        return self._function
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute of Prefect's task, such as submit or name."""
-        if name.startswith("_"):  # Python's own lookups, maybe before the task exists
-            raise AttributeError(name)
-        return getattr(self._task, name)
+    Prefect's result cache is off: names derive from content, so a repeated task finds existing
+    objects itself, and the cache would only hide that they are gone.
+    """
+    call = returning_cancelled_state(function)
+    return CancellableTask(call, name=name, cache_policy=NO_CACHE, **options)

@@ -1,5 +1,5 @@
-"""`nodesweep init` and `nodesweep run` in an empty folder, as docs/own-code.md has them: the
-example, and a script of one's own. T of each node count is held to the program's own stopwatch.
+"""`nodesweep init --script` and `nodesweep run` in an empty folder, as docs/own-code.md has them. T
+of each node count is held to the script's own stopwatch.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ Run = Callable[..., str]
 def platform(
     tmp_path_factory: pytest.TempPathFactory, image_store: ProcessImageStore
 ) -> Iterator[list[str]]:
-    """One for both runs, whose virtual environment is there already; how a command is told to use
-    it.
+    """How a command is told to use it; its virtual environment is there already.
 
     And to use larger nodes than init writes: a fifth of a processor takes a minute to import torch.
     What other tests contend is not repeated.
@@ -120,29 +119,6 @@ def stopwatches(folder: Path, pattern: str) -> list[float]:
     logs = folder / "reports" / "latest" / "logs"
     texts = ("".join(path.read_text() for path in logs.glob(f"n{nodes}-*.log")) for nodes in (1, 2))
     return [max(map(float, re.findall(pattern, text))) for text in texts]
-
-
-def test_example_from_an_empty_folder_to_its_report(
-    nodesweep: Run, platform: list[str], tmp_path: Path
-) -> None:
-    assert "-m nodesweep run nodesweep.yaml" in nodesweep("init")
-    assert (
-        "2 jobs" in (planned := nodesweep("plan", "nodesweep.yaml")) and "ml.local.small" in planned
-    )
-    said = nodesweep("run", "nodesweep.yaml", *platform)
-    report = report_in(tmp_path)
-    assert f"report: reports/{report['sweep_id']}/report.html" in said
-    assert (report["train_clock"], [row["world_size"] for row in report["summary"]]) == (
-        "logged",
-        [1, 2],
-    )
-    assert report["recommendation"] is not None
-    times = [point["clocks"]["train_seconds"] for point in report["points"]]
-    assert times == pytest.approx(
-        stopwatches(tmp_path, r"train_seconds=([0-9.]+)"),
-        rel=STOPWATCH_TOLERANCE,
-        abs=SLICE_SECONDS,
-    )
 
 
 def test_own_script_from_an_empty_folder_to_its_report(

@@ -35,9 +35,9 @@ Moment = Literal["before", "after"]
 
 CallFault = Literal[
     "dropped", "answer_lost", "late_500", "unavailable", "delayed", "request_twice", "answer_twice",
-    "page", "unanswered", "drips",
+    "page", "unanswered",
 ]  # fmt: skip
-"""Fault of one call in transit, see benchmarks/chaos/proxy.py; plans never draw the last three."""
+"""Fault of one call in transit, see benchmarks/chaos/proxy.py; plans never draw the last two."""
 
 _WORKER_EVERY = (
     5  # every fifth seed's first try is a worker's, and the one before that a detached one

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,7 +26,6 @@ from nodesweep.aws.local_status import STATUS_PATH, proof_of, read_key
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive", "content-length"}
 _UPSTREAM_SECONDS = 60.0
 _DELAY_SECONDS = 0.7
-_DRIP_SECONDS = 0.05
 _SWEEP_OBJECTS = (
     (re.compile(r"/config\.json$"), "record"),
     (re.compile(r"/owner\.json$"), "owner"),
@@ -261,8 +259,6 @@ class _Handler(BaseHTTPRequestHandler):
         if fault == "unanswered":
             proxy.is_over.wait(_UPSTREAM_SECONDS)
             return self._hang_up()
-        if fault == "drips":
-            return self._drip()
         if fault == "page":
             return self._send(_PAGE)
         if fault == "unavailable":
@@ -324,14 +320,6 @@ class _Handler(BaseHTTPRequestHandler):
         head = "".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1")
         self.wfile.write((head + (b"" if self.command == "HEAD" else answer.body)) * times)
         self.close_connection = self.close_connection or times > 1
-
-    def _drip(self) -> None:
-        """Send a response one byte at a time, as long as the client reads."""
-        with suppress(OSError):
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-            while not self.server.proxy.is_over.wait(_DRIP_SECONDS):
-                self.wfile.write(b" ")
-        self.close_connection = True
 
     def _hang_up(self) -> None:
         self.close_connection = True

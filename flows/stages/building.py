@@ -12,7 +12,7 @@ from prefect.futures import PrefectFuture
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.events import event_extra
 from nodesweep.polling import STOP
-from nodesweep.tasks.image.build import start_image_build, wait_for_image_build
+from nodesweep.tasks.calls import start_image_build, wait_for_image_build
 from nodesweep.tasks.image.find import BuildContext, Image
 
 logger = logging.getLogger("nodesweep.prepare")

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 from prefect.transactions import CommitMode, transaction
 
 from nodesweep.events import Stage, stage
-from nodesweep.tasks.cancelling import reraising_cancel, returning_cancelled_state
+from nodesweep.tasks.task import as_task
 
 _T = TypeVar("_T")
 
@@ -24,10 +22,8 @@ def in_stage(name: Stage, call: Callable[[], _T]) -> _T:
     back if the stage fails later.
     """
 
-    @task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)
-    @returning_cancelled_state
     def carried_out() -> _T:
         with stage(name), transaction(commit_mode=CommitMode.EAGER):
             return call()
 
-    return reraising_cancel(carried_out)
+    return as_task(name, carried_out, task_run_name=name, persist_result=False)()

@@ -26,7 +26,6 @@ from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import SweepPlan, plan_arms
 from nodesweep.scaling.rules.rule import Facts, Findings
-from nodesweep.tasks.preflight.account import check_platform
 from nodesweep.tasks.preflight.facts import with_arms
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
@@ -34,9 +33,7 @@ from nodesweep.tasks.report.pricing import (
     PricedType,
     PriceQuery,
     current_prices,
-    look_up_prices,
 )
-from nodesweep.tasks.report.publish import announce_budget
 
 logger = logging.getLogger("nodesweep.preflight")
 _FOR_A_DATASET = ("great_expectations",)
@@ -67,7 +64,9 @@ def preflight(config: BenchmarkConfig, is_resume: bool = False) -> SweepPlan:
             else (*backend.slow_modules, *(_FOR_A_DATASET if validates else ()))
         )
     )
-    checked = check_account(checked, look_up_prices, check_platform)
+    from nodesweep.tasks import calls  # `plan --online` needs no Prefect
+
+    checked = check_account(checked, calls.look_up_prices, calls.check_platform)
     for notice in checked.findings.notices:
         logger.info("notice: %s", notice)
     _announce_and_raise(check_requests(checked))
@@ -106,5 +105,7 @@ def check_account(
 def _announce_and_raise(checked: CheckedSweep) -> None:
     config, plan = checked.facts.config, checked.facts.plan
     if problem := budget_problem(config, plan.cost_bound_usd, plan.cost_bound_reason):
+        from nodesweep.tasks.calls import announce_budget
+
         announce_budget(config.name, problem)
     raise_if_refused(checked)

@@ -22,36 +22,36 @@ from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import log_engine, validate_tables_in_s3
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.report.sources import at_start_text
 from nodesweep.scaling.rules.rule import Requirements
-from nodesweep.tasks.dataset.files import (
-    channel_folders,
-    check_keys,
-    scan_directory,
-    upload_dataset,
-)
-from nodesweep.tasks.dataset.naming import notices_of
-from nodesweep.tasks.dataset.remote.objects import RemoteDataset, describe_remote_dataset
-from nodesweep.tasks.dataset.validation import check_age, keep_data_docs, validate_files
-from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.image.bases import pin_base_images, pin_container, with_container
-from nodesweep.tasks.image.find import (
-    BuildContext,
-    Image,
-    build_arguments,
+from nodesweep.tasks.calls import (
+    describe_remote_dataset,
     find_image,
-    read_context,
+    find_push_problem,
+    keep_data_docs,
+    pin_base_images,
+    pin_container,
+    upload_dataset,
+    upload_source,
+    validate_files,
 )
+from nodesweep.tasks.dataset.files import channel_folders, check_keys, scan_directory
+from nodesweep.tasks.dataset.naming import notices_of
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.validation import check_age
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.image.bases import with_container
+from nodesweep.tasks.image.find import BuildContext, Image, build_arguments, read_context
 from nodesweep.tasks.image.packages import (
     REQUIREMENTS_FILE,
     build_failure_remedy,
-    find_push_problem,
     read_requirements,
     write_layer,
 )
-from nodesweep.tasks.jobs.source import code_uri, upload_source
+from nodesweep.tasks.jobs.source import code_uri
 
 logger = logging.getLogger("nodesweep.prepare")
 _OF_DATASET, _OF_IMAGE = (
@@ -281,7 +281,7 @@ def _store_validation_report(config: BenchmarkConfig, sweep: str, report: Valida
         ValidationFailed: The dataset failed.
     """
     folder = Path(config.report.directory) / sweep
-    keep_data_docs(config.platform, sweep, report, folder)
+    keep_data_docs(store_of(config.platform), sweep, report, folder)
     report.raise_if_failed()
     logger.info(
         "dataset valid: %d rows in %d files", report.rows, len(report.files), extra=_OF_DATASET

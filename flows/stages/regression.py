@@ -17,8 +17,7 @@ from nodesweep.scaling.trend.history import (
     read_history,
 )
 from nodesweep.scaling.trend.trend_verdict import TrendVerdict, judge_trend, render_verdict_markdown
-from nodesweep.tasks.report.history import read_history_of
-from nodesweep.tasks.report.publish import announce_regression, publish_trend, put_objects
+from nodesweep.tasks.calls import announce_regression, publish_trend, put_objects, read_history_of
 
 logger = logging.getLogger("nodesweep.regression")
 
@@ -94,7 +93,7 @@ def alarm_on_regression(
 def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
     """Return the trends up to this sweep, whose own rows come from its report, not the bucket."""
     frames = [history_frame(report)]
-    for uri, body in read_history_of(config.platform, config.name).items():
+    for uri, body in read_history_of(store_of(config.platform), config.name).items():
         sweep = uri.rpartition("/")[2].partition(".")[0]
         if sweep >= report.sweep_id:
             continue
@@ -106,6 +105,7 @@ def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]
 
 
 def _store_verdict(config: BenchmarkConfig, verdict: TrendVerdict) -> None:
-    key = names.report_key(store_of(config.platform).prefix, verdict.sweep_id, names.TREND_JSON)
-    put_objects(config.platform, {key: verdict.model_dump_json(indent=2).encode() + b"\n"})
+    store = store_of(config.platform)
+    key = names.report_key(store.prefix, verdict.sweep_id, names.TREND_JSON)
+    put_objects(store, {key: verdict.model_dump_json(indent=2).encode() + b"\n"})
     publish_trend(verdict.sweep_id, render_verdict_markdown(verdict))

@@ -13,10 +13,11 @@ from typing import Any
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
 from nodesweep.events import event_extra
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
+from nodesweep.tasks.calls import describe_remote_dataset
 from nodesweep.tasks.dataset.remote.objects import (
     RemoteDataset,
-    describe_remote_dataset,
     find_changes,
     format_changes,
     modified_since,
@@ -91,7 +92,7 @@ def with_changes(
     )
     found = {_CHANGE: changes[0]}
     with best_effort(f"later reports of {sweep} won't say that the dataset changed"):
-        add_to_provenance(config.platform, sweep, found)
+        add_to_provenance(store_of(config.platform), sweep, found)
     return {**provenance, **found}
 
 

@@ -37,20 +37,20 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
-from nodesweep.tasks.jobs.quota import NodeSlots
-from nodesweep.tasks.jobs.source import is_code_proven
-from nodesweep.tasks.jobs.training_jobs import (
-    JobLimits,
+from nodesweep.tasks.calls import (
+    announce_budget,
     describe_training_jobs,
     list_training_jobs,
+    stop_training_jobs,
     submit_training_job,
-    watch_training_jobs,
 )
-from nodesweep.tasks.report.publish import announce_budget
+from nodesweep.tasks.jobs.quota import NodeSlots
+from nodesweep.tasks.jobs.source import is_code_proven
+from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.claims import claim_job, withdraw_claim
 from nodesweep.tasks.sweeps.owner import SweepOwner
-from nodesweep.tasks.sweeps.stopping import release_pools_now, stop_training_jobs
+from nodesweep.tasks.sweeps.stopping import release_pools_now
 
 logger = logging.getLogger("nodesweep.sweep")
 _STOP_GRACE_SECONDS = 600  # beyond max runtime: upload of the output, and slack for the platform
@@ -179,7 +179,7 @@ class _Sweep:
         """Run until every point has its outcome, or none is left to try."""
         self._count_earlier()
         queue = self.queue
-        queue.is_proven = queue.is_proven or is_code_proven(self.config.platform, queue.code_digest)
+        queue.is_proven = queue.is_proven or is_code_proven(self._store, queue.code_digest)
         while not isinstance(self._fill(), Done):
             self._board.show(queue.outcomes, queue.active)
             if queue.active:

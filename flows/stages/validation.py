@@ -24,8 +24,7 @@ from nodesweep.launch.registry import backend_of, store_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
-from nodesweep.scaling.job import JobStatus
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.outcome.outcome import is_retryable
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 from nodesweep.scaling.planning.validation import (
@@ -35,21 +34,25 @@ from nodesweep.scaling.planning.validation import (
     spark_image,
     validation_section,
 )
-from nodesweep.tasks.dataset.remote.objects import RemoteDataset
-from nodesweep.tasks.dataset.remote.validation import validate_remote
-from nodesweep.tasks.dataset.spark.contract import report_of, request_document
-from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.image.bases import pin_base_images
-from nodesweep.tasks.image.find import build_arguments, find_image, read_context
-from nodesweep.tasks.processing.jobs import (
-    failure_text,
+from nodesweep.tasks.calls import (
+    find_image,
+    look_up_prices,
+    pin_base_images,
     read_verdict,
     submit_validation_job,
+    validate_remote,
+)
+from nodesweep.tasks.dataset.remote.objects import RemoteDataset
+from nodesweep.tasks.dataset.spark.contract import report_of, request_document
+from nodesweep.tasks.dataset.validation_report import ValidationReport
+from nodesweep.tasks.image.find import build_arguments, read_context
+from nodesweep.tasks.processing.jobs import (
+    failure_text,
     sweep_stopped,
     validation_job_status,
     watch_validation_job,
 )
-from nodesweep.tasks.report.pricing import PROCESSING, look_up_prices
+from nodesweep.tasks.report.pricing import PROCESSING
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped
 from nodesweep.tasks.sweeps.owner import owned
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -89,7 +92,9 @@ def validate_tables_in_s3(
     document = names.pretty_json(request_document(section, dataset))
     image_uri = _image_uri(config)
     price = _price(config)
-    with owned(config.platform, sweep):  # so that a reaper does not consider the job an orphan
+    with owned(
+        store_of(config.platform), sweep
+    ):  # so that a reaper does not consider the job an orphan
         try:
             verdict, job = _run_job(config, sweep, image_uri, document, price)
         except BaseException as error:
@@ -166,7 +171,7 @@ def _run_job(
         was_over = before is not None and before.has_ended
         left -= not (was_over and _was_stopped(ended))
         if ended.completed:
-            verdict = read_verdict(config.platform, sweep, name)
+            verdict = read_verdict(store_of(config.platform), sweep, name)
             if not was_over or not left or not verdict.get("error"):
                 return verdict, _job_record(config, ended, price, image_uri, attempt, spent_usd)
             logger.warning("%s did not complete the validation; retrying", name)

@@ -1,10 +1,11 @@
 """Split one process's training time into parts, for nodesweep_measure and the shipped program.
 
 The time between two events belongs to what the process was doing: the events are a DataLoader's
-batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save,
-and the start and end of an optimizer step. In a backward pass a callback of the autograd engine,
-queued before DistributedDataParallel's own, shows when the gradients are computed; the rest of the
-pass waits for their reduction, which is the communication that nothing hides.
+batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save
+or a framework's own call around it (SAVES), and the start and end of an optimizer step. In a
+backward pass a callback of the autograd engine, queued before DistributedDataParallel's own, shows
+when the gradients are computed; the rest of the pass waits for their reduction, which is the
+communication that nothing hides.
 
 The parts sum to the train time. Nothing is measured before the end of the first step (`start`), in
 other threads, or unless the parameters are on the CPU: what a GPU does, the program does not see.
@@ -42,6 +43,18 @@ COLLECTIVES = (
     *("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"),
     "_broadcast_coalesced",  # of the buffers, by DistributedDataParallel's forward
 )
+_LIGHTNING = {
+    "Trainer": ("save_checkpoint",),
+    "callbacks.ModelCheckpoint": ("on_train_batch_end", "on_train_epoch_end", "on_validation_end"),
+}
+# Public calls that save, by module and class: they collect the state before torch.save or
+# safetensors write it, and wait for the other processes after it.
+SAVES = {
+    "lightning.pytorch": _LIGHTNING,
+    "pytorch_lightning": _LIGHTNING,
+    "accelerate": {"Accelerator": ("save_state", "save_model")},
+    "transformers.trainer": {"Trainer": ("save_model",)},
+}
 # A step of 4 ms took 159 microseconds (95%: -71 to 237) more on a quiet machine, and 18 without the
 # parts: 1% or so of 20 ms, and shorter steps are not split. The callback is left out of three steps
 # in four below 30 ms.
@@ -277,6 +290,15 @@ def install(torch, is_compiling):
     if torch.distributed.is_available():
         _time_calls(torch.distributed, COLLECTIVES, "collectives", is_compiling)
         _time_calls(torch.distributed.Work, ["wait"], "collectives", is_compiling)
+
+
+def watch_saves(module):
+    """Time the calls by which an imported framework saves; those it does not have are left out."""
+    for path, names in SAVES[module.__name__].items():
+        owner = module
+        for name in path.split("."):
+            owner = getattr(owner, name, None)
+        _time_calls(owner, names, "checkpoint", bool)  # none is traced by torch.compile
 
 
 def _watch_backward(torch, is_compiling):

@@ -30,7 +30,7 @@ from array import array
 from collections.abc import Mapping
 
 from nodesweep_budget import FILE as PARTS_FILE
-from nodesweep_budget import budget
+from nodesweep_budget import SAVES, budget, watch_saves
 from nodesweep_budget import install as install_budget
 
 SWITCH = "NODESWEEP_MEASURE"
@@ -358,7 +358,7 @@ def watch():
     if not _is_on():
         return
     watched.script = sys.argv[0]  # before the program changes it
-    sys.meta_path.insert(0, _TorchImport())
+    sys.meta_path.insert(0, _Imports())
     os.register_at_fork(after_in_child=watched.after_fork, after_in_parent=_count_fork)
     atexit.register(write)  # the first to register runs last, after the program's own
 
@@ -372,11 +372,11 @@ def _count_fork():
     watched.forks += 1
 
 
-class _TorchImport:
-    """A finder that installs the hooks once torch has been imported, and finds nothing itself."""
+class _Imports:
+    """A finder that installs hooks once torch or a framework was imported, and finds nothing."""
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != "torch" and name not in SAVES:
             return None
         for finder in sys.meta_path:
             spec = None
@@ -394,10 +394,12 @@ def _call_after(loader):
     def exec_module(module):
         execute(module)
         try:
-            if watched.torch is None:
+            if module.__name__ in SAVES:
+                watch_saves(module)
+            elif watched.torch is None:
                 install(module)
         except Exception as error:
-            watched.fail(error)
+            (budget if module.__name__ in SAVES else watched).fail(error)
 
     if execute is not None and hasattr(loader, "__dict__"):
         loader.exec_module = exec_module

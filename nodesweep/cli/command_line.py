@@ -14,7 +14,7 @@ NAME = "nodesweep"
 COMMANDS = (
     "run", "plan", "requests", "collect", "report", "list", "show", "open", "logs", "stop",
     "compare", "history", "predict", "init", "config", "doctor", "local",
-    "conformance",
+    "conformance", "prices",
 )  # fmt: skip
 _MODULE = ("-m", "nodesweep")
 _ANY_RUN = f"{NAME} run CONFIG"

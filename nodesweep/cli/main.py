@@ -19,12 +19,14 @@ import click
 
 from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.config import config_group, init_own_script
+from nodesweep.cli.commands.confirming import refuse_confirm, with_confirm
 from nodesweep.cli.commands.conformance import conformance
 from nodesweep.cli.commands.predict import predict
+from nodesweep.cli.commands.prices import prices_group
 from nodesweep.cli.commands.sweeps import list_sweeps, open_report
 from nodesweep.cli.commands.sweeps import show as show_sweep
 from nodesweep.cli.commands.trends import compare, history
-from nodesweep.cli.commands.trying import try_options, with_trial, words_of_trial
+from nodesweep.cli.commands.trying import offer_trial, try_options, with_trial, words_of_trial
 from nodesweep.cli.guard import (
     PREFLIGHT_REFUSED,
     RUN_FAILED,
@@ -100,6 +102,11 @@ def main() -> None:
     help="With --resume: use the code, data and image that the sweep was started with.",
 )
 @click.option(
+    "--confirm",
+    is_flag=True,
+    help="With sweep.design predict: then run the one job that would settle the recommendation.",
+)
+@click.option(
     "--detach",
     is_flag=True,
     help="Exit once the jobs are accepted; create the report later with `collect`.",
@@ -119,6 +126,7 @@ def run(
     source: str | None,
     resume: str | None,
     as_started: bool,
+    confirm: bool,
     detach: bool,
     rehash: bool,
     verbose: bool,
@@ -135,6 +143,8 @@ def run(
     # a resumed sweep already has its inputs
     read = read_config_to_run if resume is None else read_config
     benchmark = with_trial(read(config, overrides, output), tried, source)
+    if confirm:
+        refuse_confirm(benchmark, detach)
     if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
         from nodesweep.tasks.dataset.hashing import delete_hash_cache
 
@@ -151,7 +161,7 @@ def run(
 
         directory = Path(benchmark.report.directory)
         resume = resolve_resume_id(resume, directory, lambda id_: sweep_matches(id_, benchmark))
-        if as_started and shown_as_finished(benchmark, resume):
+        if as_started and not confirm and shown_as_finished(benchmark, resume):
             return
     from nodesweep.cli.session import flow_session, run_flow
 
@@ -164,10 +174,14 @@ def run(
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
             result = run_flow(scaling_benchmark, benchmark, **begun)
+            if confirm and (confirming := with_confirm(benchmark, result.report)) is not None:
+                begun = {"sweep_id": result.sweep_id, "resume": True, "as_started": True}
+                result = run_flow(scaling_benchmark, confirming, **begun)
         except PointsMissing as error:  # check_points() raises it again once the report is shown
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
+    offer_trial(benchmark, result.report)
 
 
 def shown_as_finished(benchmark: BenchmarkConfig, sweep: str) -> bool:
@@ -257,7 +271,8 @@ def collect(sweep_id: str, config: Path | None, output: Path | None) -> None:
 @click.option(
     "--online",
     is_flag=True,
-    help="Also check the account: quotas, network, role, bucket, image, current price.",
+    help="Also check the account (quotas, network, role, bucket, image), and show prices and"
+    " training plans.",
 )
 @guarded
 def plan(
@@ -275,11 +290,14 @@ def plan(
     from nodesweep.flows.stages.offline import raise_if_refused
 
     checked = plan_of(with_trial(read_config_to_run(config, overrides), tried, source))
+    capacity: list[str] = []
     if online and not checked.findings.problems:
         from nodesweep.flows.stages.preflight import check_account
+        from nodesweep.launch.registry import backend_of
 
         checked = check_account(checked)
-    print_text(describe_plan(checked))
+        capacity = backend_of(checked.facts.config.platform).describe_capacity(checked.facts)
+    print_text("\n".join((describe_plan(checked), *capacity)))
     for notice in checked.findings.notices:
         print_text(f"notice: {notice}")
     raise_if_refused(checked)
@@ -539,6 +557,7 @@ main.add_command(compare)
 main.add_command(history)
 main.add_command(predict)
 main.add_command(conformance)
+main.add_command(prices_group)
 
 
 def show(made: ScalingReport, folder: Path) -> None:

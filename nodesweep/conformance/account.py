@@ -78,7 +78,7 @@ def base_image(trial: Trial) -> Mapping[str, Any]:
     config = trial.facts(LARGEST).config
     if trial.instance.emulated or config.image.uri is not None:
         raise Unmet("the image has no base in another account")
-    pinned = pin_base_images.fn(trial.platform, config.image, build_arguments(config.image))
+    pinned = pin_base_images(trial.platform, config.image, build_arguments(config.image))
     bases = read_context(config.image, pinned).bases
     if not pinned:
         raise NoEvidence(f"no digest of {', '.join(bases)}")

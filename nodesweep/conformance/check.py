@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.job import SpotConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.sweep import SweepConfig
@@ -90,7 +89,7 @@ class Shape:
 
     def bound(self, config: BenchmarkConfig) -> Bound:
         """Return the most that the job can cost."""
-        instance = load_catalogue().get(config.training.instance_type)
+        instance = config.node_type(config.training.instance_type)
         if instance.emulated:
             return 0.0, "emulated nodes cost nothing"
         return cost_bound(self.config(config), instance)

@@ -9,19 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.conformance.check import Bound, Contradicted, NoEvidence, NotYet, Unmet
 from nodesweep.conformance.jobs import ONE
 from nodesweep.conformance.trial import Trial
+from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
-from nodesweep.scaling.planning.validation import (
-    spark_image,
-    validation_bound,
-    validation_section,
-)
+from nodesweep.scaling.planning.validation import spark_image, validation_bound, validation_section
 from nodesweep.tasks.dataset.spark.contract import report_of, request_document
 from nodesweep.tasks.processing.jobs import (
     failure_text,
@@ -45,7 +41,7 @@ def build_bound(config: BenchmarkConfig) -> Bound:
     """Return the most that the image build can cost: its time limit, at the price of a minute."""
     if config.image.uri is not None:
         return 0.0, "no build: image.uri"
-    if load_catalogue().get(config.training.instance_type).emulated:
+    if config.node_type(config.training.instance_type).emulated:
         return 0.0, "emulated builds cost nothing"
     minutes = config.image.build_timeout_minutes
     return minutes * CODEBUILD_USD_PER_MINUTE, f"{minutes} min x {CODEBUILD_USD_PER_MINUTE} USD/min"
@@ -69,7 +65,7 @@ def processing_bound(config: BenchmarkConfig) -> Bound:
     """Return the most that the validation can cost, at the training price of the same instance."""
     if config.dataset is None or not config.dataset.may_use_spark:
         return 0.0, _NO_SPARK
-    instance = load_catalogue().get(validation_section(config).instance_type)
+    instance = config.node_type(validation_section(config).instance_type)
     if instance.emulated:
         return 0.0, "emulated nodes cost nothing"
     once = config.sweep.model_copy(update={"max_attempts": 1})
@@ -79,7 +75,7 @@ def processing_bound(config: BenchmarkConfig) -> Bound:
 
 def request_bound(config: BenchmarkConfig) -> Bound:
     """Return the price of a request to Cost Explorer."""
-    emulated = load_catalogue().get(config.training.instance_type).emulated
+    emulated = config.node_type(config.training.instance_type).emulated
     return (0.0, "emulated") if emulated else (REQUEST_USD, "one request to Cost Explorer")
 
 
@@ -96,7 +92,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     request = build_validation_request(config, trial.sweep, image.uri, digest)
     name = request["ProcessingJobName"]
     trial.on_job(name)
-    submit_validation_job.fn(platform, trial.sweep, request, document)
+    submit_validation_job(platform, trial.sweep, request, document)
     ended = watch_validation_job(
         platform,
         trial.sweep,
@@ -108,7 +104,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     if not ended.completed:
         raise NoEvidence(failure_text(platform, ended))
     report = report_of(
-        read_verdict.fn(platform, trial.sweep, name), section, there, datetime.now(UTC)
+        read_verdict(store_of(platform), trial.sweep, name), section, there, datetime.now(UTC)
     )
     return {
         "success": report.success,

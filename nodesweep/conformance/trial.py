@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
-from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.conformance.check import NoEvidence, Shape, Unmet
 from nodesweep.errors import best_effort
@@ -91,7 +91,7 @@ class Trial:
     @property
     def instance(self) -> InstanceType:
         """The type of the nodes."""
-        return load_catalogue().get(self.config.training.instance_type)
+        return self.config.node_type(self.config.training.instance_type)
 
     def client(self, service: str) -> Any:
         """Return a client of the platform."""
@@ -120,16 +120,15 @@ class Trial:
         if image.uri is not None:
             return Image(image.uri, None, built=False)
         platform = self.platform
-        pinned = pin_base_images.fn(platform, image, build_arguments(image))
+        pinned = pin_base_images(platform, image, build_arguments(image))
         context = read_context(image, pinned)
-        found: Image | None = find_image.fn(platform, image, context)
+        found = find_image(platform, image, context)
         if found is not None:
             return found
         token = f"{context.tag}-{datetime.now(UTC):%Y%m%d%H%M%S%f}"
-        started = start_image_build.fn(platform, image, context, token)
+        started = start_image_build(platform, image, context, token)
         logger.info("building the image %s:%s", image.repository, context.tag)
-        built: Image = wait_for_image_build.fn(platform, image, context, started)
-        return built
+        return wait_for_image_build(platform, image, context, started)
 
     def inputs(self) -> ResolvedInputs:
         """Return the inputs of the jobs: image, code and data, sent as a run sends them."""
@@ -146,9 +145,9 @@ class Trial:
                 )
             elif section is not None:
                 here = scan_directory(section)
-                uri = upload_dataset.fn(platform, section, here).uri
+                uri = upload_dataset(platform, section, here).uri
                 folders = channel_folders(section, [file.name for file in here.files])
-            code = upload_source.fn(config, True) if config.training.source_dir else None
+            code = upload_source(config, True) if config.training.source_dir else None
             self._inputs = ResolvedInputs(self.sweep, image.uri, uri, code, folders)
         return self._inputs
 
@@ -161,8 +160,7 @@ class Trial:
         section = self.config.dataset
         if section is None or not section.is_remote:
             raise Unmet("dataset.source is not in S3")
-        found: RemoteDataset = describe_remote_dataset.fn(self.platform, section)
-        return found
+        return describe_remote_dataset(self.platform, section)
 
     def spec(self, shape: Shape, attempt: int = 1) -> JobSpec:
         """Return the job of a shape, named after this trial."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from nodesweep.scaling.job import JobSpec, JobStatus
 
@@ -18,6 +18,17 @@ STOPPING_SECONDS = 300.0
 SageMaker kills a stopped job after 120 s and then uploads its output (API reference,
 StopTrainingJob, StopProcessingJob).
 """
+
+
+class HeldJob(NamedTuple):
+    """A job that waits for nodes, runs or keeps its nodes, as the backend lists it."""
+
+    name: str
+    age_seconds: float
+    """Seconds since the backend accepted it, by the backend's clock."""
+    is_running: bool
+    read_tag: Callable[[], str | None]
+    """Returns the sweep that the job is tagged with; None without a tag. May call the backend."""
 
 
 class JobLog(Protocol):
@@ -74,3 +85,9 @@ class Launcher(Protocol):
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs, oldest first; their status may lack all but name and state."""
+
+    def held(self) -> Iterable[HeldJob]:
+        """Return the jobs that wait or run, then those whose nodes are kept; the oldest first.
+
+        They are of any run and sweep, and maybe of other programs.
+        """

@@ -15,8 +15,7 @@ from typing import Any
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.store import Store
-from nodesweep.scaling.job import JobSpec, JobStatus, PlatformKind, Render
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import JobSpec, JobStatus, LogLine, PlatformKind, Render
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
@@ -33,10 +32,11 @@ class Backend:
         launcher: returns a platform's launcher; with True, its calls give up after seconds rather
             than minutes.
         validations: the same for the jobs that validate datasets, which are only watched and ended.
-        store: returns where a platform's sweeps and their history are kept; with True, its calls
-            give up after seconds rather than minutes.
+        store: returns where a platform's sweeps and their history are kept.
         kind: returns what a platform is: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
+        describe_capacity: returns lines on how a sweep's nodes can be had and what they cost, for
+            `plan --online`; none if they are not bought.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
             kept, and whether it completed.
         save_log: saves the log of an ended job in a folder, a file for each node.
@@ -56,9 +56,10 @@ class Backend:
     slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig, bool], Launcher]
     validations: Callable[[PlatformConfig, bool], Launcher]
-    store: Callable[[PlatformConfig, bool], Store]
+    store: Callable[[PlatformConfig], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
+    describe_capacity: Callable[[Facts], list[str]]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
     save_log: Callable[[PlatformConfig, str, Path], list[Path]]
     read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
@@ -90,14 +91,17 @@ def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
     return backend_of(platform).validations(platform, quick)
 
 
-def store_of(platform: PlatformConfig, quick: bool = False) -> Store:
-    """Return where the platform's sweeps and their history are kept; nothing is called yet.
+def store_of(platform: PlatformConfig) -> Store:
+    """Return where the platform's sweeps and their history are kept; nothing is called yet."""
+    return backend_of(platform).store(platform)
 
-    Args:
-        platform: the config's platform.
-        quick: its calls give up after seconds rather than minutes, for optional queries.
+
+def check_account(facts: Facts) -> Findings:
+    """Run the rules that query the platform before a run.
+
+    Of AWS they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
-    return backend_of(platform).store(platform, quick)
+    return backend_of(facts.config.platform).check_account(facts)
 
 
 def renderer_of(platform: PlatformConfig) -> Render:

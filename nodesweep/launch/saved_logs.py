@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from nodesweep.scaling import names
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 
 LOG_TAIL_LINES = 500
 """Lines per node: the toolkit and launcher add up to a hundred after the program's last line."""

@@ -42,6 +42,9 @@ class Store(Protocol):
     def prefix(self) -> str:
         """The first part of all keys, see nodesweep/scaling/names.py."""
 
+    def quick(self) -> Store:
+        """Return this store, whose calls give up after seconds rather than minutes."""
+
     def prepare(self) -> None:
         """Verify that the store can be used, or create it where the config permits.
 
@@ -95,6 +98,10 @@ class FolderStore:
 
     root: Path
     prefix: str = "nodesweep"
+
+    def quick(self) -> FolderStore:
+        """Return the store itself: only its file system decides how long a call takes."""
+        return self
 
     def prepare(self) -> None:
         """Create the folder if it is missing, and verify that it can be written to; see Store."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
@@ -82,6 +82,20 @@ Render = Callable[[JobSpec], Mapping[str, Any]]
 
 Without a name, the request lacks what identifies the job, so attempts at a point have the same.
 """
+
+
+class LogLine(NamedTuple):
+    """A line of one node's log, and the time at which the platform received it."""
+
+    unix_milliseconds: int
+    host: str
+    text: str
+
+    @property
+    def at(self) -> str:
+        """The time in UTC as ISO 8601 with milliseconds."""
+        moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class PhaseVisit(NamedTuple):

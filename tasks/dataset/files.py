@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.aws.storage import get_bytes, list_objects
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.job import CHANNEL_NAME, MAX_EXTRA_CHANNELS
@@ -35,7 +35,6 @@ from nodesweep.tasks.dataset.sending import (
     send_file,
 )
 from nodesweep.tasks.folder import walk
-from nodesweep.tasks.task import task
 
 MAX_KEY_BYTES = 1024
 """Maximum length of a key in UTF-8.
@@ -255,7 +254,6 @@ def _has_manifest(s3: Any, bucket: str, key: str, digest: str) -> bool:
     return body is not None and json.loads(body).get("digest") == digest
 
 
-@task(name="upload-dataset", **TASK_OPTIONS)
 def upload_dataset(
     platform: PlatformConfig, config: DatasetConfig, dataset: Dataset
 ) -> UploadResult:

@@ -19,17 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.dataset import DatasetConfig, ExpectationConfig
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetRefused
 from nodesweep.events import Meter
 from nodesweep.infra.image_spark.nodesweep_judge.layout import holds_by_names
-from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.data_docs import render_data_docs
 from nodesweep.tasks.dataset.findings import (
     Repeats,
@@ -53,7 +49,6 @@ from nodesweep.tasks.dataset.validation_report import (
     NoFiles,
     ValidationReport,
 )
-from nodesweep.tasks.task import failures_as_warnings, task
 
 # great_expectations takes 4 s to import and pandas 0.5 s; `nodesweep --help` must not pay for them.
 if TYPE_CHECKING:
@@ -343,25 +338,6 @@ def store_data_docs(store: Store, sweep: str, report: ValidationReport, folder: 
     return store.link(key)
 
 
-@task(name="validate-dataset")
 def validate_files(dataset: DatasetConfig, files: Sequence[Path]) -> ValidationReport:
     """Validate the dataset's local files against its expectations."""
     return validate_dataset(files, dataset, now=datetime.now(UTC))
-
-
-@task(name="keep-data-docs", **TASK_OPTIONS)
-def keep_data_docs(
-    platform: PlatformConfig, sweep: str, report: ValidationReport, folder: Path
-) -> None:
-    """Save the Data Docs page to the store and this machine, and link to it from the run."""
-    from prefect.artifacts import create_link_artifact
-
-    url = store_data_docs(store_of(platform), sweep, report, folder)
-    verdict = (
-        "valid" if report.success else f"not valid, {pluralize(len(report.problems), 'problem')}"
-    )
-    description = f"Data Docs of {report.dataset}: {verdict}"
-    with failures_as_warnings(names.DATA_DOCS):
-        create_link_artifact(
-            url, link_text=names.DATA_DOCS, key="data-docs", description=description
-        )

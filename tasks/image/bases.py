@@ -9,14 +9,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig, FrameworkConfig, ImageConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused, is_transient
 from nodesweep.launch.sagemaker.preflight.storage import EcrImage, parse_ecr_image
 from nodesweep.scaling.rules.dockerfile import dockerfile_bases
 from nodesweep.scaling.rules.images import NEW_FAMILY
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 # One instance type per device that sagemaker.core knows, as it lacks some of the catalogue's types
@@ -215,7 +214,6 @@ def pin_bases(
     return {reference: pinned for reference, pinned in found.items() if pinned is not None}
 
 
-@task(name="pin-base-images", **TASK_OPTIONS)
 def pin_base_images(
     platform: PlatformConfig, config: ImageConfig, build_args: dict[str, str]
 ) -> dict[str, str]:
@@ -223,7 +221,6 @@ def pin_base_images(
     return pin_bases(platform, config, build_args)
 
 
-@task(name="pin-container", **TASK_OPTIONS)
 def pin_container(platform: PlatformConfig, uri: str) -> str:
     """Resolve the ECR digest of a container that jobs run unchanged.
 

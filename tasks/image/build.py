@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.events import emit
 from nodesweep.polling import Clock
 from nodesweep.tasks.image.codebuild import CodeBuildBuilder
 from nodesweep.tasks.image.docker import DockerBuilder
 from nodesweep.tasks.image.find import BuildContext, Image, find_repository
-from nodesweep.tasks.task import task
 
 
 class Builder(Protocol):
@@ -49,7 +48,6 @@ def builder_of(platform: PlatformConfig, config: ImageConfig) -> Builder:
     )
 
 
-@task(name="start-image-build", **TASK_OPTIONS)
 def start_image_build(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext, token: str
 ) -> StartedBuild:
@@ -65,7 +63,6 @@ def start_image_build(
     )
 
 
-@task(name="wait-for-image-build", **TASK_OPTIONS)
 def wait_for_image_build(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext, started: StartedBuild
 ) -> Image:

@@ -17,14 +17,13 @@ from typing import Any
 from pathspec import PathSpec
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import ImageConfig, PlatformConfig
 from nodesweep.errors import ImageBuildFailed, PreflightRefused, error_code
 from nodesweep.launch.sagemaker.preflight.storage import no_repository
 from nodesweep.scaling import names
 from nodesweep.scaling.rules.dockerfile import declares_argument, dockerfile_bases
 from nodesweep.tasks.folder import Entry, holds_secret, walk
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.image")
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal contexts give equal bytes
@@ -326,7 +325,6 @@ def pushed_image(
     return Image(names.image_uri(repository, digest), tag, built=failure is None)
 
 
-@task(name="find-image", **TASK_OPTIONS)
 def find_image(
     platform: PlatformConfig, config: ImageConfig, context: BuildContext
 ) -> Image | None:

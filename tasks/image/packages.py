@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.launch.sagemaker.preflight.storage import push_problem
 from nodesweep.scaling.rules.rule import Requirements
-from nodesweep.tasks.task import task
 
 REQUIREMENTS_FILE = "requirements.txt"
 """The only requirements file that the toolkit installs, at the top of the code."""
@@ -200,7 +199,6 @@ def _only_in_the_job(line: str) -> str | None:
     return None
 
 
-@task(name="find-repository", **TASK_OPTIONS)
 def find_push_problem(platform: PlatformConfig, repository: str) -> str | None:
     """Return why a layer cannot be pushed to the ECR repository; None if it can."""
     return push_problem(aws_client("ecr", platform), repository)

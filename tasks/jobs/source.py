@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs import INIT_CONFIG
-from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused, best_effort
-from nodesweep.launch.registry import backend_of, store_of
+from nodesweep.launch.registry import backend_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.folder import Entry, holds_secret, walk
 from nodesweep.tasks.image.packages import REQUIREMENTS_FILE
-from nodesweep.tasks.task import task
 
 MAX_SOURCE_BYTES = 50 * 1024 * 1024
 
@@ -177,7 +176,6 @@ def _key(config: BenchmarkConfig, packed: bytes) -> str:
     return names.source_key(config.platform.prefix, hashlib.sha256(packed).hexdigest())
 
 
-@task(name="upload-source", **TASK_OPTIONS)
 def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
     """Send the packed training code under its digest, and return where jobs find it."""
     body = pack_code(config, with_requirements)
@@ -185,23 +183,20 @@ def upload_source(config: BenchmarkConfig, with_requirements: bool) -> str:
     return backend_of(platform).send_code(platform, _key(config, body), body)
 
 
-def is_code_proven(platform: PlatformConfig, code_digest: str) -> bool:
+def is_code_proven(store: Store, code_digest: str) -> bool:
     """Return True if code with this digest has completed a point; False if unknown."""
     with best_effort("unknown whether this code has run before"):
-        store = store_of(platform)
         return store.get(names.proven_code_key(store.prefix, code_digest)) is not None
     return False
 
 
-@task(name="mark-code-proven", **TASK_OPTIONS)
-def mark_code_proven(platform: PlatformConfig, code_digest: str, sweep: str) -> None:
+def mark_code_proven(store: Store, code_digest: str, sweep: str) -> None:
     """Record that the training code has completed a point.
 
     The first such sweep writes the record. Best effort: without it, a later sweep only starts more
     slowly.
     """
     with best_effort("can't record that this code has completed a point"):
-        store = store_of(platform)
         key = names.proven_code_key(store.prefix, code_digest)
         if store.get(key) is None:
             store.put(key, names.pretty_json({"sweep_id": sweep}))

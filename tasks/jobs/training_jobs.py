@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
-from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, patient
+from nodesweep.aws.platform import patient
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.follow import LogFollower
 from nodesweep.launch.registry import launcher_of, store_of
@@ -19,7 +19,6 @@ from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.planning.fail_fast import is_step
 from nodesweep.tasks.sweeps.claims import read_claims, read_stop_mark
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 
@@ -30,7 +29,6 @@ def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
     return launcher_of(platform).status(job_name)
 
 
-@task(name="describe-training-jobs", **TASK_OPTIONS)
 def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[JobStatus]:
     """Describe training jobs in SageMaker.
 
@@ -40,7 +38,6 @@ def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -
     return list(found.values())
 
 
-@task(name="submit-training-job", task_run_name="{label}", **PATIENT_TASK_OPTIONS)
 def submit_training_job(platform: PlatformConfig, spec: JobSpec, label: str) -> JobStatus:
     """Start a training job in SageMaker, or adopt the existing one.
 
@@ -126,7 +123,6 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
     return LogFollower(launcher_of(platform).logs)
 
 
-@task(name="list-training-jobs", **TASK_OPTIONS)
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     """List a sweep's jobs, listed and claimed.
 

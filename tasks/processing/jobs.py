@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nodesweep.aws.platform import PATIENT_TASK_OPTIONS, TASK_OPTIONS, aws_client, patient
+from nodesweep.aws.platform import aws_client, patient
 from nodesweep.aws.storage import put_once
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import SweepStopped, ValidationJobFailed
@@ -17,12 +17,12 @@ from nodesweep.launch.registry import store_of
 from nodesweep.launch.sagemaker.kind import PROCESSING
 from nodesweep.launch.sagemaker.processing import submit, watch_job
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP
+from nodesweep.launch.store import Store
 from nodesweep.launch.watch import BURST_CALLS, JobLimits
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import read_stop_mark
-from nodesweep.tasks.task import task
 
 _STOP_GRACE_SECONDS = 600
 """Seconds beyond the maximum runtime, for the upload of the results and the platform's delays."""
@@ -54,7 +54,6 @@ def validation_job_status(platform: PlatformConfig, job_name: str) -> JobStatus 
     return PROCESSING.status(aws_client("sagemaker", platform), job_name)
 
 
-@task(name="submit-validation-job", **PATIENT_TASK_OPTIONS)
 def submit_validation_job(
     platform: PlatformConfig, sweep: str, request: Mapping[str, Any], document: bytes
 ) -> JobStatus:
@@ -96,14 +95,12 @@ def watch_validation_job(
     )
 
 
-@task(name="read-verdict", **TASK_OPTIONS)
-def read_verdict(platform: PlatformConfig, sweep: str, job_name: str) -> dict[str, Any]:
+def read_verdict(store: Store, sweep: str, job_name: str) -> dict[str, Any]:
     """Read the validation job's verdict from S3.
 
     Raises:
         ValidationJobFailed: the verdict is missing or unreadable.
     """
-    store = store_of(platform)
     key = names.validation_verdict_key(store.prefix, sweep, job_name)
     uri, body = store.uri(key), store.get(key)
     if body is None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nodesweep.aws.platform import TASK_OPTIONS
-from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
-from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
-from nodesweep.scaling.predict.checked import check_predictions
 from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.predictions.checked import check_predictions
 from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_frame, write_history
-from nodesweep.tasks.task import task
 
 
 def put_history(store: Store, reports: Sequence[ScalingReport], benchmark: str) -> str:
@@ -53,17 +49,3 @@ def list_benchmarks(store: Store) -> list[str]:
     # …/benchmark=
     table = names.history_key(store.prefix, "", "", HISTORY_SCHEMA_VERSION).rpartition("/")[0]
     return store.folders(table)
-
-
-@task(name="read-history", **TASK_OPTIONS)
-def read_history_of(platform: PlatformConfig, benchmark: str) -> dict[str, bytes]:
-    """Read every file of the benchmark's history."""
-    return read_history_files(store_of(platform), benchmark)
-
-
-@task(name="append-history", **TASK_OPTIONS)
-def append_history(
-    platform: PlatformConfig, reports: Sequence[ScalingReport], benchmark: str
-) -> str:
-    """Add the sweep's rows to the history."""
-    return put_history(store_of(platform), reports, benchmark)

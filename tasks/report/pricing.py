@@ -1,13 +1,12 @@
 """Current on-demand prices from the AWS Price List, cached for a week.
 
-Without a current price, training uses the catalogue's, and Processing has none.
+Without a current price, training uses the newest one known, and Processing has none.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -21,15 +20,17 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.atomic import write_atomic
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.price_list import cache_folder
 from nodesweep.errors import error_code
-from nodesweep.tasks.task import task
+from nodesweep.scaling.analysis.price import price_of
 
 logger = logging.getLogger("nodesweep.pricing")
 SOURCE = "AWS Price List Query API"
+SERVICE = "AmazonSageMaker"
 CACHE_MAX_AGE = timedelta(days=7)
 _REGION = "us-east-1"  # its endpoint has every region of the partition
 _KEEPING = threading.Lock()
@@ -53,21 +54,38 @@ class NoPrice(Exception):
 
 
 def cache_file() -> Path:
-    """Return the path of prices.json below $XDG_CACHE_HOME, by default ~/.cache."""
-    return (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        / "nodesweep"
-        / "prices.json"
-    )
+    """Return the path of prices.json, which has the prices that were looked up lately."""
+    return cache_folder() / "prices.json"
+
+
+def rates_of(
+    attributes: Mapping[str, str], terms: Mapping[str, Any], component: Component
+) -> tuple[str, set[float]]:
+    """Return the instance type of a product of the Price List, and its rates in USD per node-hour.
+
+    Only the plain usage type counts (USE1-Train:ml.m5.large), because the list has other components
+    of the same instance: without it there are no rates.
+
+    Args:
+        attributes: The product's attributes.
+        terms: Its on-demand terms.
+        component: The instance's use.
+    """
+    usage = _USAGE_TYPE.fullmatch(attributes.get("usagetype", ""))
+    if usage is None or usage["use"] != component.usage:
+        return "", set()
+    rates = {
+        float(dimension["pricePerUnit"].get("USD", 0))
+        for term in terms.values()
+        for dimension in term["priceDimensions"].values()
+    }
+    return usage["instance_type"], rates - {0.0}
 
 
 def read_price(
     products: Sequence[str], instance_type: str, component: Component = TRAINING
 ) -> float:
     """Return USD per node-hour of the component from GetProducts' PriceList.
-
-    Only the plain usage type counts (USE1-Train:ml.m5.large), because the list has other components
-    of the same instance.
 
     Args:
         products: the PriceList, each product as JSON.
@@ -79,15 +97,9 @@ def read_price(
     """
     rates = set()
     for product in map(json.loads, products):
-        usage = _USAGE_TYPE.fullmatch(product["product"]["attributes"].get("usagetype", ""))
-        if usage is None or usage["use"] != component.usage:
-            continue
-        if usage["instance_type"] != instance_type:
-            continue
-        for term in product.get("terms", {}).get("OnDemand", {}).values():
-            dimensions = term["priceDimensions"].values()
-            rates |= {float(dimension["pricePerUnit"].get("USD", 0)) for dimension in dimensions}
-    rates.discard(0.0)
+        terms = product.get("terms", {}).get("OnDemand", {})
+        name, its_rates = rates_of(product["product"]["attributes"], terms, component)
+        rates |= its_rates if name == instance_type else set()
     if len(rates) != 1:
         found = (
             f"{len(rates)} prices ({', '.join(map(str, sorted(rates)))})"
@@ -115,7 +127,7 @@ def query_price(
         "instanceName": instance_type,
     }
     answer = pricing.get_products(
-        ServiceCode="AmazonSageMaker",
+        ServiceCode=SERVICE,
         Filters=[
             {"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()
         ],
@@ -127,15 +139,7 @@ def with_price(
     instance: InstanceType, region: str, usd_per_hour: float, read_on: date
 ) -> InstanceType:
     """Return the instance type with a price from the Price List instead of the catalogue's."""
-    return instance.model_copy(
-        update={
-            "on_demand_usd_per_hour": usd_per_hour,
-            "price_region": region,
-            "price_source": SOURCE,
-            "price_date": read_on,
-            "price_note": None,
-        }
-    )
+    return instance.at_price(usd_per_hour, region, SOURCE, read_on)
 
 
 def load_cached_price(path: Path, key: str, today: date) -> tuple[float, date] | None:
@@ -192,7 +196,9 @@ def price_instance(
         if component != TRAINING:
             what = f"the price of a Processing job on {name}"
             return instance, (f"{what} is unavailable, so its cost is unknown: {reason}",)
-        return instance, (f"the current price is unavailable; using the catalogue's: {reason}",)
+        known = price_of(instance, region)
+        used = f"that of {known.date} is used" if known.usd_per_hour else "none is known"
+        return instance, (f"the current price of {name} is unavailable; {used}: {reason}",)
     cache_price(path, key, usd_per_hour, today)
     return with_price(instance, region, usd_per_hour, today), ()
 
@@ -202,18 +208,10 @@ PricedType = tuple[InstanceType, tuple[str, ...]]
 """An instance type with its price, and notices."""
 
 
-@task(name="look-up-prices", **TASK_OPTIONS)
-def look_up_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Look up current prices in the AWS Price List.
+def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
+    """Look up each instance type's price for its use in the AWS Price List, in this order.
 
     A notice explains each missing price.
-    """
-    return current_prices(platform, asked)
-
-
-def current_prices(platform: PlatformConfig, asked: Sequence[PriceQuery]) -> list[PricedType]:
-    """Return each instance type with today's price for its use, in the order of `asked`.
-
     Requests run in parallel, so that an unresponsive Price List costs one wait. The catalogue has
     training prices only: without a response, the price of a Processing job is unknown.
     """

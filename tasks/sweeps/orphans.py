@@ -3,116 +3,102 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from datetime import datetime
-from email.utils import parsedate_to_datetime
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
-from nodesweep.launch.registry import store_of
-from nodesweep.launch.sagemaker.listing import jobs_by_sweep, tagged_sweep
+from nodesweep.launch.protocol import HeldJob, Launcher
+from nodesweep.launch.registry import launcher_of, store_of, validations_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
-from nodesweep.tasks.sweeps.owner import read_heartbeat
+from nodesweep.tasks.sweeps.owner import Heartbeat, read_heartbeat
 from nodesweep.tasks.sweeps.records import has_record
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.reaper")
 
 
-def orphans(sagemaker: Any, store: Store, grace_seconds: float) -> list[str]:
-    """Return training jobs of this bucket's sweeps that run, or keep a warm pool, without an owner.
+def orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]:
+    """Return training jobs of this store's sweeps that run, or keep nodes, without an owner.
 
     The oldest comes first. An owner is gone if its last heartbeat is older than the grace period,
     by the platform's own times; a sweep without any heartbeat counts from its youngest job's
     creation. Sweeps left running on purpose are spared while one of their jobs runs.
     """
     found: list[str] = []
-    running = jobs_by_sweep(sagemaker, StatusEquals="InProgress")
-    pools = jobs_by_sweep(sagemaker, WarmPoolStatusEquals="Available")
-    for sweep in [*running, *(sweep for sweep in pools if sweep not in running)]:
+    for sweep, jobs in _by_sweep(launcher, names.sweep_of_job).items():
         with best_effort(
             f"can't tell whether {sweep} is still running; its jobs are left alone for now"
         ):
-            jobs = {**running.get(sweep, {}), **pools.get(sweep, {})}
             if not has_record(store, sweep):
                 logger.info(
-                    "%s has no record in %s, so it belongs to another bucket; left alone",
+                    "%s has no record in %s, so it is not of this platform; left alone",
                     sweep, store.uri("").rstrip("/"),
                 )  # fmt: skip
                 continue
             heartbeat = read_heartbeat(store, sweep)
-            if heartbeat is not None and heartbeat.left_running and sweep in running:
+            is_left = heartbeat is not None and heartbeat.left_running
+            if is_left and any(job.is_running for job in jobs):
                 continue
-            age_seconds = (
-                min(age for _, age in jobs.values()) if heartbeat is None else heartbeat.age_seconds
-            )
-            if age_seconds > grace_seconds:
-                found += _jobs_of_sweep(sagemaker, store, sweep, jobs)
+            if _silent_seconds(heartbeat, jobs) > grace_seconds:
+                found += _jobs_of_sweep(store, sweep, jobs)
     return found
 
 
-def validation_orphans(sagemaker: Any, store: Store, grace_seconds: float) -> list[str]:
-    """Return this bucket's validation jobs whose owner's heartbeat is older than the grace period.
+def validation_orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]:
+    """Return this store's validation jobs whose owner's heartbeat is older than the grace period.
 
-    The oldest comes first. Their sweep has no record yet; the job's request in the bucket shows
-    that the job belongs to this bucket.
+    The oldest comes first. Their sweep has no record yet; the job's request in the store shows
+    that the job belongs to it, so its tag may be missing.
     """
     found: list[str] = []
-    query = {"StatusEquals": "InProgress", "SortBy": "CreationTime", "SortOrder": "Ascending"}
-    for page in sagemaker.get_paginator("list_processing_jobs").paginate(**query):
-        now: datetime = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
-        for job in page["ProcessingJobSummaries"]:
-            name = job["ProcessingJobName"]
-            sweep = names.sweep_of_validation_job(name)
-            if sweep is None:
-                continue
-            with best_effort(
-                f"can't tell whether {sweep} is still running; {name} is left alone for now"
-            ):
-                if name not in read_validation_claims(store, sweep):
-                    continue
-                heartbeat = read_heartbeat(store, sweep)
-                own_age_seconds = (now - job["CreationTime"]).total_seconds()
-                age_seconds = own_age_seconds if heartbeat is None else heartbeat.age_seconds
-                # The claim in the bucket already proves that the job is this bucket's, so its tag
-                # may be missing.
-                if age_seconds > grace_seconds and tagged_sweep(
-                    sagemaker, job["ProcessingJobArn"]
-                ) in (sweep, None):
-                    found.append(name)
+    for sweep, jobs in _by_sweep(launcher, names.sweep_of_validation_job).items():
+        with best_effort(
+            f"can't tell whether {sweep} is still running; its validation is left alone for now"
+        ):
+            claimed = read_validation_claims(store, sweep)
+            mine = [job for job in jobs if job.name in claimed]
+            if mine and _silent_seconds(read_heartbeat(store, sweep), mine) > grace_seconds:
+                found += [job.name for job in mine if job.read_tag() in (sweep, None)]
     return found
 
 
-def _jobs_of_sweep(
-    sagemaker: Any, store: Store, sweep: str, jobs: Mapping[str, tuple[str, float]]
-) -> list[str]:
-    """Return the jobs that carry the sweep's tag, or carry none and are claimed in the bucket."""
-    tagged = {name: tagged_sweep(sagemaker, arn) for name, (arn, _) in jobs.items()}
-    claimed = read_claims(store, sweep) if None in tagged.values() else frozenset[str]()
-    return [
-        name for name, tag in tagged.items() if tag == sweep or (tag is None and name in claimed)
-    ]
+def _by_sweep(
+    launcher: Launcher, sweep_of: Callable[[str], str | None]
+) -> Mapping[str, Collection[HeldJob]]:
+    """Return the jobs that the backend lists, by the sweep in their names; each once."""
+    found: dict[str, dict[str, HeldJob]] = defaultdict(dict)
+    for job in launcher.held():
+        if (sweep := sweep_of(job.name)) is not None:
+            found[sweep][job.name] = job
+    return {sweep: jobs.values() for sweep, jobs in found.items()}
 
 
-@task(name="find-validation-orphans", **TASK_OPTIONS)
+def _silent_seconds(heartbeat: Heartbeat | None, jobs: Collection[HeldJob]) -> float:
+    if heartbeat is None:
+        return min(job.age_seconds for job in jobs)
+    return heartbeat.age_seconds
+
+
+def _jobs_of_sweep(store: Store, sweep: str, jobs: Collection[HeldJob]) -> list[str]:
+    """Return the jobs that carry the sweep's tag, or carry none and are claimed in the store."""
+    tags = {job.name: job.read_tag() for job in jobs}
+    claimed = read_claims(store, sweep) if None in tags.values() else frozenset[str]()
+    return [name for name, tag in tags.items() if tag == sweep or (tag is None and name in claimed)]
+
+
 def find_validation_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """Find validation jobs in SageMaker that have lost their owner.
+    """Find jobs that validate datasets and have lost their owner.
 
-    Best effort: the role may not be allowed to list Processing jobs.
+    Best effort: the role may not be allowed to list them.
     """
     found: list[str] = []
     with best_effort("can't look for orphaned Processing jobs"):
-        found = validation_orphans(
-            aws_client("sagemaker", platform), store_of(platform), grace_seconds
-        )
+        found = validation_orphans(validations_of(platform), store_of(platform), grace_seconds)
     return found
 
 
-@task(name="find-orphans", **TASK_OPTIONS)
 def find_orphans(platform: PlatformConfig, grace_seconds: float) -> list[str]:
-    """Find training jobs in SageMaker that have lost their owner."""
-    return orphans(aws_client("sagemaker", platform), store_of(platform), grace_seconds)
+    """Find training jobs that have lost their owner."""
+    return orphans(launcher_of(platform), store_of(platform), grace_seconds)

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from nodesweep.configs.models import PlatformConfig
-from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 
@@ -49,9 +47,8 @@ class SweepOwner:
     `left_running` is final: no heartbeat, not even a concurrent one, reverts it.
     """
 
-    def __init__(self, platform: PlatformConfig, sweep: str) -> None:
-        self._platform, self._sweep = platform, sweep
-        self._store = store_of(platform, quick=True)
+    def __init__(self, store: Store, sweep: str) -> None:
+        self._store, self._sweep = store, sweep
         self._writing, self._left = threading.Lock(), False
 
     def write_heartbeat(self) -> None:
@@ -59,7 +56,7 @@ class SweepOwner:
         try:
             with self._writing:
                 if not self._left:
-                    _write(self._store, self._sweep, left_running=False)
+                    _write(self._store.quick(), self._sweep, left_running=False)
         except (
             Exception
         ) as error:  # if the heartbeat thread died, the reaper would stop a healthy sweep
@@ -70,17 +67,17 @@ class SweepOwner:
         self._left = True
         waited = self._writing.acquire(timeout=_LONGEST_WRITE_SECONDS)
         try:
-            leave_running(self._platform, self._sweep)
+            _write(self._store, self._sweep, left_running=True)
         finally:
             if waited:
                 self._writing.release()
 
 
 @contextmanager
-def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
+def owned(store: Store, sweep: str) -> Iterator[SweepOwner]:
     """Write a heartbeat every minute inside the block; a failed one only causes a warning."""
     over = threading.Event()
-    owner = SweepOwner(platform, sweep)
+    owner = SweepOwner(store, sweep)
 
     def heartbeat() -> None:
         while True:
@@ -95,11 +92,6 @@ def owned(platform: PlatformConfig, sweep: str) -> Iterator[SweepOwner]:
     finally:
         over.set()
         thread.join(timeout=5)
-
-
-def leave_running(platform: PlatformConfig, sweep: str) -> None:
-    """Leave the sweep's jobs running without an owner on purpose; the reaper spares them."""
-    _write(store_of(platform), sweep, left_running=True)
 
 
 def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:

@@ -6,15 +6,13 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from nodesweep.aws.platform import TASK_OPTIONS, patient
-from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.aws.platform import patient
+from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RecordDamaged, SweepNotFound, SweepNotNamed
-from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.claims import read_stop_mark, read_validation_claims
 from nodesweep.tasks.sweeps.folder import parse_record
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.sweep")
 
@@ -124,21 +122,18 @@ def sweep_exists(store: Store, sweep: str) -> bool:
     return has_record(store, sweep)
 
 
-@task(name="make-sure-of-bucket", **TASK_OPTIONS)
-def prepare_store(platform: PlatformConfig) -> None:
-    """Verify that the platform's store can be used, or create it."""
-    store_of(platform).prepare()
+def prepare_store(store: Store) -> None:
+    """Verify that the store can be used, or create it."""
+    store.prepare()
 
 
-@task(name="read-sweep-record", **TASK_OPTIONS)
-def read_sweep_record(platform: PlatformConfig, sweep: str) -> dict[str, Any]:
+def read_sweep_record(store: Store, sweep: str) -> dict[str, Any]:
     """Read a sweep's record (config, image, dataset).
 
     Raises:
         SweepNotFound: there is no record.
         RecordDamaged: the record is unreadable.
     """
-    store = store_of(platform)
     key = names.sweep_config_key(store.prefix, sweep)
     body = store.get(key)
     if body is None:
@@ -157,22 +152,26 @@ def write_sweep_record(store: Store, sweep: str, record: Mapping[str, Any]) -> N
     store.put(names.sweep_config_key(store.prefix, sweep), names.pretty_json(record))
 
 
-def add_to_provenance(platform: PlatformConfig, sweep: str, found: Mapping[str, str]) -> None:
+def add_to_provenance(store: Store, sweep: str, found: Mapping[str, str]) -> None:
     """Add later findings to the sweep's record, for its later reports.
 
     A missing or damaged record only causes a warning.
     """
     try:
-        record = read_sweep_record(platform, sweep)
+        record = read_sweep_record(store, sweep)
     except (RecordDamaged, SweepNotFound) as error:
         logger.warning("not recorded: %s: %s", ", ".join(found.values()), error)
         return
     record = {**record, "provenance": record["provenance"] | found}
-    write_sweep_record(store_of(platform), sweep, record)
+    write_sweep_record(store, sweep, record)
 
 
-@task(name="read-report-file", **TASK_OPTIONS)
-def read_report_file(platform: PlatformConfig, sweep: str, file_name: str) -> bytes | None:
+def read_report_file(store: Store, sweep: str, file_name: str) -> bytes | None:
     """Read a file of the sweep's report."""
-    store = store_of(platform)
     return store.get(names.report_key(store.prefix, sweep, file_name))
+
+
+def put_objects(store: Store, objects: Mapping[str, bytes]) -> None:
+    """Write small objects to the store, by key."""
+    for key, body in objects.items():
+        store.put(key, body)

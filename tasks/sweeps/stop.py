@@ -35,7 +35,7 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     ):
         mark_sweep_stopped(store_of(platform), sweep)
     with best_effort(f"can't tell whether sweep {sweep} has begun"):
-        if not running and not has_record(store_of(platform, quick=True), sweep):
+        if not running and not has_record(store_of(platform).quick(), sweep):
             logger.warning(
                 "no sweep %s has begun; is the ID correct? If it begins later, it submits no jobs",
                 sweep,
@@ -72,7 +72,7 @@ def running_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
     listed = launcher_of(platform, quick=True).jobs_of(sweep)
     running = [job.name for job in listed if not job.has_ended]
     if not listed:
-        claimed = read_validation_claims(store_of(platform, quick=True), sweep)
+        claimed = read_validation_claims(store_of(platform).quick(), sweep)
         validating = validations_of(platform, quick=True).describe(claimed)
         running += [name for name, job in validating.items() if not job.has_ended]
     return running

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from nodesweep.aws.platform import TASK_OPTIONS
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import CALL_ERRORS, BackendUnusable, JobRefused, best_effort, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
@@ -21,7 +20,6 @@ from nodesweep.launch.registry import launcher_of, store_of, validations_of
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
-from nodesweep.tasks.task import task
 
 logger = logging.getLogger("nodesweep.jobs")
 SETTLE_SECONDS = 30.0
@@ -268,57 +266,14 @@ def _end_validation(platform: PlatformConfig, sweep: str) -> tuple[list[str], Jo
     with best_effort(f"can't tell whether {sweep} has a Processing job"):
         claimed = read_validation_claims(store_of(platform), sweep)
     try:
-        return end_validations(validations_of(platform), claimed, ENDING_CLOCK), None
+        return end_jobs(validations_of(platform), claimed, ENDING_CLOCK), None
     except JobRefused as error:
         return [], error
 
 
-def end_validations(launcher: Launcher, job_names: Iterable[str], clock: Clock) -> list[str]:
-    """Stop these jobs that validate datasets, and return the names of those that had not ended.
-
-    Waits until each is stopping or has ended. A name that the backend does not know is polled until
-    SETTLE_SECONDS have passed, because a new job may not be visible yet.
-
-    Raises:
-        JobRefused: some jobs could not be stopped; all others were.
-    """
-    left, asked, failures = set(job_names), set[str](), dict[str, str]()
-    settled, late = clock.monotonic() + SETTLE_SECONDS, clock.monotonic() + STOPPING_SECONDS
-    for pause in intervals(_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS):
-        is_settled = clock.monotonic() >= settled
-        for name in sorted(left):
-            try:
-                status = launcher.status(name)
-                if status is not None and status.state == "running" and launcher.stop(name):
-                    asked.add(name)
-                failures.pop(name, None)
-            except CALL_ERRORS as error:
-                failures[name] = str(error)
-                # The stack's role may stop jobs by their tags only, and a new job's tags appear
-                # late.
-                if is_settled and not is_transient(error):
-                    left.discard(name)
-                continue
-            if is_settled if status is None else status.state == "stopping" or status.has_ended:
-                left.discard(name)
-        if not left or clock.monotonic() >= late:
-            break
-        clock.sleep(pause)
-    failures |= {
-        name: f"it is still running after {STOPPING_SECONDS:.0f} s" for name in left - set(failures)
-    }
-    if failures:
-        listed = "\n".join(f"{name}: {why}" for name, why in sorted(failures.items()))
-        raise JobRefused(
-            f"these Processing jobs could not be stopped; stop them in the console:\n{listed}"
-        )
-    return sorted(asked)
-
-
-@task(name="stop-processing-jobs", **TASK_OPTIONS)
 def stop_processing_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
     """Stop these jobs that validate datasets."""
-    return end_validations(validations_of(platform), job_names, ENDING_CLOCK)
+    return end_jobs(validations_of(platform), job_names, ENDING_CLOCK)
 
 
 def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[str]) -> list[str]:
@@ -333,22 +288,9 @@ def release_pools_now(platform: PlatformConfig, sweep: str, job_names: Iterable[
     return release_pools(launcher, sorted(wanted), ENDING_CLOCK)
 
 
-@task(name="stop-sweep-jobs", **TASK_OPTIONS)
-def stop_sweep_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """Stop every job of the sweep."""
-    return stop_sweep_jobs_now(platform, sweep)
-
-
-@task(name="stop-training-jobs", **TASK_OPTIONS)
 def stop_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[str]:
     """Stop these training jobs."""
     return end_jobs(launcher_of(platform), job_names, ENDING_CLOCK)
-
-
-@task(name="release-warm-pools", **TASK_OPTIONS)
-def release_warm_pools(platform: PlatformConfig, sweep: str, job_names: Sequence[str]) -> list[str]:
-    """Release the sweep's warm pools, except those of running jobs."""
-    return release_pools_now(platform, sweep, job_names)
 
 
 def release_pools(

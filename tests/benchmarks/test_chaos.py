@@ -362,10 +362,9 @@ def test_a_fork_is_a_process_like_any_other(
         assert endpoint in (tmp_path / "waiting").read_text()
 
 
+WORKER_KILLED = Disturbance("worker_kill", Trigger("CreateTrainingJob", 3, "before", 0.0), 0.0)
 KILLED = Disturbance("kill", Trigger("CreateTrainingJob", 2, "after", 0.0), 0.0)
-ENDED = Disturbance("sigterm", Trigger("CreateTrainingJob", 1, "after", 0.2), 0.0)
-WORKER_KILLED = Disturbance("worker_kill", Trigger("CreateTrainingJob", 4, "before", 0.0), 0.0)
-CHOSEN = {19: (KILLED, ENDED), 51: (WORKER_KILLED,)}
+CHOSEN = {19: (WORKER_KILLED, KILLED)}
 """Plans in place of those that the seeds would draw."""
 
 
@@ -373,9 +372,11 @@ CHOSEN = {19: (KILLED, ENDED), 51: (WORKER_KILLED,)}
 def test_sweeps_are_done_whatever_strikes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kill -9 at a create whose answer is lost, then SIGTERM amid the jobs; a killed worker; spoilt
-    calls all along. In seed 3 a detached try that is cut off, SIGINT then SIGTERM, a lagging list.
-    In seed 35 kill -9 before a Processing job is sent, that one lost, then a stop.
+    """A killed worker, then kill -9 at a create whose answer is lost; spoilt calls all along. In
+    seed 35 kill -9 before a Processing job is sent, that one lost, then a stop.
+
+    tests/flows has SIGTERM (stages/test_end_signals.py), a detached sweep that is cut off, and a
+    list that lags.
     """
 
     def plan_of(seed: int) -> ChaosPlan:
@@ -383,11 +384,10 @@ def test_sweeps_are_done_whatever_strikes_them(
 
     monkeypatch.setattr(chaos_program, "draw_plan", plan_of)
     places = ["--work-dir", str(tmp_path / "work"), "--output", str(tmp_path / "result.json")]
-    assert chaos_program.main(["--seeds", "3:52:16", "--at-once", "2", *places]) == 0
+    assert chaos_program.main(["--seeds", "19:36:16", "--at-once", "2", *places]) == 0
     result = json.loads((tmp_path / "result.json").read_bytes())
-    assert [line.split()[0] for line in result["runs"]] == ["3", "19", "35", "51"]
+    assert [line.split()[0] for line in result["runs"]] == ["19", "35"]
     assert result["broken"] == []
-    # What seeds 3 and 35 draw strikes at a time, which may come after the end of its try.
-    struck = Counter(result["summary"]["struck"])
-    assert struck >= Counter(["kill", "sigterm", "worker_kill"])
-    assert result["summary"]["runs"] == 4 and result["seconds_per_seed"]["cpu"] > 1
+    # What seed 35 draws strikes at a time, which may come after the end of its try.
+    assert Counter(result["summary"]["struck"]) >= Counter(["worker_kill", "kill"])
+    assert result["summary"]["runs"] == 2 and result["seconds_per_seed"]["cpu"] > 1

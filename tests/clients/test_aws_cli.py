@@ -171,10 +171,6 @@ def test_a_job_from_its_file_to_its_end(
     cli.run("sagemaker", "add-tags", "--resource-arn", arn, "--tags", f"Key=team,Value={name}")
     tags = cli.json("sagemaker", "list-tags", "--resource-arn", arn)
     assert tags == {"Tags": [{"Key": "team", "Value": name}]}
-    wanted = {"Filters": [{"Name": "Tags.team", "Operator": "Equals", "Value": name}]}
-    search = ("--resource", "TrainingJob", "--search-expression", json.dumps(wanted))
-    found = cli.json("sagemaker", "search", *search)
-    assert [item["TrainingJob"]["TrainingJobArn"] for item in found["Results"]] == [arn]
 
     of_job = ("--log-group-name", GROUP, "--log-stream-name-prefix", f"{name}/")
     events = cli.json("logs", "filter-log-events", *of_job)["events"]

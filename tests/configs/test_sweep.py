@@ -9,6 +9,7 @@ from nodesweep.scaling import names
 
 SEQUENTIAL = {"design": "sequential", "node_counts": [1, 2, 4], "repeats": 3}
 PROBE = {"design": "probe", "node_counts": [1, 2, 4], "repeats": 2}
+PREDICT = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 2}
 
 
 def test_the_most_jobs_of_a_count(make_config):
@@ -25,7 +26,9 @@ def test_the_most_jobs_of_a_sweep(make_config):
     assert make_config(sweep=PROBE | {"min_points": 7}).sweep.min_points == 7
 
 
-@pytest.mark.parametrize("sweep", [SEQUENTIAL, PROBE, PROBE | {"probe": {"precision": 0.02}}])
+@pytest.mark.parametrize(
+    "sweep", [SEQUENTIAL, PROBE, PROBE | {"probe": {"precision": 0.02}}, PREDICT | {"confirm": 8}]
+)
 def test_a_written_config_reads_back(make_config, sweep):
     config = make_config(sweep=sweep)
     assert type(config).model_validate(config.model_dump(mode="json")).sweep == config.sweep
@@ -46,6 +49,8 @@ def test_a_written_config_reads_back(make_config, sweep):
         {"sweep": PROBE | {"probe": {"max_steps": 10}}},
         {"sweep": PROBE, "training": {"spot": {"max_wait_seconds": 7200}}},
         {"sweep": PROBE, "training": {"baseline_seconds": 40}},
+        {"sweep": PROBE, "training": {"steps": 40}},
+        {"training": {"baseline_seconds": 40, "steps": 40}},
         {"sweep": PROBE, "report": {"parity": {"target_metric": 0.9}}},
         {
             "sweep": SEQUENTIAL,
@@ -65,6 +70,27 @@ def test_a_written_config_reads_back(make_config, sweep):
             "report": {"recommendation": {"hour_value_usd": 5}},
         },
         {"sweep": SEQUENTIAL, "training": {"spot": {"max_wait_seconds": 7200}}},
+        {"sweep": {"confirm": 2}},
+        {"sweep": PREDICT | {"confirm": 2}},
+        {"sweep": PREDICT | {"confirm": 16}},
+        {"sweep": PREDICT | {"node_counts": [1, 2]}},
+        {"sweep": PREDICT | {"node_counts": [4]}},
+        {"sweep": PREDICT | {"instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}},
+        {"sweep": PREDICT, "training": {"spot": {"max_wait_seconds": 7200}}},
+        {"sweep": PREDICT, "training": {"measure": "off", "source_dir": "code"}},
+        {"sweep": PREDICT, "training": {"instance_type": "ml.g5.xlarge"}},
+        {"sweep": PREDICT, "report": {"parity": {"target_metric": 0.9}}},
+        {
+            "sweep": PREDICT,
+            "training": {
+                "distribution": {
+                    "kind": "smp_v2",
+                    "hybrid_shard_degree": 2,
+                    "tensor_parallel_degree": 2,
+                },
+                "instance_type": "ml.p4d.24xlarge",
+            },
+        },
     ],
 )
 def test_what_does_not_go_with_a_design_is_refused(make_config, sections, snapshot):
@@ -79,6 +105,20 @@ def test_max_repeats_may_be_raised_for_a_resume(make_config):
     assert names.config_digest(few) != names.config_digest(make_config(sweep={"repeats": 3}))
 
 
+def test_a_prediction_is_confirmed_in_the_same_sweep(make_config):
+    first, then = (make_config(sweep=PREDICT | more) for more in ({}, {"confirm": 8}))
+    assert names.config_digest(first) == names.config_digest(then)
+    assert "confirm" not in make_config().model_dump(mode="json")["sweep"]
+    whole = make_config(sweep=PREDICT | {"design": "full"})
+    assert names.config_digest(first) != names.config_digest(whole)
+
+
+def test_of_an_unknown_type_no_more_is_said(make_config):
+    with pytest.raises(ConfigError) as refused:
+        make_config(sweep=PREDICT, training={"instance_type": "ml.z9.xlarge"})
+    assert "design" not in str(refused.value)
+
+
 def test_when_a_probe_ends_is_part_of_what_is_measured(make_config):
     digests = [
         names.config_digest(make_config(sweep=PROBE | changes))
@@ -91,20 +131,22 @@ def test_other_designs_have_nothing_of_it(make_config):
     assert "probe" not in make_config(sweep=SEQUENTIAL).model_dump(mode="json")["sweep"]
 
 
+@pytest.mark.parametrize("amount", ["baseline_seconds", "steps"])
 @pytest.mark.parametrize(
     "section",
     [{"spot": {"max_wait_seconds": 7200}}, {"checkpoints": {"local_path": "/opt/ml/checkpoints"}}],
 )
-def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section, snapshot):
+def test_run_that_may_begin_again_can_not_count_its_steps(make_config, section, amount, snapshot):
     with pytest.raises(ConfigError) as refused:
-        make_config(training={"baseline_seconds": 40, **section})
+        make_config(training={amount: 40, **section})
     assert str(refused.value) == snapshot
 
 
 def test_sweeps_of_a_given_amount_keep_their_ids(make_config):
-    assert "baseline_seconds" not in make_config().model_dump(mode="json")["training"]
-    sized = make_config(training={"baseline_seconds": 40})
-    assert names.config_digest(sized) != names.config_digest(make_config())
+    for amount in ("baseline_seconds", "steps"):
+        assert amount not in make_config().model_dump(mode="json")["training"]
+        sized = make_config(training={amount: 40})
+        assert names.config_digest(sized) != names.config_digest(make_config())
 
 
 def test_measure_auto_leaves_config_and_sweep_id_as_they_were(make_config):

@@ -37,6 +37,7 @@ def _sized_as_written() -> dict[str, Any]:
         {"training.hyperparameters.passes-per-epoch": 3},
         {"training.hyperparameters": {"model": "ranking_mlp", "epochs": 3}},
         {"training.source_dir": "/code", "training.hyperparameters.num_train_epochs": 3},
+        {"training.steps": 100},
         {"sweep.design": "probe"},
         {"sweep": {"design": "probe", "node_counts": [1, 2]}},
         {"training.spot": {"max_wait_seconds": 7200}},
@@ -73,6 +74,15 @@ def test_seconds_that_are_set_win_over_the_epochs_of_the_preset() -> None:
     config = config_from_preset(FIXED, {"training.baseline_seconds": 60})
     assert _seconds(config) == 60 and "epochs" not in config.training.hyperparameters
     assert "model" in config.training.hyperparameters
+
+
+def test_steps_and_seconds_replace_each_other_and_the_epochs_of_the_preset() -> None:
+    raw = _sized_as_written()
+    raw["training"]["steps"] = raw["training"].pop("baseline_seconds")
+    config = config_from_value(raw, "mine", {"training.baseline_seconds": 60})
+    assert (config.training.steps, _seconds(config)) == (None, 60)
+    config = config_from_preset(FIXED, {"training.steps": 60})
+    assert config.training.steps == 60 and "epochs" not in config.training.hyperparameters
 
 
 def test_epochs_of_a_program_of_ones_own_are_its_own() -> None:

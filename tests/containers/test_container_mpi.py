@@ -1,5 +1,5 @@
-"""Options that are launched with mpirun: two nodes of two processes each, over sshd in the
-containers.
+"""What a launcher of AWS starts by mpirun: two nodes of two processes each, over sshd in the
+containers. test_container_recipes.py has mpirun alone.
 """
 
 from __future__ import annotations
@@ -13,36 +13,23 @@ from tests.containers.test_both_engines import HYPERPARAMETERS, INSTANCE_TYPE, c
 
 pytestmark = [pytest.mark.slow, pytest.mark.containers]
 
-SHORT = {
+SMDDP = {  # of smdistributed.dataparallel and of pytorchddp
     "passes-per-epoch": "8",
     "per-replica-batch-size": "1024",
     "sagemaker_mpi_num_of_processes_per_host": "2",
-}
-LAUNCHERS = {
-    "mpi": {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_custom_mpi_options": '""'},
-    "smddp": {  # of smdistributed.dataparallel and of pytorchddp
-        "sagemaker_distributed_dataparallel_enabled": "true",
-        "sagemaker_distributed_dataparallel_custom_mpi_options": '""',
-        "sagemaker_instance_type": json.dumps(INSTANCE_TYPE),
-    },
+    "sagemaker_distributed_dataparallel_enabled": "true",
+    "sagemaker_distributed_dataparallel_custom_mpi_options": '""',
+    "sagemaker_instance_type": json.dumps(INSTANCE_TYPE),
 }
 
 
-@pytest.fixture(scope="module")
-def jobs(platform, training_image):
-    """All at once, as far as this machine has room."""
+def test_two_nodes_of_two_processes(platform, training_image):
     put_data(platform)
-    for name, launcher in LAUNCHERS.items():
-        create(platform, training_image, name, 2, HYPERPARAMETERS | SHORT | launcher)
-    return {name: wait_for_end(platform, name) for name in LAUNCHERS}
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_nodes_of_two_processes(platform, jobs, launcher):
-    job = jobs[launcher]
-    log = "\n".join(log_of(platform, launcher, "algo-1"))
+    create(platform, training_image, "smddp", 2, HYPERPARAMETERS | SMDDP)
+    job = wait_for_end(platform, "smddp")
+    log = "\n".join(log_of(platform, "smddp", "algo-1"))
     assert_completed(platform, job)
     assert "mpirun --host algo-1:2,algo-2:2 -np 4" in log
     assert "world_size=4;" in log
     message = job["SecondaryStatusTransitions"][0]["StatusMessage"]
-    assert ("smdistributed.dataparallel" in message) == (launcher == "smddp")
+    assert "smdistributed.dataparallel" in message

@@ -18,4 +18,4 @@ def test_mpi4py_runs_and_its_time_is_that_of_its_own_stopwatch(platform, tmp_pat
             f"platform.endpoint_url={platform.endpoint}",
             f"platform.state_directory={platform.state_dir}",
         )
-        check_recipe("mpi4py", tmp_path, *changes)
+        check_recipe("mpi4py", tmp_path, *changes, node_counts=(2,))

@@ -54,6 +54,7 @@ def check_recipe(
     *changes: str,
     folder: Path | None = None,
     clock: str = "program",
+    node_counts: tuple[int, ...] = (),
 ) -> None:
     """Run a recipe with `changes` to its config, and compare its T with its own stopwatch.
 
@@ -65,13 +66,16 @@ def check_recipe(
         changes: Changes to its config.
         folder: The folder of a copy; None: the recipe itself.
         clock: The clock that its times must be on.
+        node_counts: The counts to run; none given: those of its config.
     """
     config = (folder or REPOSITORY / "examples" / name) / "nodesweep.yaml"
+    if node_counts:
+        changes = (*changes, f"sweep.node_counts={list(node_counts)}")
     overrides = [word for change in ("sweep.max_retries=0", *changes) for word in ("--set", change)]
     done = CliRunner().invoke(main, ["run", str(config), *overrides, "--output", str(reports)])
     assert done.exit_code == 0, done.output
     report = json.loads((reports / "latest" / "report.json").read_text())
-    points, node_counts = report["points"], NODE_COUNTS[name]
+    points, node_counts = report["points"], node_counts or NODE_COUNTS[name]
     assert [(point["nodes"], point["status"]) for point in points] == [
         (n, "Completed") for n in node_counts
     ]

@@ -99,8 +99,15 @@ def test_a_recipe_runs_and_its_time_is_that_of_its_own_stopwatch(
 def test_without_a_line_for_nodesweep_a_recipe_is_measured_as_well(
     name: str, platform_changes: tuple[str, ...], tmp_path: Path
 ) -> None:
+    """On two nodes, which do all that one does."""
     folder = without_clock(name, tmp_path / "plain")
     context = f"image.context={REPOSITORY / 'infra' / 'image'}"
     check_recipe(
-        name, tmp_path / "reports", *platform_changes, context, folder=folder, clock="observed"
+        name,
+        tmp_path / "reports",
+        *platform_changes,
+        context,
+        folder=folder,
+        clock="observed",
+        node_counts=(2,),
     )

@@ -74,6 +74,18 @@ def test_pipeline_runs_to_its_report(
     key = names.report_key(config.platform.prefix, result.sweep_id, "report.html")
     stored = served.s3.get_object(Bucket=config.platform.bucket, Key=key)["Body"].read()
     assert stored == (result.folder / "report.html").read_bytes()
+    files = read_history_files(BucketStore(config.platform, client=served.s3), config.name)
+    assert f"{result.sweep_id}.parquet" in [uri.rsplit("/", 1)[1] for uri in files]
+
+    other = config.model_copy(update={"training": config.training.model_copy(update={"seed": 99})})
+    report, _ = report_sweep(result.sweep_id, other)
+    assert report.config["training"]["seed"] == config.training.seed, "that of what was measured"
+    monkeypatch.setattr(
+        "nodesweep.flows.scaling_benchmark.preflight",
+        lambda *_, **__: pytest.fail("a resume of another config asks no rules"),
+    )
+    with pytest.raises(PreflightRefused, match="a different config"):
+        scaling_benchmark(other, sweep_id=result.sweep_id)
 
 
 def test_second_run_builds_and_sends_nothing(
@@ -138,15 +150,6 @@ def test_own_code_runs_in_a_container_as_it_is(
     assert sent["HyperParameters"]["sagemaker_submit_directory"].startswith('"s3://')
 
 
-def test_sweep_is_appended_to_the_history(
-    served: SimpleNamespace, pipeline_config: Configs
-) -> None:
-    config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
-    result = scaling_benchmark(config)
-    files = read_history_files(BucketStore(config.platform, client=served.s3), config.name)
-    assert f"{result.sweep_id}.parquet" in [uri.rsplit("/", 1)[1] for uri in files]
-
-
 def test_history_that_cannot_be_written_does_not_lose_the_report(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,16 +207,11 @@ def test_record_of_a_config_whose_names_look_like_secrets_is_read_back(
     assert "s3cr3t" not in json.dumps(report.config) + (result.folder / "sweep.json").read_text()
 
 
-def test_report_made_with_another_config_shows_what_was_measured(pipeline_config: Configs) -> None:
-    config = pipeline_config("scaling", sweep={"node_counts": [1, 2]})
-    result = scaling_benchmark(config)
-    other = config.model_copy(update={"training": config.training.model_copy(update={"seed": 99})})
-    report, _ = report_sweep(result.sweep_id, other)
-    assert report.config["training"]["seed"] == config.training.seed
-
-
-def test_failed_point_does_not_lose_the_others(pipeline_config: Configs) -> None:
-    result = measure(pipeline_config("broken-at-2"))
+def test_failed_point_loses_no_other_and_a_resume_reruns_it_alone(
+    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = pipeline_config("broken-at-2")
+    result = measure(config)
     points = {point["nodes"]: point for point in result.report.model_dump(mode="json")["points"]}
     assert result.missing_points == 1
     assert (points[1]["status"], points[2]["status"], points[4]["status"]) == (
@@ -225,28 +223,20 @@ def test_failed_point_does_not_lose_the_others(pipeline_config: Configs) -> None
     assert any("about to fail" in line for line in points[2]["log_tail"])
     assert speedups(result)[4] == 4.0
 
+    shutil.rmtree(result.folder)
+    again, folder = report_sweep(result.sweep_id, config)
+    assert again.points == result.report.points, "made anew from the platform"
+    assert (folder / "report.html").is_file()
+
+    programs = served.engine.programs
+    monkeypatch.setitem(programs, '"broken-at-2"', programs['"scaling"'])
+    resumed = scaling_benchmark(config, resume=True)
+    assert (resumed.sweep_id, resumed.missing_points) == (result.sweep_id, 0)
+    keys = sorted(filter(None, map(names.parse_job_name, jobs_of(served, result.sweep_id))))
+    assert [key[1:] for key in keys] == [(1, 1, 1), (2, 1, 1), (2, 1, 2), (4, 1, 1)]
+
 
 def test_lack_of_capacity_gets_another_attempt_and_an_algorithm_error_none(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answers = iter(["no machines now"])
-    monkeypatch.setattr(
-        served.engine, "capacity_problem", lambda instance_type, count: next(answers, None)
-    )
-    result = scaling_benchmark(
-        pipeline_config("scaling", sweep={"node_counts": [1], "max_attempts": 2})
-    )
-    points = result.report.model_dump(mode="json")["points"]
-    assert [(point["attempt"], point["status"]) for point in points] == [
-        (1, "Failed"),
-        (2, "Completed"),
-    ]
-    assert points[0]["reason"].startswith("CapacityError")
-    failed = measure(pipeline_config("broken-at-2", sweep={"node_counts": [2], "max_attempts": 3}))
-    assert len(failed.report.model_dump(mode="json")["points"]) == 1
-
-
-def test_points_are_counted_not_attempts(
     served: SimpleNamespace,
     pipeline_config: Configs,
     monkeypatch: pytest.MonkeyPatch,
@@ -258,11 +248,16 @@ def test_points_are_counted_not_attempts(
     )
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
     caplog.set_level(logging.INFO, "nodesweep.sweep")
-    config = pipeline_config(
-        "scaling", sweep={"node_counts": [1, 2], "max_attempts": 2, "order": "ascending"}
-    )
-    scaling_benchmark(config)
-    # Prefect may log each a second time.
+    sweep = {"node_counts": [1, 2], "max_attempts": 2, "order": "ascending"}
+    result = measure(pipeline_config("broken-at-2", sweep=sweep))
+    points = result.report.model_dump(mode="json")["points"]
+    assert [(point["nodes"], point["attempt"], point["status"]) for point in points] == [
+        (1, 1, "Failed"),
+        (1, 2, "Completed"),
+        (2, 1, "Failed"),
+    ]
+    assert points[0]["reason"].startswith("CapacityError")
+    # Points are counted, not attempts; Prefect may log each a second time.
     messages = dict.fromkeys(record.getMessage() for record in caplog.records)
     started = [message for message in messages if message.startswith("job ")]
     assert [line.partition(":")[0] for line in started] == ["job 1/2", "job 1/2", "job 2/2"]
@@ -290,16 +285,8 @@ def test_stopped_job_that_never_trained_names_the_queue_deadline(
     assert ("60 s (sweep.queue_deadline_seconds)" in str(reason)) is named
 
 
-@pytest.mark.parametrize(
-    ("training", "longest_seconds"),
-    [({}, 3600), ({"spot": {"max_wait_seconds": 7200}}, 7200)],
-    ids=["plain", "spot"],
-)
 def test_jobs_are_watched_with_the_limits_of_the_config(
-    training: dict[str, Any],
-    longest_seconds: int,
-    pipeline_config: Configs,
-    monkeypatch: pytest.MonkeyPatch,
+    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch, seen = nodesweep.flows.stages.sweep.watch_training_jobs, []
 
@@ -316,11 +303,10 @@ def test_jobs_are_watched_with_the_limits_of_the_config(
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", spy)
     sweep = {"node_counts": [1], "queue_deadline_seconds": 90}
-    scaling_benchmark(pipeline_config("scaling", training=training, sweep=sweep))
+    spot = {"spot": {"max_wait_seconds": 7200}}  # more than max_runtime_seconds
+    scaling_benchmark(pipeline_config("scaling", training=spot, sweep=sweep))
     assert seen == [
-        nodesweep.tasks.jobs.training_jobs.JobLimits(
-            queue_seconds=90, run_seconds=longest_seconds + 600
-        )
+        nodesweep.tasks.jobs.training_jobs.JobLimits(queue_seconds=90, run_seconds=7200 + 600)
     ]
 
 
@@ -350,49 +336,6 @@ def test_refused_point_does_not_lose_the_others(
         "the account-level service limit is 2",
     )
     assert result.missing_points == 1
-
-
-def test_resume_reruns_only_what_is_missing(
-    served: SimpleNamespace, pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = pipeline_config("broken-at-2")
-    first = measure(config)
-    monkeypatch.setitem(
-        served.engine.programs, '"broken-at-2"', served.engine.programs['"scaling"']
-    )
-    resumed = scaling_benchmark(config, resume=True)
-    assert resumed.sweep_id == first.sweep_id
-    assert resumed.missing_points == 0
-    names_by_nodes = sorted(names.parse_job_name(name) for name in jobs_of(served, first.sweep_id))  # type: ignore[type-var]
-    assert [key[1:] for key in names_by_nodes if key] == [
-        (1, 1, 1),
-        (2, 1, 1),
-        (2, 1, 2),
-        (4, 1, 1),
-    ]
-
-
-def test_resume_of_another_config_is_refused_before_anything_else_is_done(
-    pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = scaling_benchmark(pipeline_config("scaling", sweep={"node_counts": [1]}))
-    monkeypatch.setattr(
-        "nodesweep.flows.scaling_benchmark.preflight",
-        lambda *_, **__: pytest.fail("the rules were asked"),
-    )
-    with pytest.raises(PreflightRefused, match="a different config"):
-        scaling_benchmark(
-            pipeline_config("scaling", sweep={"node_counts": [1, 2]}), sweep_id=first.sweep_id
-        )
-
-
-def test_report_is_made_anew_from_the_platform(pipeline_config: Configs, tmp_path: Path) -> None:
-    config = pipeline_config("broken-at-2")
-    result = measure(config)
-    shutil.rmtree(result.folder)
-    again, folder = report_sweep(result.sweep_id, config)
-    assert again.points == result.report.points
-    assert (folder / "report.html").is_file()
 
 
 def test_report_of_an_unknown_sweep_says_so(pipeline_config: Configs) -> None:

@@ -32,7 +32,9 @@ def abandoned(
     """A running job of a sweep whose owner was there once; (platform, job)."""
     config = pipeline_config("endless", name="abandoned", sweep={"node_counts": [1]})
     sweep = start_detached_sweep(config)
-    with owned(config.platform, sweep.sweep_id):  # somebody took it over, and went away
+    with owned(
+        BucketStore(config.platform), sweep.sweep_id
+    ):  # somebody took it over, and went away
         pass
     monkeypatch.setattr(
         nodesweep.flows.reaper,
@@ -82,7 +84,7 @@ def test_reaper_ends_the_warm_pools_of_a_sweep_that_nobody_runs(
     )
     sweep = start_detached_sweep(config)
     (job,) = sweep.job_names
-    with owned(config.platform, sweep.sweep_id):
+    with owned(BucketStore(config.platform), sweep.sweep_id):
         wait_for_end(served.sagemaker, job)
     monkeypatch.setattr(
         nodesweep.flows.reaper,

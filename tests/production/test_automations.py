@@ -85,8 +85,8 @@ def test_a_regression_and_a_budget_are_told(
     announce = (
         "from nodesweep.tasks.report.publish import announce_budget, announce_regression; "
         "from prefect.events.worker import EventsWorker; "
-        "announce_regression.fn('s', 'before', 'slower by a third'); "
-        "announce_budget.fn('bench', '14.40 more', 's'); EventsWorker.drain_all()"
+        "announce_regression('s', 'before', 'slower by a third'); "
+        "announce_budget('bench', '14.40 more', 's'); EventsWorker.drain_all()"
     )
     subprocess.run(
         [sys.executable, "-c", announce], cwd=REPOSITORY, env=environment, check=True, timeout=90

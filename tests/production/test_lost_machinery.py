@@ -1,12 +1,12 @@
 """Worker or everything lost in the middle of a sweep: no job is lost or started twice for it.
 
-A server that is lost and starts again is in test_renewals.py.
+A server that is lost and starts again is in test_renewals.py, a worker that is told to end in
+tests/containers/test_worker_container.py.
 """
 
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.slow
 DEPLOYMENT = "scaling-benchmark/scaling-benchmark"
 BOTH_RUN = {(1, 1): ["InProgress"], (2, 1): ["InProgress"]}
 BOTH_COMPLETED = {(1, 1): ["Completed"], (2, 1): ["Completed"]}
-GRACE_SECONDS = 45.0  # what `make down` gives a worker
 Release = Callable[[], None]
 
 
@@ -40,28 +39,6 @@ def adopted_and_finished(
     release()
     assert world.end_of(run) == "Completed"
     return adopted, world.no_job_runs(benchmark)
-
-
-def test_worker_that_is_told_to_end_leaves_the_jobs(world: World, held_jobs: Release) -> None:
-    """SIGTERM, after a grace SIGKILL, as `make down`, a rollout or `docker stop` do: the run stays
-    Running.
-    """
-    run = start_sweep(world, "rollout")
-    worker, flow = world.process("worker"), world.flow_process(run)
-    send(worker, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_SECONDS
-    while (
-        alive := [pid for pid in (worker, flow) if is_alive(pid)]
-    ) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    for pid in alive:  # now and then one of them does not end by itself
-        send(pid, signal.SIGKILL)
-    wait_for("the end of worker and flow", lambda: not is_alive(worker) and not is_alive(flow))
-    assert world.state(run) == "Running"
-    assert world.ledger("rollout").points == BOTH_RUN
-    world.up()
-    adopted, end = adopted_and_finished(world, "rollout", run, held_jobs)
-    assert (adopted.points, end.points) == (BOTH_RUN, BOTH_COMPLETED)
 
 
 def test_run_goes_on_when_its_worker_is_killed(world: World, held_jobs: Release) -> None:

@@ -19,7 +19,7 @@ from nodesweep.tasks.cancelling import (
     returning_cancelled_state,
     wait_for_server,
 )
-from nodesweep.tasks.task import task
+from nodesweep.tasks.task import as_task
 
 
 @pytest.fixture
@@ -100,9 +100,10 @@ def test_nothing_asks_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("error", [Cancelled(), KeyboardInterrupt(), TerminationSignal(15)])
 @pytest.mark.usefixtures("prefect")
 def test_cancelled_task_is_cancelled_and_what_ended_it_is_raised(error: BaseException) -> None:
-    @task(name="waits", retries=3)
-    def waits() -> None:
+    def wait() -> None:
         raise error
+
+    waits = as_task("waits", wait, retries=3)
 
     @flow
     def run() -> str:

@@ -46,6 +46,7 @@ from training.files import write_text_atomically
 from training.hardware import choose_precision, set_thread_count
 from training.measuring.callback import Measurement
 from training.measuring.metrics import key_value_line, summary_values
+from training.measuring.noise import GradientNoise
 from training.measuring.parts import write_parts
 from training.measuring.probing import steady_steps, steps_between_validations
 from training.measuring.result import collect_metrics
@@ -111,7 +112,8 @@ def run(arguments: TrainingArguments) -> None:
         lambda epoch_steps, taken: steady_steps(arguments, epoch_steps, taken).first_step,
         amount,
     )
-    callbacks: list[pl.Callback] = [measurement]
+    noise = GradientNoise.for_run(batch, cluster.world_size, arguments, backend, precision)
+    callbacks: list[pl.Callback] = [measurement, *noise]
     if keeps:
         callbacks.append(_resume_checkpoints(arguments, batch, measurement, cluster, prepared))
     if amount is not None:  # its steps end the run
@@ -129,9 +131,11 @@ def run(arguments: TrainingArguments) -> None:
     metrics = collect_metrics(
         arguments, cluster, batch, data, measurement, module, precision, quota, backend
     )
+    # A resumed run has seen only the end of the training, where the noise is largest.
+    gradient_noise = noise[0].facts() if noise and resume_from is None else {}
     parts = measurement.parts(cluster.world_size, cluster.rank)
     if cluster.rank == 0:
-        publish({**metrics, **parts}, arguments.output_data_dir)
+        publish({**metrics, **gradient_noise, **parts}, arguments.output_data_dir)
         if arguments.checkpoint_dir is not None:
             remove_checkpoints(arguments.checkpoint_dir)
     else:

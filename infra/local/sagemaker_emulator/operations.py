@@ -17,7 +17,6 @@ from sagemaker_emulator.api.moto_patches import patched_operations
 from sagemaker_emulator.api.protocol import JsonService
 from sagemaker_emulator.api.validation import service_model
 from sagemaker_emulator.builds.service import Builds
-from sagemaker_emulator.sagemaker.metric_series import metrics_service
 from sagemaker_emulator.sagemaker.service import sagemaker_service
 from sagemaker_emulator.training.plans import TrainingPlans
 
@@ -52,7 +51,6 @@ class Service:
 
 SERVICES = (
     Service("SageMaker", "sagemaker"),
-    Service("SageMaker metrics", "sagemaker-metrics"),
     Service("CodeBuild", "codebuild"),
     Service("S3", "s3"),
     Service("ECR", "ecr"),
@@ -122,14 +120,13 @@ def operations_document() -> str:
 def _own_services() -> list[JsonService]:
     """Return the platform's services for inspection.
 
-    They are never called, so their jobs, series and clients are omitted.
+    They are never called, so their jobs and clients are omitted.
     """
     nothing: Any = None
     builds = Builds(nothing, nothing, nothing)
     plans = TrainingPlans(nothing, nothing, nothing)
     return [
         sagemaker_service(nothing, nothing, plans, nothing),
-        metrics_service(nothing, nothing),
         builds.service(),
     ]
 

@@ -23,7 +23,7 @@ from sagemaker_emulator.operations import (
     operations_document,
 )
 
-ASKED = ("sagemaker", "sagemaker-metrics", "codebuild", "s3", "ecr", "iam", "sts", "logs")
+ASKED = ("sagemaker", "codebuild", "s3", "ecr", "iam", "sts", "logs")
 """Of these a running platform is asked; the others are moto's in the same way."""
 MOST = 4  # of each kind and service
 REFUSAL = "The local platform does not model "

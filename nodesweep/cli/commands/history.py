@@ -14,7 +14,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.launch.registry import store_of
 from nodesweep.launch.store import Store
 from nodesweep.scaling.formats import nodes_text
-from nodesweep.scaling.predict.checked import describe_checks
+from nodesweep.scaling.report.predictions.checked import describe_checks
 from nodesweep.scaling.trend.history import (
     HistoryError,
     Trend,

@@ -21,8 +21,7 @@ from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.arms import arms_of
-from nodesweep.scaling.job import JobStatus
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.outcome.plain_lines import rank_of
 from nodesweep.scaling.outcome.program_log import host_of_rank
 from nodesweep.scaling.planning.plan import processes_per_node

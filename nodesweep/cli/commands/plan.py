@@ -12,6 +12,7 @@ from nodesweep.configs.training import TrainingConfig, variables_of
 from nodesweep.flows.stages.offline import CheckedSweep, check_offline, check_requests
 from nodesweep.launch.registry import backend_of, renderer_of
 from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import old_price_text, price_of
 from nodesweep.scaling.design.costs import NOISE, REFERENCE_MINUTES
 from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
@@ -45,7 +46,11 @@ def describe_plan(checked: CheckedSweep) -> str:
     config, plan = checked.facts.config, checked.facts.plan
     training, sweep = config.training, config.sweep
     most = "at most " if sweep.rules.decides_as_it_goes else ""
-    points = [point for point in plan.points if not sweep.is_validation_run(point.repeat)]
+    points = [
+        point
+        for point in plan.points
+        if sweep.may_run(point.nodes) and not sweep.is_validation_run(point.repeat)
+    ]
     width = max((len(arm.name) for arm in plan.by_arm), default=0)
     heading = f"  {sweep.arm_kind:<{max(width, 13)}}" if width else ""
     lines = [
@@ -74,11 +79,12 @@ def describe_plan(checked: CheckedSweep) -> str:
     ]
     lines += design_of(config).plan_lines(config)
     bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
-    most = "unknown" if bound is None else f"{bound:.2f} USD"
+    bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
     if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
         hours, reason = node_hours_bound(config)
-        most = f"{hours:.1f} node-hours"
-    lines += ["", f"cost bound: {most} ({reason})", *_designs(config, plan)]
+        bound_text = f"{hours:.1f} node-hours"
+    lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(checked.facts)]
+    lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
         lines.append(f"validation of the dataset: {engine}")
     lines += (
@@ -99,6 +105,10 @@ def _repeated(config: BenchmarkConfig) -> list[str]:
 
 def _amount(config: BenchmarkConfig) -> list[str]:
     """Return a line about the step count, or no line if the program sets its own work."""
+    every = {config.of_arm(name).training.steps for name in config.arm_names}
+    steps = [one for one in every if one is not None]
+    if steps:
+        return [f"each job trains for {' or '.join(map(str, sorted(steps)))} steps"]
     seconds = config.training.baseline_seconds
     if seconds is None:
         return []
@@ -155,6 +165,17 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     if config.sweep.arm_count > 1:
         lines += _SAME_SPEED.format(config.sweep.arm_kind).split("\n")
     return lines
+
+
+def _old_prices(facts: Facts) -> list[str]:
+    """Return a line on each price that is too old to rely on."""
+    today, region = datetime.now(UTC).date(), facts.config.platform.region
+    prices = {arm.instance.instance_type: price_of(arm.instance, region) for arm in facts.each}
+    return [
+        f"the price of {name} {old}; `nodesweep prices refresh` updates it"
+        for name, price in prices.items()
+        if (old := old_price_text(price, today))
+    ]
 
 
 def _mean_price(plan: SweepPlan) -> float | None:

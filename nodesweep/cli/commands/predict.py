@@ -54,8 +54,8 @@ def predict(
     node counts or more.
     """
     from nodesweep.cli.commands.compare import find_report
-    from nodesweep.scaling.predict.inputs import NotPredictable
-    from nodesweep.scaling.predict.predict import predict as predict_from
+    from nodesweep.scaling.report.predictions.inputs import NotPredictable
+    from nodesweep.scaling.report.predictions.predict import predict as predict_from
     from nodesweep.scaling.trend.compare import ComparisonError
 
     directory = output or Path(read_config(config).report.directory if config else "reports")
@@ -66,12 +66,12 @@ def predict(
             )
             for reference in (report, *batches)
         )
-        prediction = predict_from(found, asked, others)
+        prediction = predict_from(found, asked or None, others)
     except (ComparisonError, NotPredictable) as error:
         fail(str(error), BAD_INPUT)
     if as_json:
         print_text(prediction.model_dump_json(indent=2))
     else:
-        from nodesweep.scaling.predict.render import render_prediction_terminal
+        from nodesweep.scaling.report.predictions.render import render_prediction_terminal
 
         print_rendered(render_prediction_terminal(prediction))

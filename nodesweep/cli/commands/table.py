@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from nodesweep.configs.catalogue import UnknownInstanceType, load_catalogue
 from nodesweep.configs.models import ParityConfig, ReportConfig
+from nodesweep.configs.price_list import at_list_price
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, price_of, unknown_price
 from nodesweep.scaling.measured.columns import BadCell, text
@@ -296,7 +297,7 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
     if region is None:
         return unknown_price(instance_type, "the table has no region, and none was given")
     try:
-        return price_of(load_catalogue().get(instance_type), region)
+        return price_of(at_list_price(load_catalogue().get(instance_type), region), region)
     except UnknownInstanceType:
         return unknown_price(instance_type, "it is not in the catalogue")
 

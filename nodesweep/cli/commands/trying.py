@@ -52,16 +52,40 @@ def with_trial(
             f"{benchmark.sweep.arms_field} is {list(benchmark.arm_names)}; remove it"
         )
     from nodesweep.configs.load import parse_config
-    from nodesweep.scaling.instances.tried import find_trial
+    from nodesweep.scaling.instances.tried import counted_as, find_trial
 
     report = _report_to_go_by(benchmark, source)
-    trial = find_trial(report, benchmark)
+    counted = counted_as(report, benchmark)
+    if counted is None:
+        fail(
+            f"--try best: the report of sweep {report.sweep_id} does not say how many steps its"
+            f" jobs made; if an older version wrote it, rebuild it: nodesweep report"
+            f" {report.sweep_id}",
+            BAD_INPUT,
+        )
+    trial = find_trial(report, counted)
     if trial is None:
         print_event("nothing-to-try", f"--try best: {_why_none(report)}")
         sys.exit(0)
-    config = parse_config(trial.config_of(benchmark), origin=f"--try best: {benchmark.name}")
+    config = parse_config(trial.config_of(counted), origin=f"--try best: {benchmark.name}")
     print_event("trial-chosen", _text(trial, report, config), sweep=report.sweep_id)
     return config
+
+
+def offer_trial(benchmark: BenchmarkConfig, report: ScalingReport) -> None:
+    """Print the command that tries a change predicted by a run's report, if the config can."""
+    from nodesweep.scaling.instances.tried import counted_as, find_trial
+
+    counted = counted_as(report, benchmark)
+    if benchmark.sweep.arm_count > 1 or counted is None:
+        return
+    trial = find_trial(report, counted)
+    if trial is not None:
+        text = (
+            f"to check what is predicted for “{trial.remedy.change}”: nodesweep run CONFIG --try"
+            f" best --from {report.sweep_id}"
+        )
+        print_event("trial-offered", text, sweep=report.sweep_id)
 
 
 def words_of_trial(tried: str | None, source: str | None) -> list[str]:

@@ -49,6 +49,13 @@ def _check_account(facts: Facts) -> Findings:
     return check_online(facts)
 
 
+def _describe_capacity(facts: Facts) -> list[str]:
+    from nodesweep.launch.sagemaker.preflight.capacity import describe_capacity
+    from nodesweep.launch.sagemaker.preflight.online import clients_of
+
+    return describe_capacity(facts, clients_of(facts.config.platform))
+
+
 def _code_uri(platform: PlatformConfig, key: str) -> str:
     return f"s3://{platform.bucket}/{key}"
 
@@ -70,6 +77,7 @@ BACKEND = Backend(
     store=BucketStore,
     kind=kind_of_platform,
     check_account=_check_account,
+    describe_capacity=_describe_capacity,
     read_log=read_job_log,
     save_log=_save_log,
     read_metrics=read_job_metrics,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,10 +16,12 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.protocol import HeldJob
 from nodesweep.launch.sagemaker.calls import release_kept_nodes
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
+from nodesweep.launch.sagemaker.listing import held_jobs
 from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
@@ -40,7 +42,7 @@ class SageMakerJobs:
     Attributes:
         sagemaker: the SageMaker client.
         platform: the config's section; None for jobs that are only watched.
-        kind: the kind of the jobs; only training jobs can be submitted and listed.
+        kind: the kind of the jobs; only training jobs can be submitted and listed by sweep.
         clock: the source of time.
     """
 
@@ -101,6 +103,10 @@ class SageMakerJobs:
         )
         jobs = [read_training_job(job) for page in pages for job in page["TrainingJobSummaries"]]
         return [job for job in jobs if names.sweep_of_job(job.name) == sweep]
+
+    def held(self) -> Iterator[HeldJob]:
+        """Yield the account's jobs of this kind that run or keep a warm pool."""
+        return held_jobs(self.sagemaker, self.kind)
 
 
 def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:

@@ -21,7 +21,7 @@ from nodesweep.errors import best_effort, error_code
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
 from nodesweep.launch.saved_logs import BY_TIME, read_saved_log
 from nodesweep.scaling import names
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.secrets import LogHider
 
 logger = logging.getLogger("nodesweep.results")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -33,13 +33,13 @@ class BucketStore:
 
     Attributes:
         platform: the config's platform.
-        quick: give up after seconds rather than minutes, for optional calls.
+        is_quick: give up after seconds rather than minutes.
         client: the S3 client; None for the platform's, made at the first call.
         clock: waits between the tries of a conditional write.
     """
 
     platform: PlatformConfig
-    quick: bool = False
+    is_quick: bool = False
     client: Any = None
     clock: Clock = field(default_factory=Clock)
 
@@ -47,6 +47,10 @@ class BucketStore:
     def prefix(self) -> str:
         """The first part of all keys; see Store."""
         return self.platform.prefix
+
+    def quick(self) -> BucketStore:
+        """Return the store with calls that give up after seconds; see Store."""
+        return replace(self, is_quick=True)
 
     def prepare(self) -> None:
         """Verify that the bucket is accessible, or create it if platform.create_missing is set.
@@ -144,6 +148,6 @@ class BucketStore:
         if self.client is not None:
             return self.client
         # Called as elsewhere, because the cache of clients tells the ways of calling apart.
-        if self.quick:
+        if self.is_quick:
             return aws_client("s3", self.platform, quick=True)
         return aws_client("s3", self.platform)

@@ -38,7 +38,7 @@ def _launcher(platform: PlatformConfig, quick: bool) -> SlurmJobs:
     return _jobs(platform)
 
 
-def _store(platform: PlatformConfig, quick: bool) -> FolderStore:
+def _store(platform: PlatformConfig) -> FolderStore:
     return FolderStore(Path(section_of(platform).folder), platform.prefix)
 
 
@@ -62,6 +62,7 @@ BACKEND = Backend(
     store=_store,
     kind=lambda platform: "slurm",
     check_account=check_cluster,
+    describe_capacity=lambda facts: [],
     read_log=read_log,
     save_log=save_log,
     read_metrics=read_metrics,

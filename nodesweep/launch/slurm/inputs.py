@@ -22,7 +22,7 @@ from nodesweep.launch.saved_logs import read_saved_log
 from nodesweep.launch.slurm.launcher import read_claim, section_of
 from nodesweep.launch.slurm.script import CLOCK_FOLDER
 from nodesweep.scaling import names
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.outcome.metrics_file import (
     MAX_BUDGET_BYTES,
     MAX_BUDGET_FILES,

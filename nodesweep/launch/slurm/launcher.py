@@ -18,9 +18,10 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from nodesweep.configs.atomic import create_atomic, write_atomic
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.protocol import HeldJob
 from nodesweep.launch.slurm.commands import (
     DEADLINE_SECONDS,
     CommandFailed,
@@ -162,6 +164,19 @@ class SlurmJobs:
         found = map(self._submission, mine)
         jobs = sorted((job for job in found if job is not None), key=lambda job: job.job_id)
         return [self._status(job) for job in jobs]
+
+    def held(self) -> Iterator[HeldJob]:
+        """Yield this user's jobs of this folder that wait or run; see Launcher.
+
+        Their folder says which sweep they are of, so they need no tag. Ages are by this node's
+        clock, which munge keeps within 5 minutes of the cluster's.
+        """
+        rows = sorted(self.queue.rows(), key=lambda row: row.job_id)
+        for name in dict.fromkeys(row.name for row in rows if names.sweep_of_job(row.name)):
+            job = self.status(name)
+            if job is not None and job.state == "running" and job.created_at is not None:
+                age_seconds = time.time() - job.created_at.timestamp()
+                yield HeldJob(name, age_seconds, True, partial(names.sweep_of_job, name))
 
     def _file(self, job_name: str, name: str) -> Path:
         return Path(self.platform.folder, job_name, name)

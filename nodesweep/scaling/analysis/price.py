@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Literal
 
 from pydantic import Field
@@ -10,6 +11,8 @@ from nodesweep.configs.catalogue import InstanceType
 from nodesweep.scaling.report_part import Part
 
 SECONDS_PER_HOUR = 3600
+OLD_PRICE_DAYS = 90
+"""Age above which a price is shown with its age: AWS changes rates a few times a year."""
 
 
 class Price(Part):
@@ -58,6 +61,21 @@ def price_of(instance: InstanceType, region: str) -> Price:
 def unknown_price(instance_type: str | None, reason: str) -> Price:
     """Return an unknown price with its reason."""
     return Price(instance_type=instance_type, usd_per_hour=None, reason=reason)
+
+
+def old_price_text(price: Price, today: datetime.date) -> str | None:
+    """Return e.g. "is from 2026-01-05, 120 days ago"; None for a recent, undated or unknown price.
+
+    Args:
+        price: The price.
+        today: The day on which it is used.
+    """
+    if price.date is None or price.usd_per_hour is None:
+        return None
+    age = today - datetime.date.fromisoformat(price.date)
+    if age.days <= OLD_PRICE_DAYS:
+        return None
+    return f"is from {price.date}, {age.days} days ago"
 
 
 def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nodesweep.scaling.design.costs import Estimate
     from nodesweep.scaling.instances.progress import SweepProgress
     from nodesweep.scaling.outcome.outcome import JobOutcome
+    from nodesweep.scaling.report.model import ScalingReport
     from nodesweep.scaling.rules.rule import Facts
 
 Point = tuple[int, int]
@@ -272,6 +273,10 @@ class Design:
     ) -> Recommendation | None:
         """Return the recommendation, without a choice if the validation runs contradict it."""
         return recommendation
+
+    def predict(self, config: BenchmarkConfig, report: ScalingReport) -> ScalingReport:
+        """Return the report with what the design predicts, or a caveat on why it can't."""
+        return report
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
         """Return the caveats on the runs: the general ones and the design's own, in order."""

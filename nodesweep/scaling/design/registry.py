@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nodesweep.scaling.design.base import Design
 from nodesweep.scaling.design.full import Full
+from nodesweep.scaling.design.predict import Predict
 from nodesweep.scaling.design.probe import Probe
 from nodesweep.scaling.design.sequential import Sequential
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
     from nodesweep.scaling.analysis.advice import Recommendation
 
-DESIGNS: Mapping[str, Design] = {design.name: design for design in (Full(), Sequential(), Probe())}
+DESIGNS: Mapping[str, Design] = {
+    design.name: design for design in (Full(), Sequential(), Probe(), Predict())
+}
 
 
 def design_of(config: BenchmarkConfig) -> Design:

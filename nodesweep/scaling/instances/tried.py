@@ -52,6 +52,19 @@ class Trial(NamedTuple):
         return raw
 
 
+def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfig | None:
+    """Return the config with as many steps as the sweep's jobs made; None if that is unknown.
+
+    A config without training.baseline_seconds is returned unchanged.
+    """
+    if config.training.baseline_seconds is None:
+        return config
+    if report.sized_steps is None:
+        return None
+    counted = {"baseline_seconds": None, "steps": report.sized_steps}
+    return config.model_copy(update={"training": config.training.model_copy(update=counted)})
+
+
 def settings_by_remedy(training: TrainingConfig) -> dict[Name, Settings]:
     """Return the changes that a config can make, each with what it sets."""
     found = {name: settings(training) for name, settings in SETTINGS.items()}
@@ -167,6 +180,14 @@ def _compare(
 
 
 def _double_batch(training: TrainingConfig) -> Settings | None:
+    """Return twice the batch in half the steps, if the config sets them: the same samples."""
+    changed = _batch_twice(training)
+    if not changed or training.steps is None:
+        return changed
+    return {**changed, "training.steps": max(1, training.steps // 2)}
+
+
+def _batch_twice(training: TrainingConfig) -> Settings | None:
     """Return twice the batch, or the accumulation over two, where the script is given either.
 
     Batches that the config gives as numbers double together with those of its placeholders: the

@@ -11,13 +11,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import product
 from statistics import median
 from typing import Any, NamedTuple
 
 from nodesweep.configs.training import compile_metric
-from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.names import METRICS_FILE
 from nodesweep.scaling.outcome.cut_numbers import cut_by, whole_number
 from nodesweep.scaling.outcome.metrics_values import nested_value
@@ -53,20 +52,6 @@ _FRAMEWORKS = (
     re.compile(r"^Num processes: (\d+)$"),  # accelerate: print(accelerator.state)
     re.compile(r"distributed processes registered\. Starting with (\d+) processes"),  # Lightning
 )
-
-
-class LogLine(NamedTuple):
-    """A line of one node's log, and the time at which the platform received it."""
-
-    unix_milliseconds: int
-    host: str
-    text: str
-
-    @property
-    def at(self) -> str:
-        """The time in UTC as ISO 8601 with milliseconds."""
-        moment = datetime.fromtimestamp(self.unix_milliseconds / 1000, UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class UnmatchedMetric(NamedTuple):

@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 
 LINES_SHOWN = 10
 _FRAMEWORK = re.compile(

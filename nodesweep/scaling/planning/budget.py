@@ -50,27 +50,36 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
 def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
     """Return the most node-hours that one run of the sweep can be billed, and the derivation."""
     sweep, training = config.sweep, config.training
-    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
-    jobs = [*sweep.node_counts] * sweep.arm_repeats + checks
-    further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)
-    if sweep.max_retries is None or sweep.max_retries >= len(further):
+    jobs, further = _attempts(config)
+    if len(further) == len(jobs) * (sweep.max_attempts - 1):
         attempts = (
             "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
         )
     else:
-        further = further[: sweep.max_retries]
         attempts = (
             f"1 attempt each and {sweep.max_retries} retries on {sum(further)} nodes in total"
         )
-    billed_hours = _billed_seconds(config) / SECONDS_PER_HOUR
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
     text = (
-        f"{sum(jobs) * billed_hours:.1f} node-hours, including {STOPPING_SECONDS} s to "
+        f"{sum(jobs) * billed_hours(config):.1f} node-hours, including {STOPPING_SECONDS} s to "
         f"stop{pools} per job, excluding download and upload time, x {attempts}"
     )
-    return (sum(jobs) + sum(further)) * billed_hours, text
+    return (sum(jobs) + sum(further)) * billed_hours(config), text
+
+
+def billed_hours(config: BenchmarkConfig) -> float:
+    """Return the most hours that one attempt is billed for per node, as in cost_bound()."""
+    return _billed_seconds(config) / SECONDS_PER_HOUR
+
+
+def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
+    """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
+    sweep = config.sweep
+    checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
+    jobs = [*sweep.arm_jobs, *checks]
+    return jobs, sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
 
 
 def cost_bound_of_arms(
@@ -113,7 +122,12 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
         return None
     if bound_usd is None:
         unit = config.node_type(config.training.instance_type).cost_unit
-        remedy = "add the price to configs/instances.yaml" if unit == "USD" else "set it"
+        remedy = (
+            "read all prices with `nodesweep prices refresh`, or add this one to "
+            "configs/instances.yaml"
+            if unit == "USD"
+            else "set it"
+        )
         return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (

@@ -255,17 +255,20 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
 
 
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
-    """Yield the points: each repeat is a pass over all arms and node counts.
+    """Yield the points: each repeat is a pass over all arms and measured node counts.
 
-    If sweep.order is shuffled, the recorded seed determines the order of each pass.
+    If sweep.order is shuffled, the recorded seed determines the order of each pass. The last ones
+    are those at node counts that are predicted, of which sweep.confirm asks for one.
     """
     generator = random.Random(config.sweep.order_seed)
-    counts = sorted(config.sweep.node_counts, reverse=config.sweep.order == "descending")
+    counts = sorted(config.sweep.measured_counts, reverse=config.sweep.order == "descending")
     for repeat in range(1, config.sweep.most_repeats + 1):
         cells = [Cell(arm, nodes) for nodes in counts for arm in arms_of(config)]
         if config.sweep.order == "shuffled":
             generator.shuffle(cells)
         yield from (Key(*cell, repeat) for cell in cells)
+    predicted = set(config.sweep.node_counts).difference(counts)
+    yield from (Key(arm, nodes, 1) for nodes in sorted(predicted) for arm in arms_of(config))
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:

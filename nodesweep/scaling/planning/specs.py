@@ -32,9 +32,9 @@ def build_spec(
         steps: Steps for the program to make, if the sweep has sized them
             (nodesweep/scaling/planning/workload.py).
     """
-    amount = workload_variables(config, point, steps)
-    config = config.of_arm(point.arm.name)
-    training = config.training
+    own = config.of_arm(point.arm.name)
+    training = own.training
+    amount = workload_variables(config, point, training.steps or steps)
     unnamed = JobSpec(
         name="",
         digest="",
@@ -43,12 +43,12 @@ def build_spec(
         attempt=attempt,
         inputs=inputs,
         training=training,
-        dataset=config.dataset,
+        dataset=own.dataset,
         hyperparameters={
             name: fill_placeholders(value, point)
             for name, value in training.hyperparameters.items()
         },
-        variables=_measuring_variables(config, point) | amount,
+        variables=_measuring_variables(own, point) | amount,
     )
     digest = names.canonical_digest(render(unnamed))
     name = names.job_name(

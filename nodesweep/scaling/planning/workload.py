@@ -1,4 +1,4 @@
-"""Size a workload in seconds (training.baseline_seconds).
+"""Give jobs their amount of work: training.steps, or as sized by training.baseline_seconds.
 
 The first run at the smallest node count chooses its number of steps from the pace of the first ones
 (infra/image/nodesweep_clock.py), and every other job is told to run as many. The number follows
@@ -62,12 +62,12 @@ def workload_variables(
 ) -> dict[str, str]:
     """Return the environment variables that give a job's program its amount of work.
 
-    `steps` is the result of sized_steps().
+    `steps` is training.steps of the point's arm, or the result of sized_steps().
     """
-    if config.training.baseline_seconds is None:
-        return {}
     if steps is not None:
         return {RUN_STEPS: str(steps)}
+    if config.training.baseline_seconds is None:
+        return {}
     if point.key == sizing_key(config):
         return {RUN_SECONDS: f"{config.training.baseline_seconds:g}"}
     return {}

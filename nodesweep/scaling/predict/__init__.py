@@ -1,1 +1,1 @@
-"""Predictions for node counts that were not measured, from where the train time goes."""
+"""The model of T at node counts that were not measured, from where the train time goes."""

@@ -73,7 +73,8 @@ def look_ahead(
 
     Args:
         measured: The measured counts, ascending, at least one of them with several nodes.
-        asked: Other places, ascending, each with the work of its run.
+        asked: Places to predict, ascending, each with the work of its run. At a measured one, the
+            means are as measured, with intervals from the noise of all counts.
         passes: Seconds of the forward and backward pass per optimizer step at further batches, by
             samples per process: one value per run.
     """
@@ -85,12 +86,22 @@ def look_ahead(
     at_base = totals[base.place.nodes][0].middle
     found = []
     for place, work in asked:
-        terms = terms_at(known, place)
-        total = exactly(np.zeros_like(at_base))
+        terms: dict[Term, Span] = {}
         noise = np.zeros_like(at_base)
-        for term, span in terms.items():
-            total = total.plus(span)
-            noise = noise + float(span.middle[0]) * next_run[:, PARTS.index(PART_OF[term])]
+        if place.nodes in totals:
+            total = totals[place.nodes][0]
+            index = [each.place.nodes for each in measured].index(place.nodes)
+            likely: dict[Part, float] = {
+                part: float(known.values[part][0, index]) for part in ADDED
+            }
+        else:
+            terms = terms_at(known, place)
+            total = exactly(np.zeros_like(at_base))
+            for span in terms.values():
+                total = total.plus(span)
+            likely = {PART_OF[term]: float(span.middle[0]) for term, span in terms.items()}
+        for part, seconds in likely.items():
+            noise = noise + seconds * next_run[:, PARTS.index(part)]
         gain = work / base.work * base.place.nodes / place.nodes
         half = totals.get(place.nodes // 2) if place.nodes % 2 == 0 else None
         ratio = None

@@ -15,6 +15,7 @@ from nodesweep.scaling.analysis.goodput import goodput, total_goodput
 from nodesweep.scaling.analysis.hour_value import hour_value_ranges
 from nodesweep.scaling.analysis.odd_data import recommend_none_for_units
 from nodesweep.scaling.analysis.price import Price, unknown_price
+from nodesweep.scaling.analysis.quality_target import find_quality_target
 from nodesweep.scaling.analysis.recommend import pareto_front
 from nodesweep.scaling.analysis.remedies import Remedies, find_remedies
 from nodesweep.scaling.analysis.repeated import REPEATED, find_repeated, recommend_none_for_repeated
@@ -42,7 +43,7 @@ from nodesweep.scaling.planning.plan import (
     repeats_share_seeds,
 )
 from nodesweep.scaling.planning.validation import validation_usd
-from nodesweep.scaling.planning.workload import workload_notes
+from nodesweep.scaling.planning.workload import sized_steps, workload_notes
 from nodesweep.scaling.report.caveat_inputs import CaveatInputs
 from nodesweep.scaling.report.caveats import find_caveats
 from nodesweep.scaling.report.guidance import setting_of
@@ -198,11 +199,15 @@ def analyse(
         other_checks=other_checks,
         step_budget=budget,
         missing_parts=find_missing_parts(runs, clock),
+        sized_steps=None if config is None else sized_steps(config, outcomes),
+        quality_target=find_quality_target(rows, [run.outcome for run in runs if run.used]),
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,
         provenance=hide_secrets(dict(provenance)),
     )
+    if config is not None:
+        report = design.predict(config, report)
     on_runs: Sequence[str] = (
         *unprojected_notes(outcomes),
         *unobserved_notes(outcomes),
@@ -213,6 +218,7 @@ def analyse(
         measured = Measured(config, rows, outcomes, asked, check, other_checks)
         on_runs = design.caveats(measured, on_runs)
     caveats = (
+        *report.caveats,
         *filter(None, [given_up_caveat(planned, outcomes)]),
         *find_unmatched(outcomes),
         *find_cut(outcomes),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from statistics import median
 
 from nodesweep.scaling.analysis.growing_batch import SAME
@@ -15,6 +15,7 @@ from nodesweep.scaling.analysis.odd_data import (
     find_odd,
     other_unit,
 )
+from nodesweep.scaling.analysis.price import old_price_text
 from nodesweep.scaling.analysis.repeated import find_repeated
 from nodesweep.scaling.analysis.speedup import SummaryRow, is_unconfirmed
 from nodesweep.scaling.design.registry import judged_by
@@ -42,6 +43,7 @@ from nodesweep.scaling.report.cpu_use import find_low_use
 from nodesweep.scaling.report.model import Point, SampleCounts
 from nodesweep.scaling.report.sources import PHASE_HOLDS, SOURCES, is_phase, start_up_text
 from nodesweep.scaling.report.tables.budget import find_slower, slower_text
+from nodesweep.scaling.report.tables.target import target_caveats
 from nodesweep.scaling.rules.learning import growth_text
 
 NOT_ISOLATED = "not isolated"
@@ -52,7 +54,6 @@ DATA_WAIT_LIMIT = 0.20
 FILLER_LIMIT = 0.01
 WORK_LIMIT = 0.01
 SPEED_LIMIT = 0.03
-PRICE_AGE_LIMIT_DAYS = 365
 
 
 def find_caveats(evidence: CaveatInputs) -> tuple[str, ...]:
@@ -477,8 +478,10 @@ def _growing_batch(evidence: CaveatInputs) -> Iterator[str]:
             f"{unknown[-1].parity.reason}, so a time there is not a time-to-train, and S, E and D "
             "compare samples per second."
         )
-        if sizes and sizes[min(sizes)] < sizes[max(sizes)]:
+        is_estimated = evidence.report.quality_target is not None
+        if not is_estimated and sizes and sizes[min(sizes)] < sizes[max(sizes)]:
             yield f"{growth_text(sizes[min(sizes)], sizes[max(sizes)])}."
+    yield from target_caveats(evidence.report)
     weak = [row.nodes for row in rows if row.samples_ratio is not None]
     if weak and not evidence.sampled:
         yield (
@@ -598,17 +601,10 @@ def _price(evidence: CaveatInputs) -> Iterator[str]:
             f"Cost unknown: no billable time was reported (the price is {rate} USD per node-hour)."
         )
     costs = evidence.report.costs
-    if (
-        price.date is not None
-        and len(evidence.report.points)
-        > costs.attempts_without_cost + costs.attempts_with_given_cost
-    ):
-        age = (
-            datetime.fromisoformat(evidence.report.generated_at).date()
-            - date.fromisoformat(price.date)
-        ).days
-        if age > PRICE_AGE_LIMIT_DAYS:
-            yield f"The price is from {price.date}; check the current price before you rely on it."
+    if len(evidence.report.points) > costs.attempts_without_cost + costs.attempts_with_given_cost:
+        made_on = datetime.fromisoformat(evidence.report.generated_at).date()
+        if old := old_price_text(price, made_on):
+            yield f"The price {old}; check the current price before you rely on it."
 
 
 _ASKED = {

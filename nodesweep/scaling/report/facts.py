@@ -136,8 +136,8 @@ def costs_text(report: ScalingReport) -> str | None:
         unknown = len(hours) - len(known)
         note = f"; those of {pluralize(unknown, 'job')} are unknown" if unknown else ""
         return (
-            f"Node-hours of the whole sweep: {format_hours(sum(known))}, including attempts that"
-            f" did not complete{note}."
+            f"Node-hours of the whole sweep: {format_hours(sum(known))}, including attempts that "
+            f"did not complete{note}."
         )
     if costs.spent_usd is None:
         return (

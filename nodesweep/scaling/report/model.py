@@ -16,6 +16,7 @@ from nodesweep.scaling.analysis.goodput import Goodput
 from nodesweep.scaling.analysis.hour_value import HourValueRange
 from nodesweep.scaling.analysis.parity import FinalMetric
 from nodesweep.scaling.analysis.price import Price
+from nodesweep.scaling.analysis.quality_target import QualityTarget
 from nodesweep.scaling.analysis.remedies import Remedies
 from nodesweep.scaling.analysis.speedup import Baseline, SummaryRow
 from nodesweep.scaling.analysis.step_budget import MissingParts, StepBudget
@@ -25,6 +26,7 @@ from nodesweep.scaling.instances.model import InstanceComparison
 from nodesweep.scaling.outcome.outcome import Clocks, PlatformKind, TrainClock
 from nodesweep.scaling.outcome.program_error import ProgramError
 from nodesweep.scaling.outcome.projection import Projection
+from nodesweep.scaling.report.predictions.model import Predictions
 from nodesweep.scaling.report_part import Part
 
 SCHEMA_VERSION: Literal[2] = 2
@@ -345,8 +347,8 @@ class ScalingReport(Part):
     )
     recommendation: Recommendation | None = Field(
         description=(
-            "The recommendation; null if fewer than two node counts completed, or no program "
-            "reported a train time."
+            "The recommendation; null if fewer than two node counts completed, no program "
+            "reported a train time, or `prediction` has one that rests on predictions."
         )
     )
     check: Check | None = Field(
@@ -391,10 +393,34 @@ class ScalingReport(Part):
         exclude_if=lambda remedies: remedies is None,
         description="Changes that would help, predicted from `step_budget`; absent without it.",
     )
+    prediction: Predictions | None = Field(
+        default=None,
+        exclude_if=lambda prediction: prediction is None,
+        description=(
+            "With design predict, the node counts that were not measured, with a recommendation "
+            "that rests on them; absent: nothing was predicted."
+        ),
+    )
     missing_parts: tuple[MissingParts, ...] = Field(
         default=(),
         exclude_if=lambda missing: not missing,
         description="Runs that are not in `step_budget`, with the reason; absent: none.",
+    )
+    sized_steps: int | None = Field(
+        default=None,
+        exclude_if=lambda steps: steps is None,
+        description=(
+            "Steps of every job, as counted by the first under training.baseline_seconds; absent: "
+            "the program or training.steps sets them."
+        ),
+    )
+    quality_target: QualityTarget | None = Field(
+        default=None,
+        exclude_if=lambda target: target is None,
+        description=(
+            "Time to a quality target where the global batch grows, estimated from the noise of "
+            "the gradients; absent: the batch does not grow, or no run measured it."
+        ),
     )
     fits: Fits = Field(description="Scaling laws fitted to the node-time, with their verdicts.")
     caveats: tuple[str, ...] = Field(

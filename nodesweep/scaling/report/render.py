@@ -51,6 +51,7 @@ from nodesweep.scaling.report.tables.fits import (
     law_verdict,
 )
 from nodesweep.scaling.report.tables.instances import arms_table, of_all_types, predicted_table
+from nodesweep.scaling.report.tables.predicted import predicted_counts_table, predicted_lines
 from nodesweep.scaling.report.tables.remedies import remedies_table
 from nodesweep.scaling.report.tables.summary import (
     clocks_table,
@@ -75,7 +76,7 @@ __all__ = [
     "render_terminal",
 ]
 MAX_FAILURES_SHOWN = 20
-FIRST_OF_MAIN = ("T", "time per sample", "S", "E", "cost", "D")
+FIRST_OF_MAIN = ("T", "time per sample", "S", "S to target", "E", "cost", "D")
 FIRST_OF_TYPES = ("T", "cost", "verdict", "front", "S", "E")
 _OF_TYPES = frozenset({"types", "frontier"})
 _IN_SECTIONS = _OF_TYPES | {"parts"}
@@ -170,7 +171,7 @@ def _page(
         if report.config is not None
         else None
     )
-    main = main_table(report)
+    main, predicted = main_table(report), predicted_counts_table(report)
     budget, remedies = budget_table(report), remedies_table(report)
     clocks, costs, fits = clocks_table(report), costs_table(report), fits_table(report)
     attempts = attempts_table(report, logs)
@@ -195,6 +196,7 @@ def _page(
                 [place for place, row in enumerate(shown_rows(report)) if not row.n],
                 "status",
             ),
+            predicted_html=predicted and page_table(predicted),
             budget_html=budget and page_table(budget),
             remedies_html=remedies and page_table(remedies),
             clocks=clocks and page_table(clocks),
@@ -236,6 +238,8 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "basis": BASIS_TEXTS,
         "rejected_shown": MAX_NODE_COUNTS_SHOWN,
         "costs_text": costs_text(report),
+        "predicted": predicted_counts_table(report),
+        "predicted_lines": predicted_lines(report),
         "budget": budget_table(report),
         "loss_lines": loss_lines(report),
         "remedies": remedies_table(report),

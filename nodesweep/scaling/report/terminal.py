@@ -16,10 +16,12 @@ from nodesweep.scaling.formats import format_speedup
 from nodesweep.scaling.report.failures import failure_lines
 from nodesweep.scaling.report.guidance import find_guidance, out_of_memory_line
 from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.predictions.render import prediction_table
 from nodesweep.scaling.report.table import TEXT_HEADINGS, Table, evenly_spaced, titled
 from nodesweep.scaling.report.tables.budget import loss_lines
 from nodesweep.scaling.report.tables.fits import extrapolation_text
 from nodesweep.scaling.report.tables.instances import brief_arms_table, predicted_table
+from nodesweep.scaling.report.tables.predicted import confirmed_lines
 from nodesweep.scaling.report.tables.remedies import remedy_lines
 from nodesweep.scaling.report.tables.summary import brief_table
 
@@ -88,12 +90,16 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     bars = _bars(report)
     if len(bars) > 1:
         parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
+    if report.prediction is not None and report.prediction.counts:
+        parts += [prediction_table(report.prediction)]
     parts.append(Text(typed(report.headline), style="bold"))
+    guidance = find_guidance(report) if report.remedies is None else ()
     notes = [
+        *confirmed_lines(report),
         *loss_lines(report),
         *remedy_lines(report),
         *report.caveats,
-        *(f"{advice.text} ({advice.source})." for advice in find_guidance(report)),
+        *(f"{advice.text} ({advice.source})." for advice in guidance),
     ]
     if line := out_of_memory_line(report):
         notes.append(line)

@@ -165,16 +165,15 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
 def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
     """Refuse hyperparameters that a sized sweep's number of steps would override."""
     training = facts.training
+    if not facts.ships_program or training.amount is None:
+        return
+    field, amount = training.amount
     for name, value in training.hyperparameters.items():
-        if (
-            facts.ships_program
-            and training.baseline_seconds is not None
-            and spelled(name) in SHIPPED_AMOUNTS
-        ):
+        if spelled(name) in SHIPPED_AMOUNTS:
             yield (
                 f"training.hyperparameters: {name} ({value}) sets the amount of work, and so "
-                f"does training.baseline_seconds ({training.baseline_seconds:g}); leave out one "
-                "of them, both in the config and in the overrides of the run"
+                f"does training.{field} ({amount}); leave out one of them, both in the config "
+                "and in the overrides of the run"
             )
 
 

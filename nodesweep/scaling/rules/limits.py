@@ -63,12 +63,12 @@ def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
 @refuses
 def amounts_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
     """Refuse variables that set each job's amount of work, which only the sweep may set."""
-    for name in (RUN_SECONDS, RUN_STEPS):
+    for name, field in ((RUN_SECONDS, "baseline_seconds"), (RUN_STEPS, "steps")):
         if name in facts.training.environment:
             yield (
                 f"training.environment: {name} sets the amount of work of every job, but the "
-                "sweep sets it itself; leave it out, and set training.baseline_seconds to "
-                "choose how long a run takes"
+                f"sweep sets it itself; leave it out, and set training.{field} to choose how "
+                "long a run takes"
             )
 
 

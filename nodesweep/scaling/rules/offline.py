@@ -169,8 +169,8 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         refuses=(
             "no table to train on, or Pipe mode; `epochs` or `max-steps` together with "
-            "`training.baseline_seconds`; `smp_v1`, or a tensor, context or expert degree above "
-            "1"
+            "`training.baseline_seconds` or `training.steps`; `smp_v1`, or a tensor, context or "
+            "expert degree above 1"
         ),
         remedy=(
             "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two "
@@ -193,7 +193,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         remedy=(
             "put a long value in a file next to the program; set `sweep.design: probe`, "
-            "`training.baseline_seconds` or `training.measure`"
+            "`training.baseline_seconds`, `training.steps` or `training.measure`"
         ),
     ),
     Rule(
@@ -302,7 +302,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         remedy=(
             "raise it, or lower the limits, attempts, repeats or node counts; without a price, "
-            "add one to `configs/instances.yaml`"
+            "run `nodesweep prices refresh`, or add one to `configs/instances.yaml`"
         ),
     ),
     Rule(

@@ -165,7 +165,7 @@ class Facts:
     @property
     def max_nodes(self) -> int:
         """The nodes of the largest job."""
-        return max(self.node_counts)
+        return max(self.config.sweep.arm_jobs)
 
     @property
     def peak_nodes(self) -> int:
@@ -179,7 +179,9 @@ class Facts:
 
     def _peak(self, points: Iterable[PlannedPoint]) -> int:
         at_once = self.config.sweep.max_parallel_jobs
-        return sum(heapq.nlargest(at_once, (point.nodes for point in points)))
+        may_run = self.config.sweep.may_run
+        nodes = (point.nodes for point in points if may_run(point.nodes))
+        return sum(heapq.nlargest(at_once, nodes))
 
     @property
     def processes_per_node(self) -> int:

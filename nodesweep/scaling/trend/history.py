@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.names import canonical_digest
-from nodesweep.scaling.predict.checked import CheckedPrediction
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
+from nodesweep.scaling.report.predictions.model import CheckedPrediction
 from nodesweep.scaling.trend.compare import measured_under
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, error_code
@@ -27,7 +27,6 @@ from nodesweep.tasks.dataset.remote.listing import (
     pages_of_objects,
     pages_of_versions,
 )
-from nodesweep.tasks.task import task
 
 CHANGES_SHOWN = 20
 _NOT_ALLOWED = frozenset({"403", "AccessDenied", "AllAccessDisabled"})
@@ -207,7 +206,6 @@ def format_changes(changes: Sequence[str]) -> str:
     return "".join(lines)
 
 
-@task(name="describe-remote-dataset", **TASK_OPTIONS)
 def describe_remote_dataset(platform: PlatformConfig, config: DatasetConfig) -> RemoteDataset:
     """List the objects of a dataset that is already in S3."""
     return describe_remote(aws_client("s3", platform), config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from nodesweep.aws.platform import TASK_OPTIONS, aws_client
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.infra.image_spark.nodesweep_judge.layout import partitions_of
@@ -14,7 +14,6 @@ from nodesweep.tasks.dataset.remote.objects import RemoteDataset
 from nodesweep.tasks.dataset.remote.reading import opener
 from nodesweep.tasks.dataset.validation import validate_tables
 from nodesweep.tasks.dataset.validation_report import ValidationReport
-from nodesweep.tasks.task import task
 
 
 def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> list[TableFile]:
@@ -33,7 +32,6 @@ def remote_tables(s3: Any, dataset: RemoteDataset, config: DatasetConfig) -> lis
     ]
 
 
-@task(name="validate-remote-dataset", **TASK_OPTIONS)
 def validate_remote(
     platform: PlatformConfig, config: DatasetConfig, dataset: RemoteDataset
 ) -> ValidationReport:

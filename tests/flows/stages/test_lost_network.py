@@ -26,12 +26,8 @@ from nodesweep.errors import is_transient
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.launch.sagemaker.logs import read_job_log
 from nodesweep.launch.sagemaker.results import read_job_metrics
-from nodesweep.tasks.jobs.training_jobs import (
-    job_status,
-    submit_training_job,
-    watch_training_jobs,
-)
-from nodesweep.tasks.report.publish import put_objects
+from nodesweep.tasks.calls import put_objects, submit_training_job
+from nodesweep.tasks.jobs.training_jobs import job_status, watch_training_jobs
 from nodesweep.tasks.sweeps.claims import claim_job, is_sweep_stopped
 from nodesweep.tasks.sweeps.records import write_sweep_record
 from tests.flows.simulated_sweep import COMPLETED, ledger
@@ -65,7 +61,7 @@ def compress(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         pauses = tuple(seconds / times for seconds in nodesweep.aws.platform.OUTAGE_PAUSES_SECONDS)
         monkeypatch.setattr(nodesweep.aws.platform, "OUTAGE_PAUSES_SECONDS", pauses)
         for task in PATIENT_TASKS:
-            monkeypatch.setattr(task._task, "retry_delay_seconds", list(pauses))
+            monkeypatch.setattr(task, "retry_delay_seconds", list(pauses))
 
     return install
 

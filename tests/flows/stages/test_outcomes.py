@@ -13,7 +13,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages import outcomes
 from nodesweep.launch.registry import backend_of
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
 from tests.nodesweep.scaling.outcome.test_outcome import job

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 
-from nodesweep.cli.commands.plan import plan_of
+from nodesweep.cli.commands.plan import describe_plan, plan_of
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.errors import PreflightRefused
@@ -19,6 +19,7 @@ from nodesweep.flows.stages import preflight as stage
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
 from nodesweep.scaling.job import Render
 from nodesweep.scaling.rules.rule import Facts, Findings
+from nodesweep.tasks import calls
 from nodesweep.tasks.report.pricing import PricedType, PriceQuery, with_price
 
 Configs = Callable[..., BenchmarkConfig]
@@ -42,8 +43,8 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Findings]:
     def ask(facts: Facts) -> Findings:
         return answers.pop(0)
 
-    monkeypatch.setattr(stage, "check_platform", ask)
-    monkeypatch.setattr(stage, "look_up_prices", at_two_dollars)
+    monkeypatch.setattr(calls, "check_platform", ask)
+    monkeypatch.setattr(calls, "look_up_prices", at_two_dollars)
     return answers
 
 
@@ -176,6 +177,24 @@ def test_plan_asks_the_account_only_with_online(served: SimpleNamespace) -> None
     assert "notice: platform.bucket: nodesweep-local " in online.output
 
 
+def test_plan_shows_how_nodes_of_aws_can_be_had(served: SimpleNamespace) -> None:
+    own = ("--set", f"platform.state_directory={served.state_dir}")
+    sold = ("--set", "training.instance_type=ml.m5.large")
+    assert "on demand: " not in plan_command(served.endpoint, *own, *sold).output
+    online = plan_command(served.endpoint, "--online", *own, *sold).output
+    assert "on demand: quota unknown (the endpoint does not support servicequotas:" in online
+    assert "training plan: not sold" in online
+
+
+def test_plan_says_the_age_of_an_old_price(make_config: Configs) -> None:
+    lines = describe_plan(plan_of(make_config(training={"instance_type": "ml.p3.16xlarge"})))
+    [old] = [line for line in lines.split("\n") if "prices refresh" in line]
+    assert old.startswith("the price of ml.p3.16xlarge is from 2021-11-29, ")
+    assert "prices refresh" not in describe_plan(
+        plan_of(make_config(training={"instance_type": "ml.local.small"}))
+    )
+
+
 def test_plan_refuses_what_the_account_lacks(served: SimpleNamespace) -> None:
     refused = plan_command(
         served.endpoint,
@@ -254,7 +273,7 @@ def test_a_variable_that_is_not_set_is_refused_by_a_run_and_not_by_a_plan(
     make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOKEN_OF_MINE", raising=False)
-    monkeypatch.setattr(stage, "check_platform", None)  # nothing is asked
+    monkeypatch.setattr(calls, "check_platform", None)  # nothing is asked
     config = make_config(training={"environment": {"HF_TOKEN": "${TOKEN_OF_MINE}"}})
     assert plan_of(config).findings.problems == ()
     with pytest.raises(PreflightRefused, match=r"training\.environment\.HF_TOKEN.*TOKEN_OF_MINE"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +43,24 @@ def test_two_sweeps_never_hold_more_nodes_than_the_limit(limit_of_four: str) -> 
     second.release("unknown")
     first.take("d", 4)
     first.release_all()
+
+
+def test_slots_that_cannot_be_given_back_are_left_to_their_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """tests/production/test_renewals.py gives slots back to a server that was started anew."""
+
+    @contextmanager
+    def lost(*_: object, **__: object) -> Iterator[None]:
+        yield
+        raise ConnectionError("the server is gone")
+
+    monkeypatch.setattr("nodesweep.tasks.jobs.quota.concurrency", lost)
+    slots = NodeSlots(LIMIT)
+    slots.take("a", 2)
+    slots.release("a")
+    slots.take("a", 2)  # it holds none any more
+    slots.release_all()
 
 
 def test_a_sweep_without_a_limit_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -311,6 +311,7 @@ _NEEDED: dict[str, Need] = {
             place.arn("sagemaker", f"training-plan/{request['TrainingPlanName']}"),
         )
     ],
+    "sagemaker:SearchTrainingPlanOfferings": _anything("sagemaker:SearchTrainingPlanOfferings"),
     "sagemaker:ListTrainingJobs": _anything("sagemaker:ListTrainingJobs"),
     "logs:DescribeLogStreams": _streams("logs:DescribeLogStreams"),
     "logs:FilterLogEvents": _streams("logs:FilterLogEvents"),
@@ -318,6 +319,7 @@ _NEEDED: dict[str, Need] = {
     "monitoring:GetMetricData": _anything("cloudwatch:GetMetricData"),
     "iam:GetRole": _role("iam:GetRole"),
     "iam:SimulatePrincipalPolicy": _role("iam:SimulatePrincipalPolicy"),
+    "ec2:DescribeSpotPriceHistory": _anything("ec2:DescribeSpotPriceHistory"),
     "ec2:DescribeSubnets": _anything("ec2:DescribeSubnets"),
     "ec2:DescribeSecurityGroups": _anything("ec2:DescribeSecurityGroups"),
     "fsx:DescribeFileSystems": _anything("fsx:DescribeFileSystems"),

@@ -23,7 +23,7 @@ from nodesweep.tasks.image.bases import pin_bases
 from nodesweep.tasks.image.find import build_arguments
 from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.orphans import validation_orphans
-from nodesweep.tasks.sweeps.stopping import end_validations
+from nodesweep.tasks.sweeps.stopping import end_jobs
 from tests.infra.aws.api_calls import Answers
 
 ACCOUNT = "000000000001"
@@ -52,8 +52,8 @@ def validate_on_spark(platform: SimpleNamespace, first: BenchmarkConfig) -> None
     store = BucketStore(config.platform, client=s3)
     assert read_validation_claims(store, sweep) == [name]
     PROCESSING_JOBS[name] = {**request, "ProcessingJobStatus": "InProgress"}
-    assert validation_orphans(sagemaker, store, 60.0) == [name]
-    assert end_validations(validations_of(config.platform), [name], Clock()) == [name]
+    assert validation_orphans(validations_of(config.platform), store, 60.0) == [name]
+    assert end_jobs(validations_of(config.platform), [name], Clock()) == [name]
 
 
 PROCESSING_JOBS: dict[str, dict[str, Any]] = {}

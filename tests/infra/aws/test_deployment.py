@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,8 +28,9 @@ from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.sweep import submit_point
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.launch.sagemaker.launcher import submit
+from nodesweep.launch.sagemaker.preflight.capacity import describe_capacity
 from nodesweep.launch.sagemaker.preflight.identity import needs_of
-from nodesweep.launch.sagemaker.preflight.online import check_online
+from nodesweep.launch.sagemaker.preflight.online import check_online, clients_of
 from nodesweep.polling import STOP, Clock
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.planning.plan import plan_sweep
@@ -213,7 +215,10 @@ def ask_the_account(first: BenchmarkConfig, folder: Path) -> None:
     raw["image"]["uri"] = uri
     config = BenchmarkConfig.model_validate(raw)
     instance = load_catalogue().get(config.training.instance_type)
-    check_online(read_facts(config))
+    facts = read_facts(config)
+    check_online(facts)
+    sold = load_catalogue().get("ml.p5.48xlarge")  # by training plans, too
+    describe_capacity(replace(facts, instance=sold), clients_of(config.platform))
     price_instance(config.platform, instance, folder / "prices.json", instance.price_date)
 
 

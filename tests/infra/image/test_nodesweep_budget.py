@@ -179,6 +179,27 @@ def test_all_of_a_checkpoint_is_one_part(process: Process) -> None:
     assert parts["forward"] == pytest.approx(9 * 0.02 + 0.2)
 
 
+def test_a_frameworks_own_save_is_one_part(process: Process) -> None:
+    class Trainer:
+        def save_checkpoint(self, path: str) -> str:
+            process.spend(0.2)
+            process.module._timed(lambda: process.spend(0.5), "checkpoint", bool)()
+            process.module._timed(lambda: process.spend(0.1), "collectives", bool)()
+            return path
+
+    process.module.budget = process.budget
+    before = Trainer.save_checkpoint
+    process.module.watch_saves(SimpleNamespace(__name__="pytorch_lightning", Trainer=Trainer))
+    process.module.watch_saves(SimpleNamespace(__name__="accelerate"))  # of an unknown version
+    assert Trainer.save_checkpoint.__wrapped__ is before  # type: ignore[attr-defined]
+    train(process, "loader")
+    assert Trainer().save_checkpoint("last.ckpt") == "last.ckpt"
+    train(process, "loader", 1)
+    parts = process.facts(["loader"])["seconds"]
+    assert parts["checkpoint"] == pytest.approx(0.8)
+    assert sum(parts.values()) == pytest.approx(process.now - 0.01)
+
+
 def test_a_failing_collective_fails_as_before(process: Process) -> None:
     train(process, "loader")
     process.module.budget = process.budget
@@ -333,6 +354,43 @@ def test_with_torch_the_cause_is_the_largest_part(
     plain = run_real(text, *TORCHRUN, NODESWEEP_MEASURE="off", out="off")
     assert sorted(done.stdout.splitlines()) == sorted(plain.stdout.splitlines())
     assert plain.files == []
+
+
+@pytest.mark.slow
+def test_with_lightning_a_checkpoint_is_all_of_its_save(image_python: str, tmp_path: Path) -> None:
+    """Collecting the state takes longer here than all else; torch.save comes after it."""
+    text = """
+        import sys, time, logging, warnings
+        import torch
+        from pytorch_lightning import LightningModule, Trainer
+        from torch.utils.data import DataLoader, TensorDataset
+
+        class Module(LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 4)
+            def training_step(self, batch, index):
+                time.sleep(0.03)
+                return self.layer(batch[0]).sum()
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.001)
+            def on_save_checkpoint(self, checkpoint):
+                time.sleep(1.5)
+
+        loader = DataLoader(TensorDataset(torch.zeros(32, 8)), batch_size=8)
+        trainer = Trainer(
+            max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False,
+            enable_model_summary=False, default_root_dir=".",
+        )
+        trainer.fit(Module(), loader)
+    """
+    run_real: Runner = runner(tmp_path, image_python, [IMAGE])
+    done = run_real(text)
+    assert done.code == 0, done.stderr
+    parts = budgets(done, tmp_path / "out")[0]
+    assert parts["checkpoint"] >= 2 * 1.5  # the third comes after the last step
+    of_steps = {part: seconds for part, seconds in parts.items() if part != "start"}
+    assert max(of_steps, key=of_steps.__getitem__) == "checkpoint", parts
 
 
 @pytest.mark.slow

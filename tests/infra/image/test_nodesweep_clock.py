@@ -19,8 +19,8 @@ import nodesweep_clock
 import pytest
 from nodesweep_clock import clock
 
-from nodesweep.scaling.job import JobStatus, PhaseVisit
-from nodesweep.scaling.outcome.logged import LogLine, read_logged
+from nodesweep.scaling.job import JobStatus, LogLine, PhaseVisit
+from nodesweep.scaling.outcome.logged import read_logged
 from nodesweep.scaling.outcome.outcome import read_outcome
 from sagemaker_emulator.simulation.model import PerformanceModel, plan_workload
 from sagemaker_emulator.simulation.program import metrics as simulated_metrics

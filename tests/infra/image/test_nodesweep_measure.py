@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -369,6 +370,15 @@ def test_a_copy_of_the_helper_next_to_the_script_is_the_scripts(
     assert done.stdout == "True\n"
 
 
+def test_copies_next_to_the_script_measure_it_in_another_image(run: Runner, tmp_path: Path) -> None:
+    """The toolkit puts the script's folder on PYTHONPATH: see test_toolkit_launches.py."""
+    for path in (IMAGE / "sitecustomize.py", *IMAGE.glob("nodesweep_*.py")):
+        shutil.copy(path, tmp_path)
+    paths = (tmp_path, tmp_path / "libraries")
+    done = run(LOOP, PYTHONPATH=os.pathsep.join(map(str, paths)))
+    assert (done.code, done.metrics["steps"]) == (0, 12), done.stderr
+
+
 @pytest.mark.parametrize("body", ["print('mine')", "raise ValueError('mine')"])
 def test_a_sitecustomize_of_ones_own_runs(run: Runner, tmp_path: Path, body: str) -> None:
     plain = run("import sys\nprint('sitecustomize' in sys.modules)", NODESWEEP_MEASURE="off")
@@ -501,6 +511,32 @@ def test_samples_are_counted_once_where_processes_share_their_batches(run: Runne
     assert split.metrics["world"]["world_size"] == 4
     assert split.metrics["samples"]["processed"] is None
     assert replicated.metrics["samples"]["processed"] == 90
+
+
+def test_a_framework_is_watched_and_one_that_resists_ends_only_the_split(
+    run: Runner, tmp_path: Path
+) -> None:
+    frameworks = {
+        "accelerate": """
+            class Accelerator:
+                def save_state(self): pass
+        """,
+        "pytorch_lightning": """
+            class Closed(type):
+                def __setattr__(self, name, value): raise TypeError
+            class Trainer(metaclass=Closed):
+                def save_checkpoint(self): pass
+        """,
+    }
+    for name, text in frameworks.items():
+        (tmp_path / "libraries" / f"{name}.py").write_text(textwrap.dedent(text))
+    framework = """
+    import accelerate, pytorch_lightning
+    assert hasattr(accelerate.Accelerator.save_state, "__wrapped__")
+    """
+    done = run(framework + LOOP)
+    assert done.code == 0, done.stderr
+    assert done.metrics["steps"] == 12
 
 
 def test_a_second_process_group_is_not_the_trainings(run: Runner) -> None:

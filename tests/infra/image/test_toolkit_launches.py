@@ -260,6 +260,9 @@ def test_the_users_own_program_gets_the_hyperparameters_of_the_config(launches, 
         unpacked = Path(launch.first["directory"]) / launch.config.training.entry_point
         own = Path(launch.config.training.source_dir) / launch.config.training.entry_point
         assert unpacked.read_text() == own.read_text()
+        # what is copied next to a script is loaded as Python starts (docs/own-code.md)
+        path = launch.first["environment"]["PYTHONPATH"]
+        assert path.split(":")[0] == launch.first["directory"]
     names = {
         "{per_replica_batch_size}": launch.point.per_replica_batch_size,
         "{learning_rate}": 0.1,

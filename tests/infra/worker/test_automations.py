@@ -66,11 +66,9 @@ def told_by(event: ReceivedEvent) -> list[str]:
 
 
 def test_each_event_triggers_its_own_automation(sent: list[ReceivedEvent]) -> None:
-    announce_regression.fn(
-        "bench-20260101000000-01234567", "bench-20251231000000-01234567", "slower"
-    )
-    announce_budget.fn("bench", "25.20 USD", None)
-    announce_budget.fn("bench", "14.40 more", "bench-20260101000000-01234567")
+    announce_regression("bench-20260101000000-01234567", "bench-20251231000000-01234567", "slower")
+    announce_budget("bench", "25.20 USD", None)
+    announce_budget("bench", "14.40 more", "bench-20260101000000-01234567")
     assert [told_by(event) for event in sent] == [
         [f"{PREFIX}regression"],
         [f"{PREFIX}budget"],
@@ -79,7 +77,7 @@ def test_each_event_triggers_its_own_automation(sent: list[ReceivedEvent]) -> No
 
 
 def test_messages_have_what_the_events_hold(sent: list[ReceivedEvent]) -> None:
-    announce_budget.fn("bench", "14.40 more", None)
+    announce_budget("bench", "14.40 more", None)
     [event] = sent
     assert (event.resource.name, event.payload["message"]) == ("bench", "14.40 more")
     [budget] = [one for one in notifications(UUID(int=1)) if one.name == f"{PREFIX}budget"]

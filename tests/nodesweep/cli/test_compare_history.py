@@ -27,7 +27,7 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.tasks.report.history import put_history
 from tests.nodesweep.scaling.conftest import make_outcome, make_report  # noqa: F401
-from tests.nodesweep.scaling.predict.conftest import (  # noqa: F401
+from tests.nodesweep.scaling.report.predictions.conftest import (  # noqa: F401
     budget_report,
     make_budget_outcomes,
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from nodesweep.errors import JobRefused, QuotaReached
+from nodesweep.launch.protocol import HeldJob
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, PhaseVisit
 
@@ -107,6 +109,19 @@ class MemoryLauncher:
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
         """Return the sweep's jobs."""
         return [job for name, job in self._jobs.items() if names.sweep_of_job(name) == sweep]
+
+    def held(self) -> Sequence[HeldJob]:
+        """Return all running jobs; each is of the sweep that its name says."""
+        return [
+            HeldJob(
+                name,
+                (self.now - (job.created_at or START)).total_seconds(),
+                True,
+                partial(names.sweep_of_job, name),
+            )
+            for name, job in self._jobs.items()
+            if not job.has_ended
+        ]
 
     def end(self, job_name: str, state: JobState, reason: str | None = None) -> None:
         """End a running job."""

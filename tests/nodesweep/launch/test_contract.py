@@ -19,7 +19,7 @@ from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached
-from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.protocol import HeldJob, Launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
@@ -300,6 +300,26 @@ def test_jobs_are_listed_oldest_first_with_their_state(backend: Backend) -> None
         (first.name, True),
         (second.name, False),
     ]
+
+
+def test_jobs_that_hold_nodes_are_found_without_their_sweep_and_say_which_it_is(
+    backend: Backend,
+) -> None:
+    def held() -> list[HeldJob]:
+        return [
+            job for job in backend.launcher.held() if names.sweep_of_job(job.name) == backend.sweep
+        ]
+
+    specs = [backend.spec(repeat=repeat) for repeat in (2, 1)]
+    for spec in specs:
+        backend.launcher.submit(spec)
+    found = held()
+    assert [(job.name, job.is_running) for job in found] == [(spec.name, True) for spec in specs]
+    assert {job.read_tag() for job in found} == {backend.sweep}
+    assert found[0].age_seconds >= found[1].age_seconds > -60
+    backend.end(specs[0].name, "completed")
+    backend.ended(specs[0].name)
+    assert [job.name for job in held()] == [specs[1].name]
 
 
 def test_a_watch_ends_with_the_first_job_that_does(backend: Backend) -> None:

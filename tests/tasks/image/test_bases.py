@@ -278,7 +278,7 @@ def test_container_that_runs_as_it_is_goes_by_its_digest(
 
     monkeypatch.setattr("nodesweep.tasks.image.bases.aws_client", lambda *_, **__: Ecr())
     base = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training"
-    assert pin_container.fn(platform, f"{base}:2.5-gpu-py311") == f"{base}@sha256:" + "1" * 64
+    assert pin_container(platform, f"{base}:2.5-gpu-py311") == f"{base}@sha256:" + "1" * 64
     assert asked == [
         {
             "registryId": "763104351884",
@@ -286,7 +286,7 @@ def test_container_that_runs_as_it_is_goes_by_its_digest(
             "imageIds": [{"imageTag": "2.5-gpu-py311"}],
         }
     ]
-    assert pin_container.fn(platform, "somewhere.else/pytorch:1") == "somewhere.else/pytorch:1"
+    assert pin_container(platform, "somewhere.else/pytorch:1") == "somewhere.else/pytorch:1"
 
 
 def test_base_is_named_once() -> None:

@@ -67,17 +67,17 @@ def test_image_goes_from_start_to_its_digest(
         monkeypatch.setattr(module, "aws_client", client)
     config = make_context(tmp_path)
     context = read_context(config)
-    assert find_image.fn(platform, config, context) is None
-    started = start_image_build.fn(platform, config, context, "token")
+    assert find_image(platform, config, context) is None
+    started = start_image_build(platform, config, context, "token")
     uri = "123456789012.dkr.ecr.us-east-1.amazonaws.com/nodesweep"
     assert started == StartedBuild("b:1", uri, "token")
     assert codebuild.requests[0]["idempotencyToken"] == "token"
     digest = push(ecr, context.tag)
     caplog.set_level(logging.DEBUG, "nodesweep.progress")
-    built = wait_for_image_build.fn(platform, config, context, started)
+    built = wait_for_image_build(platform, config, context, started)
     ended = [read_event(record) for record in caplog.records]
     assert [one.facts["build"] for one in ended if one.event == "build-ended"] == ["b:1"]
     assert built == Image(f"{uri}@{digest}", context.tag, built=True)
-    assert find_image.fn(platform, config, context) == Image(
+    assert find_image(platform, config, context) == Image(
         f"{uri}@{digest}", context.tag, built=False
     )

@@ -4,14 +4,13 @@ import io
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.aws.storage import get_bytes
-from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import PreflightRefused
+from nodesweep.launch.store import FolderStore
 from nodesweep.scaling import names
 from nodesweep.tasks.jobs import source
 from nodesweep.tasks.jobs.source import (
@@ -111,17 +110,13 @@ def test_requirements_that_are_a_layer_of_the_image_are_not_sent(
             assert sorted(tar.getnames()) == ["deep/requirements.txt", *more, "train.py"]
 
 
-def test_code_is_proven_once_by_the_first_sweep(
-    aws: Callable[[str], Any], platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    s3 = aws("s3")
-    s3.create_bucket(Bucket=platform.bucket)
-    monkeypatch.setattr("nodesweep.launch.sagemaker.store.aws_client", lambda service, platform: s3)
-    assert not is_code_proven(platform, "ab12")
+def test_code_is_proven_once_by_the_first_sweep(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    assert not is_code_proven(store, "ab12")
     for sweep in ("first", "second"):
-        mark_code_proven.fn(platform, "ab12", sweep)
-    assert is_code_proven(platform, "ab12")
-    body = get_bytes(s3, platform.bucket, names.proven_code_key(platform.prefix, "ab12"))
+        mark_code_proven(store, "ab12", sweep)
+    assert is_code_proven(store, "ab12")
+    body = store.get(names.proven_code_key(store.prefix, "ab12"))
     assert body is not None and b"first" in body
 
 

@@ -14,17 +14,17 @@ import pytest
 from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.processing import PROCESSING, submit, watch_job
 from nodesweep.launch.sagemaker.status import RUNNING, WAITING, read_processing_job
+from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.watch import JobLimits
 from nodesweep.polling import CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.tasks.processing.jobs import failure_text, read_verdict
-from nodesweep.tasks.sweeps.stopping import end_validations
+from nodesweep.tasks.sweeps.stopping import end_jobs
 
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 NAME = "bench-20261125000000-0123abcd-v1-0123abcd"
@@ -95,6 +95,8 @@ class FakePlatform:
         return {**job, "ProcessingJobStatus": "InProgress" if state == "Waiting" else state}
 
     def stop_processing_job(self, ProcessingJobName: str) -> None:
+        if self._state() not in ("Waiting", "Running"):
+            raise api_error("ValidationException", "there is no such job to stop")
         if self.status_after_stop is None:
             raise api_error("ThrottlingException")
         self.stopped_at.append(self.seconds)
@@ -223,7 +225,7 @@ def test_refusals_say_what_to_do(snapshot: SnapshotAssertion) -> None:
 
 
 def end(platform: FakePlatform, job_names: list[str]) -> list[str]:
-    return end_validations(SageMakerJobs(platform, kind=PROCESSING), job_names, platform.clock)
+    return end_jobs(SageMakerJobs(platform, kind=PROCESSING), job_names, platform.clock)
 
 
 def test_ending_waits_until_each_is_known_to_stop() -> None:
@@ -280,13 +282,11 @@ def test_a_verdict_that_is_none_is_refused(
     body: bytes | None,
     snapshot: SnapshotAssertion,
 ) -> None:
-    aws_client.cache_clear()  # a client made outside the mocked account has no keys
     s3 = aws("s3")
     s3.create_bucket(Bucket=platform.bucket)
-    sweep = str(names.sweep_of_validation_job(NAME))
+    sweep, store = str(names.sweep_of_validation_job(NAME)), BucketStore(platform, client=s3)
     if body is not None:
-        key = names.validation_verdict_key(platform.prefix, sweep, NAME)
-        s3.put_object(Bucket=platform.bucket, Key=key, Body=body)
+        store.put(names.validation_verdict_key(store.prefix, sweep, NAME), body)
     with pytest.raises(ValidationJobFailed) as refused:
-        read_verdict.fn(platform, sweep, NAME)
+        read_verdict(store, sweep, NAME)
     assert str(refused.value) == snapshot

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import Store
@@ -15,7 +14,6 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.history import parse_history
 from nodesweep.tasks.report.history import (
-    append_history,
     list_benchmarks,
     put_history,
     read_history_files,
@@ -92,10 +90,3 @@ def test_bucket_that_may_not_be_listed_is_an_error(s3: Any, platform: PlatformCo
         refused.add_client_error("list_objects_v2", "AccessDenied")
         with pytest.raises(s3.exceptions.ClientError, match="AccessDenied"):
             read_history_files(BucketStore(platform, client=s3), "bench")
-
-
-def test_task_writes_to_the_platforms_bucket(s3: Any, platform: PlatformConfig) -> None:
-    aws_client.cache_clear()  # a client made outside the mocked account would not be mocked
-    append_history.fn(platform, [report_of(SWEEPS[0])], "bench")
-    aws_client.cache_clear()
-    assert len(read_history_files(BucketStore(platform, client=s3), "bench")) == 1

@@ -5,15 +5,21 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.store import BucketStore
+from nodesweep.launch.store import FolderStore
 from nodesweep.scaling import names
-from nodesweep.tasks.sweeps.orphans import orphans
+from nodesweep.tasks.sweeps.orphans import orphans, validation_orphans
+from nodesweep.tasks.sweeps.owner import SweepOwner
+from tests.nodesweep.launch.memory import MemoryLauncher
+from tests.nodesweep.launch.slurm.cluster import until_told_spec
 
 NOW = datetime(2031, 5, 1, 12, 0, 0, tzinfo=UTC)
 """The platform's clock; this machine's is years behind."""
@@ -109,8 +115,22 @@ def job_of(sweep: str, nodes: int) -> str:
     return names.job_name(sweep, nodes, 1, 1, "abcd")
 
 
+def test_sweep_of_any_launcher_is_reaped(tmp_path: Path) -> None:
+    """Slurm's jobs have no tags, and its records lie in a folder."""
+    store, cluster = FolderStore(tmp_path), MemoryLauncher()
+    spec = until_told_spec(job_of(SWEEP, 1), nodes=1)
+    cluster.submit(spec)
+    assert orphans(cluster, store, 0.0) == [], "another folder's sweep"
+    store.put(names.sweep_config_key(store.prefix, SWEEP), b"{}")
+    assert orphans(cluster, store, 0.0) == [spec.name]
+    assert orphans(cluster, store, 3600.0) == [], "it began just now"
+    assert validation_orphans(cluster, store, 0.0) == []
+    SweepOwner(store, SWEEP).leave()
+    assert orphans(cluster, store, 0.0) == []
+
+
 def found(fake: FakePlatform, platform: PlatformConfig) -> list[str]:
-    return orphans(fake, BucketStore(platform, client=fake), GRACE_SECONDS)
+    return orphans(SageMakerJobs(fake), BucketStore(platform, client=fake), GRACE_SECONDS)
 
 
 @pytest.mark.parametrize(("silent_seconds", "reaped"), [(3600, False), (3601, True)])

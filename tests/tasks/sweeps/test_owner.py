@@ -22,7 +22,6 @@ from nodesweep.scaling import names
 from nodesweep.tasks.sweeps.owner import (
     Heartbeat,
     SweepOwner,
-    leave_running,
     owned,
     read_heartbeat,
 )
@@ -55,18 +54,15 @@ def test_sweep_without_a_sign_and_missing_bucket_have_none(
 def test_sign_is_there_while_the_sweep_is_run_and_stays_afterwards(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    with owned(platform, SWEEP):
+    with owned(BucketStore(platform), SWEEP):
         pass
     assert sign_in_bucket(s3, platform) == {"sweep_id": SWEEP, "left_running": False}
 
 
-def test_sign_is_kept_in_every_store(
-    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "store_of", lambda *_, **__: store)
+def test_sign_is_kept_in_every_store(store: Store) -> None:
     assert read_heartbeat(store, SWEEP) is None
     for leaves in (True, False):
-        owner = SweepOwner(platform, SWEEP)
+        owner = SweepOwner(store, SWEEP)
         owner.write_heartbeat()
         if leaves:
             owner.leave()
@@ -86,7 +82,7 @@ def test_sign_is_written_anew_with_every_beat(
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
-    with owned(platform, SWEEP):
+    with owned(BucketStore(platform), SWEEP):
         assert three_times.wait(HANG_SECONDS)
     assert set(written) == {False}
     assert not [thread for thread in threading.enumerate() if thread.name == f"owner-{SWEEP}"]
@@ -97,7 +93,7 @@ def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
 ) -> None:
     """There is no bucket to write it to."""
     aws_client.cache_clear()
-    with caplog.at_level(logging.WARNING), owned(platform, SWEEP):
+    with caplog.at_level(logging.WARNING), owned(BucketStore(platform), SWEEP):
         pass
     aws_client.cache_clear()
     assert f"heartbeat of {SWEEP}" in caplog.text
@@ -106,9 +102,9 @@ def test_sign_that_cannot_be_written_costs_a_warning_and_not_the_sweep(
 def test_sweep_that_is_left_says_so_until_somebody_runs_it_again(
     s3: Any, platform: PlatformConfig
 ) -> None:
-    leave_running(platform, SWEEP)
+    SweepOwner(BucketStore(platform), SWEEP).leave()
     assert sign_in_bucket(s3, platform)["left_running"] is True
-    with owned(platform, SWEEP):
+    with owned(BucketStore(platform), SWEEP):
         pass
     assert sign_in_bucket(s3, platform)["left_running"] is False
 
@@ -127,7 +123,7 @@ def test_beat_that_is_under_way_does_not_undo_that_the_jobs_were_left(
 
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", slowly)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
-    with owned(platform, SWEEP) as owner:
+    with owned(BucketStore(platform), SWEEP) as owner:
         assert writing.wait(HANG_SECONDS)
         owner.leave()
         time.sleep(0.3)
@@ -152,7 +148,7 @@ def test_beat_goes_on_whatever_error_one_of_them_meets(
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "_write", write)
     monkeypatch.setattr(nodesweep.tasks.sweeps.owner, "HEARTBEAT_SECONDS", 0.001)
     monkeypatch.setattr(logging.getLogger("nodesweep"), "propagate", True)
-    with owned(platform, SWEEP):
+    with owned(BucketStore(platform), SWEEP):
         assert twice_more.wait(HANG_SECONDS)
     assert "new thread" in caplog.text
 

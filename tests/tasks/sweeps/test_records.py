@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-import nodesweep.tasks.sweeps.records
-from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
+from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import SweepNotFound, SweepNotNamed
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import Store
@@ -109,13 +108,10 @@ def test_resume_names_the_sweep_it_is_not_certain_of(
     assert unfinished_sweep(store, benchmark_config, excluding="new") is None
 
 
-def test_record_comes_back_and_a_missing_one_is_named_by_its_place(
-    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodesweep.tasks.sweeps.records, "store_of", lambda *_, **__: store)
+def test_record_comes_back_and_a_missing_one_is_named_by_its_place(store: Store) -> None:
     sweep = "bench-20261122000000-01234567"
     with pytest.raises(SweepNotFound, match=store.uri(names.sweep_config_key(store.prefix, sweep))):
-        read_sweep_record.fn(platform, sweep)
+        read_sweep_record(store, sweep)
     assert not sweep_exists(store, sweep) and not begins_with_validation(store, sweep)
     job = names.validation_job_name(sweep, 1, "0123abcdef")
     store.put(names.validation_request_key(store.prefix, sweep, job), b"{}")
@@ -123,4 +119,4 @@ def test_record_comes_back_and_a_missing_one_is_named_by_its_place(
     record = {"schema_version": 1, "config": {}, "inputs": {}, "provenance": {}}
     write_sweep_record(store, sweep, record)
     assert sweep_exists(store, sweep) and not begins_with_validation(store, sweep)
-    assert read_sweep_record.fn(platform, sweep) == record
+    assert read_sweep_record(store, sweep) == record

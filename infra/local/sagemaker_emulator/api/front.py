@@ -127,8 +127,6 @@ class Front:
         prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
         scope = credential_scope(environ)
         service = self._services.get(prefix)
-        if not prefix and scope is not None:
-            service, action = self._by_path(environ, scope.service)
         is_watched = (
             self._faults is not None
             and self._faults.watches(prefix, action)
@@ -146,16 +144,6 @@ class Front:
             if service.answers(action, request)
             else None
         )
-
-    def _by_path(
-        self, environ: Mapping[str, Any], signing_name: str
-    ) -> tuple[JsonService | None, str]:
-        """Return the service and action that a request without a target names by its path."""
-        called = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
-        for service in self._services.values():
-            if service.signing_name == signing_name and called in service.paths:
-                return service, service.paths[called]
-        return None, ""
 
     def _pass_to_moto(
         self, environ: dict[str, Any], start_response: StartResponse

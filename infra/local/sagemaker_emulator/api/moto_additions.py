@@ -5,10 +5,10 @@
 - iam: SimulatePrincipalPolicy, with which the SageMaker SDK checks a role;
 - logs: FilterLogEvents with logStreamNamePrefix and logGroupIdentifier, errors for missing streams
   and for GetQueryResults of a missing query;
-- sagemaker: errors for tags of missing resources and for missing experiments;
+- sagemaker: errors for tags of missing resources;
 - s3: errors for missing multipart uploads, checksums and ACL of completed ones, HeadObject of
   version "null" in an unversioned bucket, an empty TagSet;
-- resource groups tagging: a failed resource does not fail the others.
+- ec2: DescribeSpotPriceHistory without prices.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from moto.core.exceptions import ServiceException
 from moto.core.responses import ActionResult
 from moto.iam.exceptions import MalformedPolicyDocument, NotFoundException
 from moto.logs.exceptions import InvalidParameterException, ResourceNotFoundException
 from moto.s3.exceptions import NoSuchUpload
 from moto.s3.models import FakeKey
-from moto.sagemaker.exceptions import ResourceNotFound, ValidationError
+from moto.sagemaker.exceptions import ValidationError
 
 from sagemaker_emulator.api.checksums import checksum_of_parts
 from sagemaker_emulator.api.policies import decision
@@ -51,6 +50,11 @@ def simulate_principal_policy(self: Any) -> ActionResult:
         for resource in self._get_param("ResourceArns") or ["*"]
     ]
     return ActionResult({"EvaluationResults": results, "IsTruncated": False})
+
+
+def describe_spot_price_history(self: Any) -> ActionResult:
+    """Return an empty history, since nothing is sold here; moto makes up a price."""
+    return ActionResult({"SpotPriceHistory": [], "NextToken": ""})
 
 
 def _policy_document(text: str) -> dict[str, Any]:
@@ -177,16 +181,6 @@ def of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any],
     return answered
 
 
-def of_a_known_experiment(describe: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def described(self: Any) -> Any:
-        name = self._get_param("ExperimentName")
-        if name not in self.sagemaker_backend.experiments:
-            raise ResourceNotFound(f"Experiment {name} does not exist.")
-        return describe(self)
-
-    return described
-
-
 def of_a_known_upload(answer: Callable[..., Any]) -> Callable[..., Any]:
     def answered(self: Any, bucket_name: str, multipart_id: str, *rest: Any, **more: Any) -> Any:
         if multipart_id not in self.get_bucket(bucket_name).multiparts:
@@ -247,32 +241,3 @@ def with_no_tags(put_object_tagging: Callable[[Any], Any]) -> Callable[[Any], An
         return 200, {}, ""
 
     return tagged
-
-
-def tag_resources(self: Any) -> ActionResult:
-    def change(arn: str) -> Any:
-        return self.backend.tag_resources([arn], self._get_param("Tags"))
-
-    return _failures(self, change)
-
-
-def untag_resources(self: Any) -> ActionResult:
-    def change(arn: str) -> Any:
-        return self.backend.untag_resources([arn], self._get_param("TagKeys"))
-
-    return _failures(self, change)
-
-
-def _failures(self: Any, change: Callable[[str], dict[str, Any]]) -> ActionResult:
-    """Change each resource's tags separately and return the failures."""
-    failed: dict[str, Any] = {}
-    for arn in self._get_param("ResourceARNList"):
-        try:
-            failed |= change(arn)
-        except (ApiError, ServiceException) as error:
-            failed[arn] = {
-                "StatusCode": 400,
-                "ErrorCode": "InvalidParameterException",
-                "ErrorMessage": f"{error.code}: {error.message}",
-            }
-    return ActionResult({"FailedResourcesMap": failed})

@@ -8,15 +8,14 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import formatdate
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from wsgiref.types import StartResponse, WSGIApplication
 
-from moto.core.base_backend import BackendDict, BaseBackend
+from moto.core.base_backend import BackendDict
 from moto.core.model_instances import reset_model_data
-from moto.core.resource_tagging import TaggableResourcesMixin, TaggedResource
 from moto.iam.models import iam_backends
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
@@ -108,55 +107,6 @@ def make_training_role(account_id: str) -> None:
         max_session_duration="3600",
     )
     roles.put_role_policy(TRAINING_ROLE, "everything", _policy(_ALL))
-
-
-class TaggedJobs(Protocol):
-    """Jobs of one kind, as the Resource Groups Tagging API needs them."""
-
-    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]: ...
-
-    def add_tags(
-        self, region: str, arn: str, tags: list[dict[str, str]]
-    ) -> list[dict[str, str]]: ...
-
-    def delete_tags(self, region: str, arn: str, keys: Sequence[str]) -> None: ...
-
-
-def take_part_in_tagging(account_id: str, jobs: Mapping[str, TaggedJobs]) -> None:
-    """Let the Resource Groups Tagging API find and tag jobs.
-
-    Call it before any other call to moto: moto asks its services in order of first use, and its own
-    SageMaker claims all ARNs of the service.
-
-    Args:
-        account_id: The account of the jobs.
-        jobs: Jobs by the kind in their ARNs, for instance "training-job".
-    """
-
-    def of(arn: str) -> TaggedJobs | None:
-        return next((found for kind, found in jobs.items() if f":{kind}/" in arn), None)
-
-    class JobTags(BaseBackend, TaggableResourcesMixin):
-        SERVICE_NAMESPACE = "sagemaker"
-
-        def iter_tagged_resources(self) -> Iterator[TaggedResource]:
-            for kind, found in jobs.items():
-                for arn, tags in found.tagged(self.region_name):
-                    yield TaggedResource(arn, tags, f"sagemaker:{kind}")
-
-        def owns_arn(self, arn: str) -> bool:
-            return super().owns_arn(arn) and of(arn) is not None
-
-        def tag_resource(self, arn: str, tags: dict[str, str]) -> None:
-            if found := of(arn):
-                pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
-                found.add_tags(self.region_name, arn, pairs)
-
-        def untag_resource(self, arn: str, tag_keys: list[str]) -> None:
-            if found := of(arn):
-                found.delete_tags(self.region_name, arn, tag_keys)
-
-    BackendDict(JobTags, "sagemaker")[account_id]  # the lookup registers it with moto
 
 
 def _policy(statement: dict[str, Any]) -> str:

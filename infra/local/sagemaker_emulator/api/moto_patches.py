@@ -13,9 +13,9 @@ from typing import Any
 
 from moto import backends
 from moto.core.utils import camelcase_to_underscores
+from moto.ec2.responses.spot_instances import SpotInstances
 from moto.iam.responses import IamResponse
 from moto.logs.responses import LogsResponse
-from moto.resourcegroupstaggingapi.responses import ResourceGroupsTaggingAPIResponse
 from moto.s3 import models
 from moto.s3.models import S3Backend
 from moto.s3.responses import S3Response
@@ -93,6 +93,13 @@ PATCHES = (
         "copies the whole bucket for each page, which includes the key of KeyMarker",
     ),
     _operation(
+        "ec2",
+        "DescribeSpotPriceHistory",
+        SpotInstances,
+        lambda theirs: additions.describe_spot_price_history,
+        "makes up a price of 0.00001 USD in 2006",
+    ),
+    _operation(
         "iam",
         "SimulatePrincipalPolicy",
         IamResponse,
@@ -111,20 +118,6 @@ PATCHES = (
         LogsResponse,
         additions.of_a_known_query,
         "fails with an internal error for a missing query",
-    ),
-    _operation(
-        "resourcegroupstaggingapi",
-        "TagResources",
-        ResourceGroupsTaggingAPIResponse,
-        lambda theirs: additions.tag_resources,
-        "a resource that fails makes the others fail",
-    ),
-    _operation(
-        "resourcegroupstaggingapi",
-        "UntagResources",
-        ResourceGroupsTaggingAPIResponse,
-        lambda theirs: additions.untag_resources,
-        "a resource that fails makes the others fail",
     ),
     *(
         _operation("s3", name, S3Backend, additions.of_a_known_upload, "fails without NoSuchUpload")
@@ -160,13 +153,6 @@ PATCHES = (
             "fails with an internal error for a resource that does not exist",
         )
         for name in ("AddTags", "DeleteTags", "ListTags")
-    ),
-    _operation(
-        "sagemaker",
-        "DescribeExperiment",
-        SageMakerResponse,
-        additions.of_a_known_experiment,
-        "fails with an internal error for an experiment that does not exist",
     ),
 )
 

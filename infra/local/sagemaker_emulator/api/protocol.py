@@ -6,7 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 ACCOUNT_ID = "000000000000"
@@ -108,8 +108,6 @@ class JsonService:
     """(action, request): raises ApiError if the request violates the service's model."""
     claims: Callable[[str, dict[str, Any]], bool] = lambda action, request: True
     """Returns False to pass an action on to moto: tag actions serve many kinds of resource."""
-    paths: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(HTTP method, path) -> action, for a service called by path (rest-json) instead of target."""
 
     def answers(self, action: str, request: dict[str, Any]) -> bool:
         if action in self.refused:

@@ -265,18 +265,6 @@ class JobManager(ABC, Generic[J]):
             job.tags = [tag for tag in job.tags if tag["Key"] not in keys]
             self._save(job)
 
-    def described(self, region: str) -> list[dict[str, Any]]:
-        """Return every job as its Describe… action returns it, with its Tags."""
-        with self._changed:
-            jobs = [job for job in self._jobs.values() if job.region == region]
-            return [copy.deepcopy(job.describe(self._clock()) | {"Tags": job.tags}) for job in jobs]
-
-    def tagged(self, region: str) -> list[tuple[str, dict[str, str]]]:
-        """Return (ARN, tags) of every job."""
-        with self._changed:
-            jobs = [job for job in self._jobs.values() if job.region == region]
-            return [(job.arn, {tag["Key"]: tag["Value"] for tag in job.tags}) for job in jobs]
-
     def in_progress(self) -> list[str]:
         with self._changed:
             return [job.name for job in self._jobs.values() if not job.is_over()]

@@ -30,7 +30,6 @@ from sagemaker_emulator.jobs.job import Change, J, Job
 from sagemaker_emulator.jobs.node_metrics_store import NodeMetricsStore
 from sagemaker_emulator.jobs.utilisation import NodeMetrics
 from sagemaker_emulator.log_streams import LogStreams
-from sagemaker_emulator.sagemaker.metric_series import MetricSeries
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +45,6 @@ class ExecutionServices:
     clock: Callable[[], float] = time.time
     file_systems: Mapping[str, Path] = field(default_factory=dict)
     """File system id -> the folder on this machine that stands for it."""
-    series: MetricSeries = field(default_factory=MetricSeries)
     kept_metrics: NodeMetricsStore | None = None
     """Persists the nodes' metrics across restarts; None: not persisted."""
 

@@ -1,4 +1,4 @@
-"""Filtering, sorting and pagination for List… actions and Search."""
+"""Filtering, sorting and pagination for List… actions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,16 @@ class Listing:
 
     def page(self, summaries: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
         """Return the requested page of matching summaries."""
-        found = [summary for summary in summaries if self._matches(summary, request)]
-        return page(self.member, self._sorted(found, request), request)
+        matching = [summary for summary in summaries if self._matches(summary, request)]
+        found = self._sorted(matching, request)
+        # The token contains the query, so no other query can use it.
+        query = {key: request[key] for key in request.keys() - {"NextToken", "MaxResults"}}
+        start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
+        end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
+        answer: dict[str, Any] = {self.member: found[start:end]}
+        if end < len(found):
+            answer["NextToken"] = _encode_token(end, query)
+        return answer
 
     def _matches(self, summary: dict[str, Any], request: dict[str, Any]) -> bool:
         if request.get("NameContains", "").lower() not in summary[self.name].lower():
@@ -47,20 +55,6 @@ class Listing:
         return sorted(
             summaries, key=lambda item: (item[field], item[self.name]), reverse=descending
         )
-
-
-def page(member: str, found: list[dict[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
-    """Return the requested page of a list.
-
-    Its token contains the query, so no other query can use it.
-    """
-    query = {key: value for key, value in request.items() if key not in ("NextToken", "MaxResults")}
-    start = _decode_token(request["NextToken"], query) if "NextToken" in request else 0
-    end = start + request.get("MaxResults", _DEFAULT_PAGE_SIZE)
-    answer: dict[str, Any] = {member: found[start:end]}
-    if end < len(found):
-        answer["NextToken"] = _encode_token(end, query)
-    return answer
 
 
 def _encode_token(position: int, query: dict[str, Any]) -> str:

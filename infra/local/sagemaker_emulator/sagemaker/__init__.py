@@ -1,1 +1,1 @@
-"""SageMaker's API beyond running jobs: descriptions, tags, Search, metric series."""
+"""SageMaker's API beyond running jobs: descriptions and tags."""

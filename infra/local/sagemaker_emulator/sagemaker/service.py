@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from sagemaker_emulator.api.in_process import ClientFactory
-from sagemaker_emulator.api.protocol import Action, ApiError, JsonService
+from sagemaker_emulator.api.protocol import JsonService
 from sagemaker_emulator.api.validation import RequestValidator
 from sagemaker_emulator.processing.manager import ProcessingJobs
 from sagemaker_emulator.processing.service import ProcessingApi
@@ -14,24 +14,8 @@ from sagemaker_emulator.training.manager import TrainingJobs
 from sagemaker_emulator.training.plans import TrainingPlans
 from sagemaker_emulator.training.service import TrainingApi
 
-_REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob"})
+_REFUSED = frozenset({"ListTrainingJobsForHyperParameterTuningJob", "Search"})
 """Actions for which moto would return its own training jobs instead of the platform's."""
-_SEARCHED_BY_MOTO = frozenset(
-    {
-        "Endpoint",
-        "Experiment",
-        "ExperimentTrial",
-        "ExperimentTrialComponent",
-        "FeatureGroup",
-        "Image",
-        "ImageVersion",
-        "ModelPackage",
-        "ModelPackageGroup",
-        "Pipeline",
-        "PipelineExecution",
-        "Project",
-    }
-)
 _KINDS = (":training-job/", ":processing-job/")
 
 
@@ -54,7 +38,6 @@ def sagemaker_service(
     clients: ClientFactory,
 ) -> JsonService:
     tags = TagsApi(training, processing)
-    of_training = TrainingApi(training, plans, clients).actions()
     widened = {
         "TrainingInstanceType": LOCAL_INSTANCE_TYPES,
         "ProcessingInstanceType": LOCAL_INSTANCE_TYPES,
@@ -64,8 +47,7 @@ def sagemaker_service(
         target_prefix="SageMaker",
         signing_name="sagemaker",
         actions={
-            **of_training,
-            "Search": searching_training_jobs_only(of_training["Search"]),
+            **TrainingApi(training, plans, clients).actions(),
             **ProcessingApi(processing, clients).actions(),
             **plans.actions(),
             "AddTags": tags.add,
@@ -76,22 +58,6 @@ def sagemaker_service(
         check=RequestValidator("sagemaker", widened).check,
         claims=_is_about_jobs,
     )
-
-
-def searching_training_jobs_only(search: Action) -> Action:
-    """Wrap Search to refuse kinds of resource that neither the platform nor moto can search."""
-
-    def searched(region: str, request: dict[str, Any]) -> dict[str, Any]:
-        if request["Resource"] != "TrainingJob":
-            known = ", ".join(sorted({"TrainingJob", *_SEARCHED_BY_MOTO}))
-            raise ApiError(
-                "UnknownOperationException",
-                f"The local platform does not model SageMaker.Search for {request['Resource']}."
-                f" It models it for: {known}.",
-            )
-        return search(region, request)
-
-    return searched
 
 
 class TagsApi:
@@ -123,8 +89,6 @@ class TagsApi:
 def _is_about_jobs(action: str, request: dict[str, Any]) -> bool:
     """Return True if a request concerns the platform's jobs.
 
-    Tags and Search serve many kinds of resource; moto handles the others.
+    Tags serve many kinds of resource; moto handles the others.
     """
-    if action == "Search":
-        return request.get("Resource") not in _SEARCHED_BY_MOTO
     return "Tags" not in action or any(kind in str(request.get("ResourceArn")) for kind in _KINDS)

@@ -7,7 +7,7 @@ engine needs no podman, a simulation needs neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sagemaker_emulator.api.access import access_keys
 from sagemaker_emulator.api.in_process import ClientFactory
@@ -20,7 +20,6 @@ from sagemaker_emulator.jobs.execution import ExecutionServices
 from sagemaker_emulator.jobs.node_metrics_store import NodeMetricsStore
 from sagemaker_emulator.processing.record import ProcessingJob
 from sagemaker_emulator.processing.runner import EngineProcessingRunner
-from sagemaker_emulator.sagemaker.metric_series import MetricSeries
 from sagemaker_emulator.server.contract import ServerConfig, ServerStartError
 from sagemaker_emulator.settings import SettingsError
 from sagemaker_emulator.state.files import RecordStore
@@ -39,8 +38,6 @@ class Backend:
     """Capacity of an engine that runs several jobs at once; None: one at a time."""
     registry: Registry | None = None
     """Registry that images are pushed to; None if only ECR knows them."""
-    series: MetricSeries = field(default_factory=MetricSeries)
-    """Time series of its jobs' metrics."""
     kept_metrics: NodeMetricsStore | None = None
     """Persists its nodes' metrics across restarts; None: not persisted."""
     is_simulated: bool = False
@@ -71,7 +68,6 @@ def with_real_nodes(
     registry: Registry | None = None,
 ) -> Backend:
     """Return the backend of an engine with real nodes."""
-    series = MetricSeries()
     kept_metrics = NodeMetricsStore(RecordStore(config.state_dir / "node_metrics"))
 
     def services(clients: ClientFactory) -> ExecutionServices:
@@ -81,7 +77,6 @@ def with_real_nodes(
             clients,
             config.cold_start_seconds,
             file_systems=config.file_systems,
-            series=series,
             kept_metrics=kept_metrics,
         )
 
@@ -91,7 +86,6 @@ def with_real_nodes(
         lambda clients: EngineProcessingRunner(services(clients)),
         room=room,
         registry=registry,
-        series=series,
         kept_metrics=kept_metrics,
     )
 

@@ -15,7 +15,6 @@ from sagemaker_emulator.api.moto_backend import (
     make_training_role,
     moto_application,
     reset_state,
-    take_part_in_tagging,
 )
 from sagemaker_emulator.api.moto_objects import stored_object
 from sagemaker_emulator.builds.ecr_registry import EcrRegistry
@@ -25,7 +24,6 @@ from sagemaker_emulator.faults.plan import FaultPlan, read_fault_plan
 from sagemaker_emulator.jobs.queue import SingleJobRoom
 from sagemaker_emulator.jobs.utilisation import put_values
 from sagemaker_emulator.processing.manager import ProcessingJobs
-from sagemaker_emulator.sagemaker.metric_series import metrics_service
 from sagemaker_emulator.sagemaker.service import sagemaker_service
 from sagemaker_emulator.server.backends import Backend
 from sagemaker_emulator.server.contract import (
@@ -99,11 +97,9 @@ class Platform:
         self._plans = TrainingPlans(plans, self._account_id, self._jobs.plan_instances_in_use)
         self._closing = False
         self._builds = Builds(self._images, clients, builds, self._account_id)
-        metrics = metrics_service(backend.series, clients)
         self.front.add_services(
             [
                 sagemaker_service(self._jobs, self._processing, self._plans, clients),
-                metrics,
                 self._builds.service(),
             ]
         )
@@ -113,10 +109,6 @@ class Platform:
         reset_state()
         if not self._is_simulated:  # a simulation accepts roles by name
             make_training_role(self._account_id)
-        take_part_in_tagging(
-            self._account_id,
-            {"training-job": self._jobs, "processing-job": self._processing},
-        )
         self._s3.restore()
         self._ecr.restore(self._images.images())
         # Not earlier: a start that fails above loses nothing.

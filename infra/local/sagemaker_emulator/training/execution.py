@@ -21,7 +21,6 @@ from sagemaker_emulator.jobs.endings import Ending
 from sagemaker_emulator.jobs.execution import ExecutionServices, JobExecution
 from sagemaker_emulator.jobs.folder_sync import FolderSync
 from sagemaker_emulator.jobs.job import Change
-from sagemaker_emulator.sagemaker.metric_series import Point
 from sagemaker_emulator.training.channels import fill_channels
 from sagemaker_emulator.training.checkpoints import synced_folders
 from sagemaker_emulator.training.file_systems import mount_channels
@@ -50,7 +49,6 @@ class TrainingExecution(JobExecution[TrainingJob]):
         super().__init__(job, change, services, faults, stop)
         algorithm = job.request["AlgorithmSpecification"]
         self._published = PublishedMetrics(self._cloudwatch, job.name)
-        self._has_series = bool(algorithm.get("EnableSageMakerMetricsTimeSeries"))
         self._metrics = MetricMatcher(algorithm.get("MetricDefinitions", []), self._keep_value)
         self._window = TrainWindow()
         self._retries = Retries(job.retry_attempts)
@@ -95,11 +93,9 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Publish a metric's value to CloudWatch and, if requested, to SageMaker Metrics."""
+        """Publish a metric's value to CloudWatch."""
         self._published.add(metric, value, unix_milliseconds)
         self._window.note(metric, value, unix_milliseconds / 1000)
-        if self._has_series:
-            self._services.series.add(self._job.arn, metric, Point(unix_milliseconds / 1000, value))
 
     def _feed(self, line: str, unix_milliseconds: int) -> None:
         self._window.feed(line, unix_milliseconds / 1000)

@@ -17,6 +17,7 @@ from sagemaker_emulator.state.files import RecordStore
 from sagemaker_emulator.training.limits import refuse_unmodelled
 
 _TARGETS = ["training-job"]
+_NO_FEE = {"UpfrontFee": "0.00", "CurrencyCode": "USD"}
 _DEFAULT_HOURS = 24
 _HOUR_SECONDS = 3600
 
@@ -100,6 +101,7 @@ class TrainingPlan:
             "InUseInstanceCount": in_use,
             "TargetResources": _TARGETS,
             "ReservedCapacitySummaries": [capacity],
+            **_NO_FEE,
         }
 
     def to_record(self) -> dict[str, Any]:
@@ -177,6 +179,7 @@ class TrainingPlans:
             "TargetResources": _TARGETS,
             "ReservedCapacityOfferings": [capacity],
             **period,
+            **_NO_FEE,
         }
         return {"TrainingPlanOfferings": [offering]}
 

@@ -1,4 +1,4 @@
-"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete, List, Search."""
+"""SageMaker's actions on training jobs: Create, Describe, Update, Stop, Delete, List."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 from sagemaker_emulator.api.in_process import ClientFactory
 from sagemaker_emulator.api.protocol import Action, validation_error
-from sagemaker_emulator.jobs.lists import page
 from sagemaker_emulator.jobs.outputs import refuse_missing_bucket
 from sagemaker_emulator.jobs.service import JobApi
-from sagemaker_emulator.sagemaker.search import found_jobs
 from sagemaker_emulator.sagemaker.tags import check_new_tags
 from sagemaker_emulator.training.channels import missing_data_reason
 from sagemaker_emulator.training.limits import check_request
@@ -27,7 +25,7 @@ class TrainingApi(JobApi[TrainingJobs]):
         self._plans = plans
 
     def actions(self) -> dict[str, Action]:
-        return super().actions() | {"UpdateTrainingJob": self.update, "Search": self.search}
+        return super().actions() | {"UpdateTrainingJob": self.update}
 
     def check(self, region: str, request: dict[str, Any]) -> None:
         check_request(request)
@@ -55,12 +53,6 @@ class TrainingApi(JobApi[TrainingJobs]):
             and plan in (None, summary.get("TrainingPlanArn"))
         ]
         return self._listing.page(summaries, request)
-
-    def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of the training jobs that satisfy an expression."""
-        found = found_jobs(self._jobs.described(region), request)
-        answer = page("Results", [{"TrainingJob": job} for job in found], request)
-        return answer | {"TotalHits": {"Value": len(found), "Relation": "EqualTo"}}
 
     def _refuse_missing_data(self, region: str, request: dict[str, Any]) -> None:
         """Check that the input data exists, as SageMaker does before it accepts a job."""

@@ -310,13 +310,11 @@ def test_every_pattern_of_our_actions_compiles() -> None:
                 "UpdateTrainingJob",
                 "DeleteTrainingJob",
                 "ListTrainingJobs",
-                "Search",
                 "AddTags",
                 "DeleteTags",
                 "ListTags",
             ),
         ),
-        ("sagemaker-metrics", ("BatchPutMetrics", "BatchGetMetrics")),
         ("codebuild", ("StartBuild", "BatchGetBuilds", "ListBuildsForProject", "StopBuild")),
     ):
         for action in actions:

@@ -24,7 +24,6 @@ from infra.local.tests.processing.processing_requests import processing_request
 from infra.local.tests.processing.processing_requests import run_job as run_processing_job
 from sagemaker_emulator.api.validation import service_model
 from sagemaker_emulator.builds.service import Builds
-from sagemaker_emulator.sagemaker.metric_series import MetricSeries, metrics_service
 from sagemaker_emulator.sagemaker.service import sagemaker_service
 from sagemaker_emulator.training.plans import Terms, TrainingPlans
 
@@ -48,7 +47,6 @@ CALLS: dict[tuple[str, str], Call] = {
         TrainingJobName=p.over()
     ),
     ("sagemaker", "ListTrainingJobs"): lambda c, p: c.list_training_jobs(),
-    ("sagemaker", "Search"): lambda c, p: c.search(Resource="TrainingJob"),
     ("sagemaker", "CreateProcessingJob"): lambda c, p: c.create_processing_job(
         **processing_request("created")
     ),
@@ -75,21 +73,6 @@ CALLS: dict[tuple[str, str], Call] = {
     ("sagemaker", "AddTags"): lambda c, p: c.add_tags(ResourceArn=ARN, Tags=TAGS),
     ("sagemaker", "DeleteTags"): lambda c, p: c.delete_tags(ResourceArn=ARN, TagKeys=["other"]),
     ("sagemaker", "ListTags"): lambda c, p: c.list_tags(ResourceArn=ARN),
-    ("sagemaker-metrics", "BatchPutMetrics"): lambda c, p: c.batch_put_metrics(
-        TrialComponentName="absent",
-        MetricData=[{"MetricName": "loss", "Timestamp": 1, "Value": 1.0}],
-    ),
-    ("sagemaker-metrics", "BatchGetMetrics"): lambda c, p: c.batch_get_metrics(
-        MetricQueries=[
-            {
-                "MetricName": "loss",
-                "ResourceArn": ARN,
-                "MetricStat": "Avg",
-                "Period": "OneMinute",
-                "XAxisType": "Timestamp",
-            }
-        ]
-    ),
     ("codebuild", "StartBuild"): lambda c, p: c.start_build(**p.build),
     ("codebuild", "BatchGetBuilds"): lambda c, p: c.batch_get_builds(ids=[p.build_id(), "none:1"]),
     ("codebuild", "ListBuilds"): lambda c, p: c.list_builds(),
@@ -134,7 +117,6 @@ ALWAYS: dict[tuple[str, str], Any] = {
     },
     ("sagemaker", "ListTags"): {"Tags": ...},
     ("sagemaker", "AddTags"): {"Tags": TAGS},
-    ("sagemaker", "Search"): {"Results": ..., "TotalHits": {"Relation": "EqualTo"}},
     ("codebuild", "BatchGetBuilds"): {"builds": ..., "buildsNotFound": ["none:1"]},
     ("codebuild", "ListBuilds"): {"ids": ...},
     ("codebuild", "ListBuildsForProject"): {"ids": ...},
@@ -214,7 +196,6 @@ def test_there_is_a_call_for_every_operation_that_is_modelled() -> None:
         "sagemaker": sagemaker_service(
             nothing, nothing, TrainingPlans(nothing, nothing, nothing), nothing
         ),
-        "sagemaker-metrics": metrics_service(MetricSeries(), nothing),
         "codebuild": Builds(nothing, nothing, nothing).service(),
     }
     modelled = {(name, action) for name, service in services.items() for action in service.actions}

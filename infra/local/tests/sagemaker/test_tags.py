@@ -1,21 +1,13 @@
-"""Tags of training jobs: SageMaker's own calls and AWS's tagging API see and change the same
-ones.
-"""
+"""Tags of training jobs."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.local.tests.platform_client import client, run_job
-
-
-@pytest.fixture
-def tagging(platform: SimpleNamespace) -> Any:
-    return client(platform.endpoint, "resourcegroupstaggingapi")
+from infra.local.tests.platform_client import run_job
 
 
 def tags_of(platform: SimpleNamespace, arn: str) -> dict[str, str]:
@@ -51,49 +43,7 @@ def test_new_tags_that_aws_refuses(platform: SimpleNamespace, keys: list[str], t
     assert tags_of(platform, arn) == {}
 
 
-def test_tagging_api(platform: SimpleNamespace, tagging: Any) -> None:
-    arn = tagged_job(platform, "found-by-tag", owner="ada")
-    ask = {
-        "TagFilters": [{"Key": "owner", "Values": ["ada"]}],
-        "ResourceTypeFilters": ["sagemaker:training-job"],
-    }
-    [found] = tagging.get_resources(**ask)["ResourceTagMappingList"]
-    assert found == {"ResourceARN": arn, "Tags": [{"Key": "owner", "Value": "ada"}]}
-    assert "owner" in tagging.get_tag_keys()["TagKeys"]
-    assert tagging.get_tag_values(Key="owner")["TagValues"] == ["ada"]
-    tagging.tag_resources(ResourceARNList=[arn], Tags={"cost-centre": "7"})
-    assert tags_of(platform, arn) == {"owner": "ada", "cost-centre": "7"}
-    tagging.untag_resources(ResourceARNList=[arn], TagKeys=["owner"])
-    assert tags_of(platform, arn) == {"cost-centre": "7"}
-    assert tagging.get_resources(**ask)["ResourceTagMappingList"] == []
-
-
-def test_tagging_api_keeps_to_the_same_rules(platform: SimpleNamespace, tagging: Any) -> None:
-    arn = tagged_job(platform, "reserved-key")
-    failed = tagging.tag_resources(ResourceARNList=[arn], Tags={"aws:c": "7"})
-    assert "aws: prefixed" in failed["FailedResourcesMap"][arn]["ErrorMessage"]
-    assert tags_of(platform, arn) == {}
-
-
-def test_tagging_api_tells_of_each_resource(platform: SimpleNamespace, tagging: Any) -> None:
-    """One that can't be tagged leaves the others' tags done, as the answer has a place for it."""
-    there = tagged_job(platform, "one-of-three")
-    absent = [there.replace("one-of-three", "absent"), "arn:aws:s3:::absent"]
-    failed = tagging.tag_resources(ResourceARNList=[*absent, there], Tags={"k": "v"})
-    failures = failed["FailedResourcesMap"]
-    assert sorted(failures) == sorted(absent)
-    assert {one["ErrorCode"] for one in failures.values()} == {"InvalidParameterException"}
-    assert "Requested resource not found" in failures[absent[0]]["ErrorMessage"]
-    assert "NoSuchBucket" in failures[absent[1]]["ErrorMessage"]
-    assert tags_of(platform, there) == {"k": "v"}
-    failed = tagging.untag_resources(ResourceARNList=[absent[0], there], TagKeys=["k"])
-    assert list(failed["FailedResourcesMap"]) == absent[:1]
-    assert tags_of(platform, there) == {}
-
-
-def test_other_resources_of_sagemaker_are_still_motos(
-    platform: SimpleNamespace, tagging: Any
-) -> None:
+def test_other_resources_of_sagemaker_are_still_motos(platform: SimpleNamespace) -> None:
     arn = platform.sagemaker.create_experiment(ExperimentName="of-moto")["ExperimentArn"]
     platform.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
     assert tags_of(platform, arn) == {"k": "v"}
@@ -133,14 +83,3 @@ def test_tags_of_a_resource_that_was_made_without_any(platform: SimpleNamespace)
     assert tags_of(platform, arn) == {}
     platform.sagemaker.add_tags(ResourceArn=arn, Tags=[{"Key": "k", "Value": "v"}])
     assert tags_of(platform, arn) == {"k": "v"}
-
-
-def test_experiment_that_is_not_there(platform: SimpleNamespace) -> None:
-    with pytest.raises(ClientError, match=r"\(ResourceNotFound\).*absent does not exist"):
-        platform.sagemaker.describe_experiment(ExperimentName="absent")
-
-
-def test_other_regions_jobs_are_not_found(platform: SimpleNamespace) -> None:
-    tagged_job(platform, "of-us-east-1", place="here")
-    elsewhere = client(platform.endpoint, "resourcegroupstaggingapi", region="eu-west-1")
-    assert elsewhere.get_resources()["ResourceTagMappingList"] == []

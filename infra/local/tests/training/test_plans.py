@@ -43,6 +43,7 @@ def test_job_on_a_plan_uses_its_instances(platform: SimpleNamespace) -> None:
     plan = described()
     assert (plan["TrainingPlanArn"], plan["Status"]) == (arn, "Active")
     assert plan["EndTime"] - plan["StartTime"] == timedelta(hours=24)
+    assert (plan["UpfrontFee"], plan["CurrencyCode"]) == ("0.00", "USD")
     assert [
         (one["InstanceType"], one["TotalInstanceCount"])
         for one in plan["ReservedCapacitySummaries"]
@@ -136,6 +137,15 @@ def test_nothing_is_offered_for_other_uses_or_too_short_a_time(
     }  # fmt: skip
     found = platform.sagemaker.search_training_plan_offerings(**{**asked, **query})
     assert found["TrainingPlanOfferings"] == []
+
+
+def test_offering_costs_nothing(platform: SimpleNamespace) -> None:
+    [found] = platform.sagemaker.search_training_plan_offerings(
+        InstanceType="ml.p5.48xlarge", InstanceCount=1, TargetResources=["training-job"]
+    )["TrainingPlanOfferings"]
+    assert (found["UpfrontFee"], found["CurrencyCode"]) == ("0.00", "USD")
+    ec2 = client(platform.endpoint, "ec2")
+    assert ec2.describe_spot_price_history(InstanceTypes=["p5.48xlarge"])["SpotPriceHistory"] == []
 
 
 def test_offering_needs_a_type_and_a_count(platform: SimpleNamespace) -> None:

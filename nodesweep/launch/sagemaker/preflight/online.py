@@ -313,7 +313,7 @@ def check_online(facts: Facts) -> Findings:
 
     Raises boto3's errors if there are no valid credentials.
     """
-    client = _clients(facts.config.platform)
+    client = clients_of(facts.config.platform)
     of_type = [rule for rule in ACCOUNT_RULES if rule.per_type]
     first, *others = facts.each
 
@@ -327,7 +327,7 @@ def check_online(facts: Facts) -> Findings:
     return combine(found) if others else found[0]
 
 
-def _clients(platform: PlatformConfig) -> Callable[..., Any]:
+def clients_of(platform: PlatformConfig) -> Callable[..., Any]:
     """Return a factory of clients that give up early: an unanswered query only gives a notice."""
 
     def client(service: str, region: str = platform.region) -> Any:

@@ -116,7 +116,7 @@ def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
     runtime = facts.training.max_runtime_seconds
     if ends - ENDS_EARLY < now + timedelta(seconds=runtime):
         notices.append(
-            f"{_FIELD}: instances of {name} are taken back from {_utc_text(ends - ENDS_EARLY)} on,"
+            f"{_FIELD}: instances of {name} are taken back from {utc_text(ends - ENDS_EARLY)} on,"
             f" before a job of max_runtime_seconds ({runtime}) that starts now ends; jobs may be"
             " cut off"
         )
@@ -131,7 +131,7 @@ def _unusable(response: PlanResponse) -> str | None:
         return f"{name} is for {', '.join(targets)}; use a plan for training-job"
     status, ends = plan["Status"], plan.get("EndTime")
     if status == "Expired" or (ends is not None and ends <= now):
-        at = "" if ends is None else f" on {_utc_text(ends)}"
+        at = "" if ends is None else f" on {utc_text(ends)}"
         return f"{name} expired{at}; use a plan that is active"
     if status in ("Failed", "Pending"):
         why = f" ({plan['StatusMessage']})" if plan.get("StatusMessage") else ""
@@ -142,7 +142,7 @@ def _unusable(response: PlanResponse) -> str | None:
         if "StartTime" in block and block["StartTime"] > now
     ]
     if status == "Scheduled" or (starts and not response.active_blocks):
-        at = f" until {_utc_text(min(starts))}" if starts else ""
+        at = f" until {utc_text(min(starts))}" if starts else ""
         return f"{name} has no instances{at}; start the sweep then, or use a plan that is active"
     return None
 
@@ -153,5 +153,6 @@ def _end(block: Mapping[str, Any], now: datetime) -> datetime:
     return end
 
 
-def _utc_text(time: datetime) -> str:
+def utc_text(time: datetime) -> str:
+    """Return a time to the minute, in UTC."""
     return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -36,7 +36,7 @@ _HEADINGS: dict[str, tuple[str, str]] = {
     "waiting": ("waiting", "for the slowest process"),
     "data": ("data wait", "for the loader"),
     "evaluation": ("evaluation", "with a loader that feeds no step"),
-    "checkpoint": ("checkpoint", "torch.save"),
+    "checkpoint": ("checkpoint", "torch.save, or a framework's call around it"),
     "start": ("first step", "up to its end"),
     "other": ("other", "the rest of T"),
 }

@@ -8,6 +8,7 @@ from nodesweep.scaling.formats import (
     format_percent,
     format_seconds,
     nodes_text,
+    pluralize,
 )
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.table import Table, evenly_spaced, titled, with_note
@@ -54,8 +55,8 @@ def remedies_table(report: ScalingReport) -> Table | None:
 
 
 def remedy_lines(report: ScalingReport) -> list[str]:
-    """Return a line on each of the changes that are predicted to save the most."""
-    return [
+    """Return a line on each change predicted to save the most, and one with how many are left."""
+    lines = [
         f"{change.change}: at {nodes_text(each.nodes)}, a predicted efficiency of"
         f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))} and T of"
         f" {format_seconds(each.seconds)}."
@@ -63,6 +64,12 @@ def remedy_lines(report: ScalingReport) -> list[str]:
         for each in change.predictions
         if report.remedies is not None and each.nodes == report.remedies.nodes
     ]
+    others = 0 if report.remedies is None else len(report.remedies.ranked) - len(lines)
+    if others:
+        more = pluralize(others, "more change" if lines else "change")
+        unknown = "" if lines else ", but predicts the effect of none"
+        lines.append(f"The report lists {more} that may help{unknown}.")
+    return lines
 
 
 def _predicted(report: ScalingReport) -> list[PredictedRemedy]:

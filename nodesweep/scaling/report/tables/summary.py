@@ -38,13 +38,15 @@ from nodesweep.scaling.report.tables.cells import (
     time_unit,
 )
 from nodesweep.scaling.report.tables.costs import format_hours
+from nodesweep.scaling.report.tables.target import target_cells
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 _TIME_PER_SAMPLE = "time per sample"
 _BRIEF = ("N", "n", "T", "S", "E", "D", "cost", "node-hours", "status")
-_COMPACT = ("N", "world", "B", *_BRIEF[1:-1], "limits", "status", "T from")
+_TO_TARGET = "S to target"
+_COMPACT = ("N", "world", "B", *_BRIEF[1:-1], _TO_TARGET, "limits", "status", "T from")
 _D_MEANING = "doubling ratio S(N)/S(N/2)"
 _KARP_FLATT_MEANING = (
     "Karp-Flatt serial fraction; falling: one-off cost or a bad baseline; rising: growing overhead"
@@ -61,6 +63,7 @@ _COLUMNS: dict[str, tuple[str, Format]] = {
     "n": ("runs", format_count),
     "T": ("train_seconds", format_seconds),
     **_RATIOS,
+    _TO_TARGET: ("nodes", format_count),
     "cost": ("run_usd", format_usd),
     "node-hours": ("node_hours", format_hours),
     "cost/epoch": ("epoch_usd", format_usd),
@@ -88,6 +91,7 @@ _MEANINGS = {
     "E": "efficiency S x N0/N",
     "D": _D_MEANING,
     "e": _KARP_FLATT_MEANING,
+    _TO_TARGET: "speedup to the same loss with tuned learning rates, estimated, with its range",
     "cost": "geometric mean cost of a run",
     "node-hours": "geometric mean of the billed node-hours of a run: the cost",
     "cost/epoch": "on the train clock",
@@ -246,6 +250,7 @@ def _main_cells(report: ScalingReport) -> DataFrame:
         cells["S"] = cells["S"].mask(is_baseline, "Baseline")
     judged = report.recommendation.judged if report.recommendation is not None else ()
     answers = {each.nodes: each.answer.replace("_", " ") for each in judged}
+    cells[_TO_TARGET] = target_cells(report.quality_target, [row.nodes for row in rows])
     cells["limits"] = [answers.get(row.nodes, UNKNOWN) for row in rows]
     cells["attained"] = [
         format_attained(

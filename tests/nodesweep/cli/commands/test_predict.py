@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from nodesweep.cli.main import main
 from nodesweep.scaling.report.render import render_json
 from tests.nodesweep.scaling.conftest import make_outcome, make_report  # noqa: F401
-from tests.nodesweep.scaling.predict.conftest import (  # noqa: F401
+from tests.nodesweep.scaling.report.predictions.conftest import (  # noqa: F401
     budget_report,
     make_budget_outcomes,
 )

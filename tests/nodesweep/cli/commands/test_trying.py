@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,7 +169,7 @@ REFUSED: dict[str, tuple[int, dict[str, Any], dict[str, Any] | None]] = {
     "its baseline was contended": (2, {}, {"contended": [1]}),
     "only the script can": (0, {"given": {"workers": 2}}, {}),
     "already as predicted": (0, {"given": {"num_workers": 64}, "seconds": FASTER}, {}),
-    "runs sized by the first": (2, {"training": {"baseline_seconds": 60}}, {}),
+    "an unknown number of steps": (2, {"training": {"baseline_seconds": 60}}, {}),
     "types": (2, {"sweep": {"instance_types": ["ml.m5.xlarge", "ml.m5.2xlarge"]}}, None),
 }  # fmt: skip
 
@@ -188,6 +189,15 @@ def test_where_nothing_can_be_tried_it_says_why(
     done = nodesweep("run", path, "--try", "best")
     assert done.exit_code == code
     assert plain(done.stderr.replace(sweep or "none", "SWEEP"), folder=tmp_path) == snapshot
+
+
+def test_the_runs_of_a_sized_sweep_are_tried_in_as_many_steps(config_file: Configs) -> None:
+    path = config_file(training={"baseline_seconds": 60})
+    sweep = write_sweep(path, sized_steps=1234)
+    done = nodesweep("plan", path, "--try", "best", "--from", sweep)
+    assert done.exit_code == 0, done.output
+    assert "each job trains for 1234 steps" in done.stdout
+    assert "18 jobs" in done.stdout
 
 
 def test_a_sweep_of_another_config_and_a_source_without_a_trial_are_refused(
@@ -234,6 +244,24 @@ def test_a_run_measures_it_like_any_sweep_and_names_the_command_to_resume(
     command = ran_with["view_options"].resume_command
     assert f"--try best --from {sweep}" in command
     assert names.config_digest(ran_with["config"]) != names.config_digest(load_config(path))
+
+
+@pytest.mark.parametrize("given", [{"num_workers": 2}, {"workers": 2}])
+def test_a_run_ends_with_the_command_that_tries_its_best_prediction(
+    given: dict[str, int], config_file: Configs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = config_file(given)
+    config = load_config(path)
+    sweep = names.sweep_id(config, AT)
+    report = analyse(sweep, config, None, ran("", SECONDS), None, {}, AT)
+    result = SimpleNamespace(report=report, folder=Path(config.report.directory) / sweep)
+    monkeypatch.setattr("nodesweep.cli.session.flow_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("nodesweep.cli.session.run_flow", lambda *_, **__: result)
+    monkeypatch.setattr("nodesweep.flows.scaling_benchmark.check_points", lambda *_: None)
+    done = nodesweep("run", path)
+    assert done.exit_code == 0, done.output
+    command = f"nodesweep run {path} --try best --from {sweep}"
+    assert (command in done.stderr) is ("num_workers" in given)
 
 
 def test_over_the_budget_it_is_refused_before_it_runs(config_file: Configs) -> None:

@@ -17,7 +17,7 @@ import nodesweep.launch.sagemaker.logs
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.logs import LOG_GROUP, read_job_log, save_log
 from nodesweep.launch.saved_logs import log_tail, read_saved_log
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
 

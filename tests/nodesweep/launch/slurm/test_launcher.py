@@ -12,6 +12,7 @@ from nodesweep.launch.slurm import launcher
 from nodesweep.launch.slurm.commands import CommandFailed
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
+from nodesweep.scaling import names
 from tests.nodesweep.launch.slurm.cluster import slurm_platform, until_told_spec
 
 JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
@@ -56,6 +57,20 @@ def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes
     assert waiting is not None and waiting.state == "running" and not sent
     jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: row.format("PartitionTimeLimit")))
     assert jobs.status(JOB) is not None and sent == [["scancel", "12"]]
+
+
+def test_jobs_of_other_folders_programs_and_the_past_hold_no_nodes(tmp_path: Path) -> None:
+    row = "{}|{}|{}|None|2|2026-01-02T03:04:05|N/A|N/A|0|0|\n"
+    elsewhere = JOB.replace("-n2-", "-n4-")
+    squeue = row.format(14, elsewhere, "RUNNING") + row.format(13, "somebodys-job", "RUNNING")
+    [held] = jobs_of(tmp_path, squeue + row.format(12, JOB, "PENDING")).held()
+    assert (held.name, held.is_running, held.read_tag()) == (JOB, True, names.sweep_of_job(JOB))
+    assert held.age_seconds > 0
+    for state in ("COMPLETING", "FAILED"):
+        ended = SlurmJobs(
+            slurm_platform(tmp_path), Queue(lambda _, state=state: row.format(12, JOB, state))
+        )
+        assert list(ended.held()) == []
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "Submitted batch job 12\n"])

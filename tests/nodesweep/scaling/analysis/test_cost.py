@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.analysis.cost import run_costs, seconds_to_target
-from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of, unknown_price
+from nodesweep.scaling.analysis.price import (
+    Price,
+    node_cost_usd,
+    old_price_text,
+    price_of,
+    unknown_price,
+)
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from tests.nodesweep.scaling.conftest import summarise
 
@@ -37,6 +45,22 @@ def test_another_regions_price_is_no_price(snapshot):
     price = price_of(load_catalogue().get("ml.p3.16xlarge"), "eu-west-1")
     assert price.usd_per_hour is None
     assert price.reason == snapshot
+
+
+@pytest.mark.parametrize(
+    ("price", "text"),
+    [
+        ({"date": "2026-08-28"}, "is from 2026-08-28, 91 days ago"),
+        ({"date": "2026-08-29"}, None),
+        ({"date": "2027-01-01"}, None),
+        ({}, None),
+        ({"date": "2020-01-01", "usd_per_hour": None}, None),
+    ],
+    ids=["old", "90 days", "of tomorrow", "undated", "unknown"],
+)
+def test_a_price_over_90_days_says_its_age(price, text):
+    asked = Price(**{"instance_type": "ml.m5.xlarge", "usd_per_hour": 1, **price})
+    assert old_price_text(asked, date(2026, 11, 27)) == text
 
 
 def test_cost_of_node_seconds_by_hand():

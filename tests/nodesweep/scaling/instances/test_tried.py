@@ -11,7 +11,7 @@ from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.instances.report import analyse_sweep
-from nodesweep.scaling.instances.tried import find_trial, settings_by_remedy
+from nodesweep.scaling.instances.tried import counted_as, find_trial, settings_by_remedy
 from nodesweep.scaling.outcome.attainment import ATTAINED
 from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.report import analyse
@@ -146,6 +146,43 @@ def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_wit
     expected = {"training.batch.size": 64}
     expected |= {f"training.hyperparameters.{name}": value for name, value in changed.items()}
     assert settings_by_remedy(config.training) == {"batch": expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"num_workers": 2}, {}),
+        ({"batch_size": 8}, {"training.hyperparameters.batch_size": 16, "training.steps": 5}),
+        (PASSED, {"training.batch.size": 128, "training.steps": 5}),
+    ],
+)
+def test_twice_the_batch_takes_half_of_counted_steps(config_with, given, changed):
+    """So that the variant trains on the same samples, by whose time and cost arms are compared."""
+    settings = settings_by_remedy(
+        config_with(given, batch=GLOBAL, learning_rate=None, steps=11).training
+    )
+    assert settings.get("batch", {}) == changed
+    [one] = settings_by_remedy(config_with({"batch_size": 8}, steps=1).training).values()
+    assert one["training.steps"] == 1
+
+
+def test_a_trial_makes_the_steps_that_its_sweep_was_sized_to(config_with):
+    config = config_with(baseline_seconds=60)
+    outcomes = [replace(each, metrics={**each.metrics, "steps": 12}) for each in ran("", SECONDS)]
+    report = report_of(config, outcomes)
+    assert report.sized_steps == json.loads(render_json(report))["sized_steps"] == 12
+    counted = counted_as(report, config)
+    trial = find_trial(report, counted)
+    tried = BenchmarkConfig.model_validate(trial.config_of(counted))
+    assert (tried.training.steps, tried.training.baseline_seconds) == (12, None)
+    assert tried.of_arm("loader-workers").training.steps == 12
+
+
+def test_without_a_size_the_config_stays_and_an_unknown_one_is_none(config_with):
+    config, report = config_with(), report_of(config_with(), ran("", SECONDS))
+    assert counted_as(report, config) is config
+    assert "sized_steps" not in json.loads(render_json(report))
+    assert counted_as(report, config_with(baseline_seconds=60)) is None
 
 
 def test_the_change_that_saves_most_is_tried_where_it_decides(config_with):

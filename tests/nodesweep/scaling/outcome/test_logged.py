@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from nodesweep.scaling.job import JobStatus
+from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.outcome.logged import (
     Logged,
-    LogLine,
     UnmatchedMetric,
     contradiction,
     missing_metrics,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nodesweep.scaling.outcome.logged import Logged, LogLine, read_logged
+from nodesweep.scaling.job import LogLine
+from nodesweep.scaling.outcome.logged import Logged, read_logged
 from nodesweep.scaling.outcome.projection import (
     ASKED_BY,
     MOST_STEPS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nodesweep.scaling.outcome.logged import LogLine
+from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.outcome.spark_log import last_own_lines
 
 LOG = [

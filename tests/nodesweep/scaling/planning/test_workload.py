@@ -11,6 +11,7 @@ import pytest
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.planning.plan import plan_arms, plan_sweep
 from nodesweep.scaling.planning.queue import Done, Refuse, SweepQueue, Wait
+from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS, workload_notes
 from tests.nodesweep.launch.sagemaker.rendered import render_of
 from tests.nodesweep.scaling.conftest import outcome
@@ -124,6 +125,19 @@ def test_report_says_how_many_steps_and_why(make_config, snapshot):
     [note] = workload_notes(config, queue.outcomes)
     assert note == snapshot
     assert list(workload_notes(make_config(), queue.outcomes)) == []
+
+
+def test_every_job_makes_the_steps_that_the_config_or_its_variant_sets(make_config):
+    half = {"name": "half", "set": {"training.steps": 6}}
+    for variants, told in ((None, ["12"] * 3), ([half], ["12"] * 3 + ["6"] * 3)):
+        config = make_config(
+            sweep={"node_counts": [1, 2, 4], "repeats": 1, "smoke": "never", "variants": variants},
+            training={"steps": 12},
+        )
+        plan = plan_arms(config, [load_catalogue().get(each) for each in config.instance_types])
+        orders = [build_spec(config, point, INPUTS, render_of(config)) for point in plan.points]
+        assert sorted(each.variables[RUN_STEPS] for each in orders) == sorted(told)
+        assert list(workload_notes(config, [])) == []
 
 
 def test_types_are_sized_on_the_main_one(make_config):

@@ -273,7 +273,7 @@ def test_costs_that_are_not_known_and_old_prices_are_told(
     assert added(make_report(outcomes, price=PRICE)) == snapshot(name="at one count")
     old, recent = (
         added(make_report(outcomes, price=PRICE.model_copy(update={"date": date})))
-        for date in ("2025-01-01", "2025-01-03")
+        for date in ("2025-10-03", "2025-10-04")
     )
     assert [caveat for caveat in old if caveat not in recent] == snapshot(name="old")
 

@@ -22,6 +22,8 @@ from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.outcome.outcome import Clocks
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.render import render_html, render_share
+from tests.nodesweep.scaling.instances.conftest import CHEAP
+from tests.nodesweep.scaling.instances.test_tried import FASTER, SECONDS, TWICE, compared, ran
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
@@ -158,6 +160,19 @@ def test_page_fits_and_follows_the_colour_scheme(width, dark, full_page, tmp_pat
     assert seen["drawn"]
     assert seen["background"] == ("rgb(20, 24, 29)" if dark else "rgb(254, 254, 254)")
     assert (seen["filter"] != "none") is dark
+
+
+@pytest.mark.parametrize("width", [390, 500, 1280])
+def test_a_page_on_variants_fits(width, make_config, tmp_path):
+    config = make_config(
+        sweep={"node_counts": [1, 2, 4], "repeats": 3, "variants": [TWICE]},
+        training={"instance_type": CHEAP, "hyperparameters": {"num_workers": 2}},
+    )
+    report = compared(config, [*ran("a", SECONDS), *ran("b", FASTER)])
+    assert report.instances.predicted and report.remedies is not None
+    seen = measure(render_html(report), width, False, tmp_path)
+    assert seen["too_wide_by"] == 0
+    assert all(300 <= plot_width <= 600 for plot_width in seen["plot_widths"])
 
 
 def test_links_and_scroll_regions_work(full_page, tmp_path):

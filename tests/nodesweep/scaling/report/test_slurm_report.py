@@ -46,7 +46,7 @@ HOURS = Price(
 
 @pytest.fixture
 def in_node_hours(make_outcome, make_report):
-    """in_node_hours({nodes: billed seconds}) makes a report on nodes without a price."""
+    """Return a factory of reports without a price: in_node_hours({nodes: billed seconds})."""
 
     def make(billed, **changes):
         outcomes = [

@@ -43,7 +43,23 @@ def test_of_many_counts_a_few_are_shown_with_the_one_of_the_ranking(make_outcome
 
 def test_advice_without_a_prediction_is_against_named_causes(make_outcome, make_report, snapshot):
     report = make_report(outcomes(make_outcome, parts={1: (96, 0, 0, 4), 2: (48, 30, 0, 0)}))
-    assert [(advice.text, advice.source) for advice in find_guidance(report)] == snapshot
+    advice = find_guidance(report)
+    assert [(each.text, each.source) for each in advice] == snapshot
+    assert remedy_lines(report) == snapshot
+    assert not any(each.text in terminal(report) for each in advice)
+
+
+def test_of_changes_without_a_prediction_the_terminal_has_the_number(
+    make_outcome, make_report, snapshot
+):
+    predicted = make_report(outcomes(make_outcome))
+    ranked = [each for each in predicted.remedies.ranked if each.predictions]
+    unknown = [each.model_copy(update={"predictions": ()}) for each in ranked]
+    for shown, others in ((ranked[:1], unknown[:2]), (ranked[:1], unknown[:1]), ([], unknown)):
+        remedies = predicted.remedies.model_copy(update={"ranked": (*shown, *others)})
+        lines = remedy_lines(predicted.model_copy(update={"remedies": remedies}))
+        assert len(lines) == len(shown) + 1
+        assert lines[-1] == snapshot
 
 
 def test_without_parts_there_is_none(make_outcomes, make_report):

@@ -41,8 +41,9 @@ def test_a_model_split_in_a_way_that_the_shipped_program_has_not(
     assert check_config(training={**training, "distribution": whole}, image=SHIPPED).problems == ()
 
 
-def test_the_shipped_program_has_one_amount_of_work(check_config):
-    training = {"baseline_seconds": 40, "hyperparameters": {"max_steps": 9, "seed": 1}}
+@pytest.mark.parametrize("amount", ["baseline_seconds", "steps"])
+def test_the_shipped_program_has_one_amount_of_work(check_config, amount):
+    training = {amount: 40, "hyperparameters": {"max_steps": 9, "seed": 1}}
     start = "training.hyperparameters: max_steps (9) sets the amount of work"
 
     def refused(**changes):
@@ -50,8 +51,10 @@ def test_the_shipped_program_has_one_amount_of_work(check_config):
         return [problem for problem in problems if problem.startswith(start)]
 
     (problem,) = refused(image=SHIPPED)
-    assert "training.baseline_seconds (40)" in problem
+    assert f"training.{amount} (40)" in problem
     assert refused() == []  # another program
+    del training[amount]
+    assert refused(image=SHIPPED) == []
 
 
 def test_spot_with_a_wait_shorter_than_the_run(check_config, snapshot):

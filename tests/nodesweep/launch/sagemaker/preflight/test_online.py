@@ -19,8 +19,8 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import CallTimedOut, ForeignResponse
 from nodesweep.launch.sagemaker.preflight.online import (
     ACCOUNT_RULES,
-    _clients,
     check_online,
+    clients_of,
     run_account_rules,
 )
 from nodesweep.launch.sagemaker.preflight.rule import AccountRule, RuleContext, evaluate
@@ -108,7 +108,7 @@ def bucket_of(
         )
         facts = read_facts(config)
         rules = [rule for rule in ACCOUNT_RULES if rule.name == "the bucket"]
-        return run_account_rules(RuleContext(facts, _clients(config.platform)), rules)
+        return run_account_rules(RuleContext(facts, clients_of(config.platform)), rules)
 
     aws_client.cache_clear()
     yield ask

@@ -3,36 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean, median
+from statistics import median
 
 import numpy as np
-from pydantic import Field
 
-from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.formats import format_percent, join_words, pluralize
 from nodesweep.scaling.predict.draws import look_ahead
-from nodesweep.scaling.predict.inputs import FURTHEST, NotPredictable, read_measurements
 from nodesweep.scaling.predict.physics import ADDED
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report_part import Part
-
-
-class CheckedPrediction(Part):
-    """A prediction of T at a count from the smaller ones, and the runs that measured it."""
-
-    platform: str = Field(description="Kind of platform.")
-    instance_type: str | None = Field(description="Type of the nodes; null: unknown.")
-    nodes: int = Field(gt=0, description="The node count.")
-    seconds: float = Field(gt=0, description="Predicted T.")
-    interval: Interval | None = Field(
-        description="90% prediction interval of a run; null: no smaller count ran twice."
-    )
-    measured: tuple[float, ...] = Field(min_length=1, description="T of each run.")
-
-    @property
-    def error(self) -> float:
-        """The prediction's relative error; negative: it was too short."""
-        return self.seconds / fmean(self.measured) - 1
+from nodesweep.scaling.report.predictions.inputs import FURTHEST, NotPredictable, read_measurements
+from nodesweep.scaling.report.predictions.model import CheckedPrediction
 
 
 def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from nodesweep.configs.designs import FURTHEST_PREDICTED as FURTHEST
+from nodesweep.configs.designs import MODEL_PARALLEL_DEGREES
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.step_budget import CountBudget
 from nodesweep.scaling.formats import join_words, nodes_text
@@ -16,8 +18,6 @@ from nodesweep.scaling.predict.physics import Part, Place
 from nodesweep.scaling.report.model import ScalingReport
 
 DEFAULT_LARGEST = 8
-FURTHEST = 4
-"""Largest multiple of the measured counts that is predicted."""
 _WRITTEN: Mapping[Part, tuple[str, ...]] = {
     "gradients": ("forward", "backward"),
     "backward": ("backward",),
@@ -27,9 +27,6 @@ _WRITTEN: Mapping[Part, tuple[str, ...]] = {
     "data": ("data",),
     "fixed": ("evaluation", "checkpoint", "start", "other"),
 }
-_DEGREES = (
-    "partitions", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree",
-)  # fmt: skip
 
 
 class NotPredictable(ValueError):
@@ -76,7 +73,7 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
 def _refuse_model_parallelism(report: ScalingReport) -> None:
     chosen = section(report, "training").get("distribution")
     degrees = chosen if isinstance(chosen, Mapping) else {}
-    for name in _DEGREES:
+    for name in MODEL_PARALLEL_DEGREES:
         if (degrees.get(name) or 1) > 1:
             raise NotPredictable(
                 f"training.distribution.{name}: {degrees[name]}; predictions know data parallelism "
@@ -113,26 +110,27 @@ def _measurement(budget: CountBudget, row: SummaryRow) -> Measurement:
     return Measurement(Place(row.nodes, world, size / world, work / size), runs, work)
 
 
-def choose_counts(measured: Sequence[Measurement], asked: Sequence[int]) -> list[int]:
-    """Return the node counts to predict, ascending; if none is asked for, doublings up to 8.
+def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) -> list[int]:
+    """Return the node counts to predict, ascending; for None, doublings up to 8.
 
     Raises:
         NotPredictable: One was measured or is too far away.
     """
     known = [each.place.nodes for each in measured]
     most = known[-1] * FURTHEST
-    if not asked:
+    if asked is None:
         doubled = [known[-1] * 2]
         while doubled[-1] * 2 <= min(DEFAULT_LARGEST, most):
             doubled.append(doubled[-1] * 2)
         return doubled
     for nodes in asked:
         if nodes in known:
-            raise NotPredictable(f"--nodes: {nodes} was measured; the report has its time")
+            raise NotPredictable(f"{nodes_text(nodes)}: measured, so the report has the time")
         if not 1 < nodes <= most:
             raise NotPredictable(
-                f"--nodes: got {nodes}; allowed: 2 to {most}, which is {FURTHEST} times the "
-                "largest measured count. Nothing shows how nodes further away are connected"
+                f"{nodes_text(nodes)}: can't be predicted; allowed: 2 to {most}, which is "
+                f"{FURTHEST} times the largest measured count. Nothing shows how nodes further "
+                "away are connected"
             )
     return sorted(set(asked))
 
@@ -150,7 +148,7 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
         size = sizes[0]
         if size % processes:
             raise NotPredictable(
-                f"--nodes: {nodes}: the global batch of {size:g} is no multiple of {processes} "
+                f"{nodes_text(nodes)}: the global batch of {size:g} is no multiple of {processes} "
                 "processes; ask for other node counts"
             )
     elif len({each.place.batch for each in measured}) == 1:

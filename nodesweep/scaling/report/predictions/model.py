@@ -1,14 +1,47 @@
-"""The typed form of a prediction, which `nodesweep predict --json` prints."""
+"""The typed form of a prediction, for report.json and `nodesweep predict --json`."""
 
 from __future__ import annotations
+
+from statistics import fmean
 
 from pydantic import Field
 
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.verdicts import JudgedCount
-from nodesweep.scaling.predict.checked import CheckedPrediction
+from nodesweep.scaling.formats import format_seconds, join_words, nodes_text
 from nodesweep.scaling.predict.physics import Term
 from nodesweep.scaling.report_part import Part
+
+
+class CheckedPrediction(Part):
+    """A prediction of T at a count from the smaller ones, and the runs that measured it."""
+
+    platform: str = Field(description="Kind of platform.")
+    instance_type: str | None = Field(description="Type of the nodes; null: unknown.")
+    nodes: int = Field(gt=0, description="The node count.")
+    seconds: float = Field(gt=0, description="Predicted T.")
+    interval: Interval | None = Field(
+        description="90% prediction interval of a run; null: no smaller count ran twice."
+    )
+    measured: tuple[float, ...] = Field(min_length=1, description="T of each run.")
+
+    @property
+    def error(self) -> float:
+        """The prediction's relative error; negative: it was too short."""
+        return self.seconds / fmean(self.measured) - 1
+
+    @property
+    def text(self) -> str:
+        """The comparison: "8 nodes: predicted 13.4 s (12.1 s–14.9 s), measured 13.6 s, inside"."""
+        measured = join_words(map(format_seconds, self.measured))
+        text = f"{nodes_text(self.nodes)}: predicted {format_seconds(self.seconds)}"
+        within = self.interval
+        if within is None:
+            return f"{text}, measured {measured}"
+        low, high = map(format_seconds, within.bounds)
+        is_inside = all(within.low <= seconds <= within.high for seconds in self.measured)
+        where = "inside" if is_inside else "outside"
+        return f"{text} ({low}–{high}), measured {measured}, {where} the 90% interval"
 
 
 class PredictedTerm(Part):
@@ -23,7 +56,7 @@ class PredictedTerm(Part):
     source: str = Field(description="What it was computed from or, without `seconds`, why not.")
 
 
-class PredictedCount(Part):
+class CountPrediction(Part):
     """One node count that was not measured."""
 
     nodes: int = Field(description="N, nodes per job.")
@@ -59,7 +92,7 @@ class NextJob(Part):
     reason: str = Field(description="What it settles.")
 
 
-class Prediction(Part):
+class Predictions(Part):
     """Predictions from one report."""
 
     sweep_id: str = Field(description="Sweep whose report it is made from.")
@@ -68,7 +101,7 @@ class Prediction(Part):
         description="Recommended node count, measured or predicted; null: none."
     )
     measured_nodes: tuple[int, ...] = Field(description="Counts whose step budget is known.")
-    counts: tuple[PredictedCount, ...] = Field(description="The predicted counts, ascending.")
+    counts: tuple[CountPrediction, ...] = Field(description="The predicted counts, ascending.")
     judged: tuple[JudgedCount, ...] = Field(
         description="Measured and predicted counts against every limit; empty without intervals."
     )

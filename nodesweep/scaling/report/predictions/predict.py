@@ -12,15 +12,17 @@ from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.clocks import ClockStatistics
 from nodesweep.scaling.analysis.cost import CostSpread, RunCosts
-from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
 from nodesweep.scaling.analysis.price import node_cost_usd
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
-from nodesweep.scaling.predict.checked import check_predictions
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
-from nodesweep.scaling.predict.inputs import (
+from nodesweep.scaling.predict.physics import PART_OF, Term
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.predictions.checked import check_predictions
+from nodesweep.scaling.report.predictions.inputs import (
     NotPredictable,
     choose_counts,
     place_of,
@@ -28,9 +30,12 @@ from nodesweep.scaling.predict.inputs import (
     read_passes,
     section,
 )
-from nodesweep.scaling.predict.model import NextJob, PredictedCount, PredictedTerm, Prediction
-from nodesweep.scaling.predict.physics import PART_OF, Term
-from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.predictions.model import (
+    CountPrediction,
+    NextJob,
+    PredictedTerm,
+    Predictions,
+)
 
 _OPEN = 0.02
 """A term whose bounds differ by more than this share of T has no single value."""
@@ -43,15 +48,19 @@ _OPEN_REASONS: Mapping[Term, str] = {
 
 
 def predict(
-    report: ScalingReport, asked: Sequence[int] = (), batches: Sequence[ScalingReport] = ()
-) -> Prediction:
+    report: ScalingReport,
+    asked: Sequence[int] | None = None,
+    batches: Sequence[ScalingReport] = (),
+    confirms_counts: bool = False,
+) -> Predictions:
     """Return the predictions for node counts that were not measured.
 
     Args:
         report: The report of a sweep with at least two counts, one of them with several nodes.
-        asked: Node counts; (): the next doublings up to 8, at least one.
+        asked: Node counts; None: the next doublings up to 8, at least one.
         batches: Reports of the same program with runs on one node at further global batches, which
             show the compute at further batches per process.
+        confirms_counts: True if the further job can only be one at a predicted node count.
 
     Raises:
         NotPredictable: The report, a further one or a node count does not allow it.
@@ -61,24 +70,36 @@ def predict(
     passes: dict[float, list[float]] = {}
     for other in batches:
         passes |= read_passes(report, measured, other)
-    outlooks = look_ahead(measured, places, passes)
-    like = next(row for row in report.summary if row.nodes == measured[-1].place.nodes)
-    rows = [_row(each, like, report, measured[0].place.nodes) for each in outlooks]
+    by_nodes = {row.nodes: row for row in report.summary}
+    like = by_nodes[measured[-1].place.nodes]
+    # too few for an interval of their own: the noise of all runs gives one
+    few = [
+        (each.place, each.work) for each in measured if by_nodes[each.place.nodes].n < MIN_REPEATS
+    ]
+    of_few: list[Outlook] = []
+    outlooks: list[Outlook] = []
+    for each in look_ahead(measured, sorted([*few, *places]), passes):
+        (outlooks if each.terms else of_few).append(each)
+    base, runs = measured[0].place.nodes, sum(len(each.runs["gradients"]) for each in measured)
+    rows = [_row(each, like, report, base, runs) for each in outlooks]
+    measured_rows = [_row(each, by_nodes[each.place.nodes], report, base, runs) for each in of_few]
     answer = None
-    if outlooks[0].interval is not None:
+    if runs > len(measured):
         # reports on times measured elsewhere have no config
         goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
-        predicted = {row.nodes for row in rows}  # one may have been contended
-        known = [row for row in report.summary if row.nodes not in predicted]
         rules = RecommendationConfig.model_validate(goals or {})
         _refuse_withheld(report, rules)
-        answer = recommend([*known, *rows], rules)
+        # a predicted one may have been contended
+        judged = by_nodes | {row.nodes: row for row in (*measured_rows, *rows)}
+        answer = recommend([judged[nodes] for nodes in sorted(judged)], rules)
     sizes = sorted({*(each.place.batch for each in measured), *passes})
     counts = tuple(
         _count(each, row, measured, sizes) for each, row in zip(outlooks, rows, strict=True)
     )
-    job = None if answer is None else _next_job(answer, counts, outlooks, report)
-    return Prediction(
+    job = None
+    if answer is not None:
+        job = _next_job(answer, counts, outlooks, report, confirms_counts)
+    return Predictions(
         sweep_id=report.sweep_id,
         headline=_headline(answer, counts, job),
         chosen=None if answer is None or answer.chosen is None else answer.chosen.nodes,
@@ -109,10 +130,18 @@ def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None
         )
 
 
-def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -> SummaryRow:
-    """Return a prediction as a row of the summary, for the rules that judge measured rows.
+def _row(
+    outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int, runs: int
+) -> SummaryRow:
+    """Return an outlook as a row of the summary, for the rules that judge measured rows.
 
-    Time outside T, and a node's warm pool, are those of `like`, the largest measured count.
+    Args:
+        outlook: The outlook.
+        like: The row whose time outside T and warm pool per node are taken: its own if measured,
+            else that of the largest measured count.
+        report: The report.
+        base: The baseline's nodes.
+        runs: Number of runs whose noise the intervals are from.
     """
     nodes, within, efficient = outlook.place.nodes, outlook.interval, outlook.efficiency_interval
     train = like.train.model_copy(
@@ -127,6 +156,7 @@ def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -
             "doubling_ratio": outlook.doubling_ratio,
             "doubling_ratio_interval": outlook.doubling_interval,
             "karp_flatt": None,
+            "n": runs,
         }
     )
     billable = _with_time_around(like.clocks.billable, like.train, train)
@@ -149,6 +179,7 @@ def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -
     return like.model_copy(
         update={
             "nodes": nodes,
+            "n": runs,
             "world_size": outlook.place.processes,
             "global_batch_size": round(outlook.place.batch * outlook.place.processes),
             "clocks": like.clocks.model_copy(
@@ -158,9 +189,11 @@ def _row(outlook: Outlook, like: SummaryRow, report: ScalingReport, base: int) -
             "cost_spread": CostSpread(
                 interval=ends, next_run_usd=None if ends is None else ends.high
             ),
-            "per_result": None,
+            "per_result": like.per_result if like.nodes == nodes else None,
             "spot_usd_per_result": None,
-            "flags": tuple(flag for flag in like.flags if flag == "throughput_only"),
+            "flags": tuple(
+                flag for flag in like.flags if like.nodes == nodes or flag == "throughput_only"
+            ),
         }
     )
 
@@ -177,13 +210,18 @@ def _with_time_around(
         for inside in (train.seconds, train.next_run_seconds)
     )
     return clock.model_copy(
-        update={"seconds": seconds, "seconds_interval": None, "next_run_seconds": most}
+        update={
+            "seconds": seconds,
+            "seconds_interval": None,
+            "next_run_seconds": most,
+            "n": train.n if clock.n == was.n else clock.n,
+        }
     )
 
 
 def _count(
     outlook: Outlook, row: SummaryRow, measured: Sequence[Measurement], sizes: Sequence[float]
-) -> PredictedCount:
+) -> CountPrediction:
     terms = []
     for term, (low, likely, high) in outlook.terms.items():
         is_open = high - low > _OPEN * outlook.seconds
@@ -193,7 +231,7 @@ def _count(
             source = _source(term, measured, is_open)
         seconds = None if is_open else likely
         terms.append(PredictedTerm(name=term, seconds=seconds, low=low, high=high, source=source))
-    return PredictedCount(
+    return CountPrediction(
         nodes=row.nodes,
         seconds=outlook.seconds,
         interval=outlook.interval,
@@ -236,9 +274,10 @@ def _source(term: Term, measured: Sequence[Measurement], is_open: bool) -> str:
 
 def _next_job(
     answer: Recommendation,
-    counts: Sequence[PredictedCount],
+    counts: Sequence[CountPrediction],
     outlooks: Sequence[Outlook],
     report: ScalingReport,
+    is_at_count: bool,
 ) -> NextJob | None:
     """Return the job that settles the largest predicted count that may be recommended."""
     open_ = {*answer.not_ruled_out, *([answer.chosen.nodes] if answer.chosen else [])}
@@ -248,7 +287,7 @@ def _next_job(
     count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
-    if compute.seconds is None and compute.high - compute.low > rest:
+    if compute.seconds is None and compute.high - compute.low > rest and not is_at_count:
         processes = place.processes // place.nodes
         return NextJob(
             nodes=1,
@@ -270,7 +309,7 @@ def _next_job(
 
 
 def _headline(
-    answer: Recommendation | None, counts: Sequence[PredictedCount], job: NextJob | None
+    answer: Recommendation | None, counts: Sequence[CountPrediction], job: NextJob | None
 ) -> str:
     if answer is None:
         return (
@@ -284,7 +323,8 @@ def _headline(
         nodes = answer.chosen.nodes
         kind = "predicted" if nodes in predicted else "measured"
         clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
-    text = f"From predictions, not measurements: {clause}"
+    how = "From predictions, not measurements" if counts else "From the noise of all runs"
+    text = f"{how}: {clause}"
     notes = [
         f"{nodes_text(each.nodes)} {'are undecided' if each.answer == 'undecided' else 'fail'}: "
         f"{' and '.join(each.problems)}"
@@ -301,8 +341,10 @@ def _headline(
 
 
 def _assumes(
-    report: ScalingReport, measured: Sequence[Measurement], counts: Sequence[PredictedCount]
+    report: ScalingReport, measured: Sequence[Measurement], counts: Sequence[CountPrediction]
 ) -> tuple[str, ...]:
+    if not counts:
+        return ()
     found = [
         assumption(
             report.platform.kind,

@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from nodesweep.scaling.predict.inputs import NotPredictable
-from nodesweep.scaling.predict.predict import predict
-from nodesweep.scaling.predict.render import render_prediction_terminal
+from nodesweep.scaling.report.predictions.inputs import NotPredictable
+from nodesweep.scaling.report.predictions.predict import predict
+from nodesweep.scaling.report.predictions.render import render_prediction_terminal
 
 WEAK = {1: (100.0, 0.0), 2: (50.0, 2.0), 4: (25.0, 1.5)}
 STRONG = {1: (100.0, 0.0), 2: (50.5, 0.4), 4: (26.0, 0.6)}

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nodesweep.scaling.analysis.interval import Interval
-from nodesweep.scaling.predict.checked import (
+from nodesweep.scaling.report.predictions.checked import (
     CheckedPrediction,
     check_predictions,
     describe_checks,

@@ -1,0 +1,106 @@
+"""The on-demand training prices of every type and region that the AWS Price List has, with dates.
+
+`nodesweep prices refresh` writes the table of this machine; one next to this file would be shipped
+with the package. It wins over the prices of configs/instances.yaml, which are for one region, where
+it is newer.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import logging
+import os
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from nodesweep.configs.catalogue import InstanceType
+
+logger = logging.getLogger("nodesweep.pricing")
+NAME = "price_list.json.gz"
+PACKAGED_TABLE = Path(__file__).with_name(NAME)
+MOST_USD_PER_HOUR = 1000
+"""Upper bound of a plausible price, as in the catalogue."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+
+
+class RegionPrices(_Part):
+    """The prices of one region, as one edition of the Price List has them."""
+
+    source: str = Field(min_length=1, description="URL or file of the Price List.")
+    published: datetime.date = Field(description="Day on which AWS published that edition.")
+    usd_per_hour: dict[str, Annotated[float, Field(gt=0, le=MOST_USD_PER_HOUR)]] = Field(
+        min_length=1, description="On-demand training price by instance type, USD per node-hour."
+    )
+
+
+class PriceTable(_Part):
+    """The prices by region."""
+
+    schema_version: Literal[1] = 1
+    regions: dict[str, RegionPrices] = Field(default_factory=dict)
+
+    def merged(self, other: PriceTable) -> PriceTable:
+        """Return the regions of both; of a region in both, the edition published later."""
+        regions = dict(self.regions)
+        for region, prices in other.regions.items():
+            if region not in regions or regions[region].published <= prices.published:
+                regions[region] = prices
+        return PriceTable(regions=regions)
+
+
+def cache_folder() -> Path:
+    """Return nodesweep's folder below $XDG_CACHE_HOME, by default ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodesweep"
+
+
+def table_file() -> Path:
+    """Return the path of the table that `nodesweep prices refresh` writes for this user."""
+    return cache_folder() / NAME
+
+
+def read_table(path: Path) -> PriceTable:
+    """Return the table in a file; an empty one, with a warning if it is damaged, if it has none."""
+    try:
+        stamp = path.stat().st_mtime_ns
+    except OSError:
+        return PriceTable()
+    return _read(path, stamp)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, stamp: int) -> PriceTable:
+    try:
+        return PriceTable.model_validate_json(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, ValueError, zlib.error):  # OSError: also what is not gzip
+        logger.warning("%s is damaged and not used; run `nodesweep prices refresh`", path)
+        return PriceTable()
+
+
+def table_bytes(table: PriceTable) -> bytes:
+    """Return the content of a table's file, the same for the same table."""
+    return gzip.compress(table.model_dump_json().encode() + b"\n", mtime=0)
+
+
+def at_list_price(instance: InstanceType, region: str) -> InstanceType:
+    """Return the instance type with the table's price in a region, if that is the newest known.
+
+    Unchanged if the table has none, and for nodes that AWS does not sell.
+    """
+    if not instance.is_aws:
+        return instance
+    for path in (PACKAGED_TABLE, table_file()):
+        prices = read_table(path).regions.get(region)
+        usd = None if prices is None else prices.usd_per_hour.get(instance.instance_type)
+        known_on = instance.price_date if instance.price_region == region else None
+        if prices is None or usd is None or (known_on is not None and known_on > prices.published):
+            continue
+        instance = instance.at_price(usd, region, prices.source, prices.published)
+    return instance

@@ -1,0 +1,45 @@
+"""`run --confirm`: measure the node count whose prediction decides on the recommendation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from nodesweep.cli.guard import BAD_INPUT, fail
+from nodesweep.cli.output import print_event
+
+if TYPE_CHECKING:
+    from nodesweep.configs.models import BenchmarkConfig
+    from nodesweep.scaling.report import ScalingReport
+
+
+def refuse_confirm(config: BenchmarkConfig, detach: bool) -> None:
+    """Exit if the config's sweep predicts nothing, or if nothing waits for its predictions."""
+    if detach:
+        raise click.UsageError(
+            "--confirm waits for the predictions; it cannot be combined with --detach"
+        )
+    if not config.sweep.rules.predicts:
+        fail(
+            f"--confirm: sweep.design is {config.sweep.design}, which predicts no node count; set"
+            " sweep.design: predict",
+            BAD_INPUT,
+        )
+
+
+def with_confirm(config: BenchmarkConfig, report: ScalingReport) -> BenchmarkConfig | None:
+    """Return the config with the node count to measure; None, and why, if none would help."""
+    prediction = report.prediction
+    if prediction is None:
+        print_event(
+            "nothing-to-confirm", "--confirm: nothing was predicted; see the report's notes"
+        )
+        return None
+    job = prediction.next_job
+    if job is None:
+        print_event("nothing-to-confirm", "--confirm: no further job would change the answer")
+        return None
+    print_event("confirming", f"--confirm: one run on {job.nodes} nodes", sweep=report.sweep_id)
+    sweep = config.sweep.model_copy(update={"confirm": job.nodes})
+    return config.model_copy(update={"sweep": sweep})

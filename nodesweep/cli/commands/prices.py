@@ -1,0 +1,58 @@
+"""`nodesweep prices refresh`: update the table of on-demand training prices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nodesweep.cli.guard import BAD_INPUT, fail, guarded
+from nodesweep.cli.output import print_notice, print_text
+
+
+@click.group("prices", short_help="Update the table of prices.")
+def prices_group() -> None:
+    """Update the table of on-demand training prices that costs are computed with."""
+
+
+@prices_group.command("refresh", short_help="Read the prices of all types from the AWS Price List.")
+@click.option(
+    "--region",
+    "regions",
+    multiple=True,
+    metavar="REGION",
+    help="Only read this region; repeatable. The others stay as they are. Default: all.",
+)
+@click.option(
+    "--from",
+    "origin",
+    metavar="URL|FILE",
+    help="Another server of the Price List, or a file downloaded from it. Default: AWS's.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Table to update; default: the one of this user, which all commands read.",
+)
+@guarded
+def refresh(regions: tuple[str, ...], origin: str | None, output: Path | None) -> None:
+    """Read the price of every training instance type from the AWS Price List.
+
+    It needs no credentials. The table changes only once everything has been read and checked.
+    """
+    from datetime import UTC, datetime
+
+    from nodesweep.configs.atomic import SHARED, folder_problem, write_atomic
+    from nodesweep.configs.price_list import read_table, table_bytes, table_file
+    from nodesweep.tasks.report.price_list import PRICE_LIST_URL, read_price_list
+
+    path = output or table_file()
+    if problem := folder_problem(path.parent, "--output"):
+        fail(problem, BAD_INPUT)  # before minutes of downloads
+    known, today = read_table(path), datetime.now(UTC).date()
+    found = read_price_list(origin or PRICE_LIST_URL, regions, known, today, print_notice)
+    write_atomic(path, table_bytes(known.merged(found)), SHARED)
+    for region, prices in sorted(found.regions.items()):
+        count = len(prices.usd_per_hour)
+        print_text(f"{region}: {count} instance types, published on {prices.published}")
+    print_text(f"wrote {path}")

@@ -1,0 +1,210 @@
+"""Time to a quality target where the batch grows, estimated from the noise of the gradients.
+
+With its learning rate tuned, a batch of B samples needs S_min (1 + B_noise/B) steps to a loss, and
+so samples in proportion to B + B_noise (McCandlish et al. 2018, arXiv 1812.06162, equations 2.7 and
+2.11). The squared norm of its gradient is on average |G|^2 (1 + B_noise/B) (appendix A.1), of which
+`signal_shares` finds the share of |G|^2 without B_noise: two batch sizes suffice. That share is
+S_min/S(B), so its mean over a run is the run's, although B_noise grows during the training.
+
+The range has two causes: the spread of the windows and runs, and the model itself, which
+benchmarks/noise_scale.py compares with measured steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, median, stdev
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+
+from nodesweep.scaling.analysis.growing_batch import SAME
+from nodesweep.scaling.analysis.rows import SummaryRow
+from nodesweep.scaling.outcome.metrics_values import nested_value, positive_or_none
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.report_part import Part
+from nodesweep.scaling.t_distribution import t_quantile
+
+MODEL_FACTOR = 2.0
+"""Factor by which the critical batch may be off in both directions, besides the noise."""
+_LEAST_WINDOWS = 4
+_LEAST_CROWDING = 1e-12  # less is a critical batch beyond all that is trained with
+_LEAST_SHARE = -1e6  # less is no measurement
+_TWO_SIDED = 0.975  # 95%
+Passed = Literal["no", "maybe", "yes"]
+
+
+class CountToTarget(Part):
+    """The estimate for a node count whose global batch is larger than the baseline's."""
+
+    nodes: int = Field(description="N, nodes.")
+    global_batch_size: int = Field(description="Samples per optimizer step.")
+    samples_ratio: float = Field(description="Samples to the target over those at N0.")
+    samples_range: tuple[float, float] = Field(description="Least and most of them.")
+    speedup: float = Field(description="Time to the target at N0 over that at N.")
+    speedup_range: tuple[float, float] = Field(description="Least and most of it.")
+    passed: Passed = Field(
+        description="yes: its batch is above the critical one; maybe: within the range of that."
+    )
+
+
+class QualityTarget(Part):
+    """Time to a quality target, estimated for learning rates that are tuned for each batch."""
+
+    critical_batch: float | None = Field(
+        description=(
+            "Gradient noise scale: the batch that needs twice the fewest steps and twice the "
+            "fewest samples; null: too large to be seen."
+        )
+    )
+    critical_batch_range: tuple[float, float | None] = Field(
+        description="Least and most of it; null: without a bound."
+    )
+    runs: int = Field(description="Runs in which the noise was measured.")
+    partial: bool = Field(
+        description="True if some ended early: the noise grows, so there is no upper bound."
+    )
+    nodes: int = Field(description="N0, the node count that all ratios are relative to.")
+    counts: tuple[CountToTarget, ...] = Field(
+        description="The node counts with a larger global batch than N0, ascending."
+    )
+
+
+class Crowding(NamedTuple):
+    """1/B_noise in 1/samples; 0: more noise than can be seen, infinite: none."""
+
+    low: float
+    middle: float
+    high: float
+
+
+def find_quality_target(
+    rows: Sequence[SummaryRow], used: Sequence[JobOutcome]
+) -> QualityTarget | None:
+    """Return the estimate; None if the batch does not grow, or its noise was not measured.
+
+    Args:
+        rows: The summary's rows, ascending.
+        used: The runs behind them.
+    """
+    base = next((row for row in rows if row.train.speedup is not None), None)
+    known = [(outcome, crowding(outcome.metrics)) for outcome in used]
+    measured = [each for _, each in known if each is not None]
+    if base is None or base.global_batch_size is None or not measured:
+        return None
+    partial = any(each and outcome.projection is not None for outcome, each in known)
+    pooled = pool(measured, partial)
+    counts = tuple(
+        _count(row, row.train.speedup, row.global_batch_size, base.global_batch_size, pooled)
+        for row in rows
+        if row.train.speedup is not None
+        and row.global_batch_size is not None
+        and row.global_batch_size > base.global_batch_size * (1 + SAME)
+    )
+    if not counts:
+        return None
+    return QualityTarget(
+        critical_batch=_batch(pooled.middle),
+        critical_batch_range=(_batch(pooled.high) or 0.0, _batch(pooled.low)),
+        runs=len(measured),
+        partial=partial,
+        nodes=base.nodes,
+        counts=counts,
+    )
+
+
+def crowding(metrics: Any) -> Crowding | None:
+    """Return a run's 1/B_noise with a 95% interval; None if metrics.json does not have it."""
+    section = nested_value(metrics, ("gradient_noise",))
+    sizes = [positive_or_none(nested_value(section, (f"{each}_batch_size",))) for each in _SIZES]
+    squares = [_squares(nested_value(section, (f"{each}_squares",))) for each in _SIZES]
+    (small, large), (of_small, of_large) = sizes, squares
+    if small is None or large is None or small >= large:
+        return None
+    if len(of_small) != len(of_large) or len(of_small) < _LEAST_WINDOWS:
+        return None
+    shares = signal_shares(small, of_small, large, of_large)
+    if min(shares) < _LEAST_SHARE:
+        return None
+    reach = t_quantile(len(shares) - 1, _TWO_SIDED) * stdev(shares) / math.sqrt(len(shares))
+    mean = fmean(shares)
+    return Crowding(*(_crowding(mean + each, large) for each in (-reach, 0.0, reach)))
+
+
+def signal_shares(
+    small: float, of_small: Sequence[float], large: float, of_large: Sequence[float]
+) -> list[float]:
+    """Return the share of |G|^2 in each of the larger batch's squares; by chance also below 0.
+
+    From E[q] = |G|^2 + tr(S)/B of both: |G|^2/Q = (B - b q/Q) / (B - b).
+
+    Args:
+        small: Samples of the smaller batch, b.
+        of_small: Mean squared norms of its gradients, q, in consecutive windows of a run.
+        large: Samples of the larger batch, B.
+        of_large: The same of its gradients, Q.
+    """
+    pairs = zip(of_small, of_large, strict=True)
+    return [(large - small * own / averaged) / (large - small) for own, averaged in pairs]
+
+
+def pool(runs: Sequence[Crowding], partial: bool = False) -> Crowding:
+    """Return the medians over the runs, with a range that allows for the model's own error.
+
+    Args:
+        runs: At least one.
+        partial: True if one ended early, so that B_noise may become any larger.
+    """
+    low, middle, high = (median(each) for each in zip(*runs, strict=True))
+    return Crowding(0.0 if partial else low / MODEL_FACTOR, middle, high * MODEL_FACTOR)
+
+
+def samples_ratio(crowded: float, batch: float, base: float) -> float:
+    """Return the samples that `batch` needs over those of `base`: (B + B_noise)/(B0 + B_noise).
+
+    Args:
+        crowded: 1/B_noise.
+        batch: Samples of the larger batch.
+        base: Samples of the smaller one.
+    """
+    return batch / base if math.isinf(crowded) else (1 + crowded * batch) / (1 + crowded * base)
+
+
+_SIZES = ("small", "large")
+
+
+def _squares(values: Any) -> list[float]:
+    """Return squared norms; [] if one is not a number above 0."""
+    read = [positive_or_none(value) for value in values] if isinstance(values, list) else []
+    known = [value for value in read if value is not None]
+    return known if len(known) == len(read) else []
+
+
+def _crowding(share: float, batch: float) -> float:
+    """Return 1/B_noise for a share of |G|^2, which is 1/(1 + B_noise/B)."""
+    if share >= 1:
+        return math.inf
+    return max(0.0, share) / (batch * (1 - share))
+
+
+def _batch(crowded: float) -> float | None:
+    return None if crowded < _LEAST_CROWDING else 1 / crowded
+
+
+def _count(
+    row: SummaryRow, speedup: float, batch: int, base: int, pooled: Crowding
+) -> CountToTarget:
+    least, middle, most = (samples_ratio(each, batch, base) for each in pooled)
+    interval = row.train.speedup_interval
+    slow, fast = (speedup, speedup) if interval is None else (interval.low, interval.high)
+    below, above = batch * pooled.high <= 1, batch * pooled.low > 1
+    return CountToTarget(
+        nodes=row.nodes,
+        global_batch_size=batch,
+        samples_ratio=middle,
+        samples_range=(least, most),
+        speedup=speedup / middle,
+        speedup_range=(slow / most, fast / least),
+        passed="no" if below else "yes" if above else "maybe",
+    )

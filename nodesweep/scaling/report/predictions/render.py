@@ -1,0 +1,101 @@
+"""Render predictions: the cells of its table, the lines below, and both for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rich import box
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from nodesweep.scaling.analysis.interval import Interval
+from nodesweep.scaling.formats import (
+    UNKNOWN,
+    format_percent,
+    format_ratio,
+    format_seconds,
+    format_speedup,
+    format_usd,
+    join_words,
+    nodes_text,
+)
+from nodesweep.scaling.report.predictions.checked import describe_checks
+from nodesweep.scaling.report.predictions.model import CountPrediction, Predictions
+
+HEADINGS: Mapping[str, str] = {
+    "N": "nodes",
+    "T": "train time of the next run",
+    "S": "speedup",
+    "E": "efficiency",
+    "D": "doubling ratio S(N)/S(N/2)",
+    "cost of a run": "with as much start-up as at the largest measured count",
+    "limits": "the recommendation's limits, held against the intervals",
+}
+
+
+def render_prediction_terminal(prediction: Predictions) -> Group:
+    """Return the prediction for rich's Console.print."""
+    lines = (*term_lines(prediction), *describe_checks(prediction.checked), *prediction.assumes)
+    return Group(
+        prediction_table(prediction),
+        Text(prediction.headline, style="bold"),
+        *(Text(f"- {line}", style="dim") for line in lines),
+    )
+
+
+def term_lines(prediction: Predictions) -> list[str]:
+    """Return a line on each term of each count, with its source."""
+    return [
+        f"{nodes_text(count.nodes)}, {term.name}: {_term_seconds(term.low, term.high)},"
+        f" {term.source}"
+        for count in prediction.counts
+        for term in count.terms
+    ]
+
+
+def _title(prediction: Predictions) -> str:
+    known = join_words(prediction.measured_nodes)
+    return f"Predicted from {prediction.sweep_id} ({known} nodes measured), 90% intervals"
+
+
+def prediction_table(prediction: Predictions) -> Table:
+    """Return the predicted counts as a table for a terminal."""
+    table = Table(title=_title(prediction), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in HEADINGS:
+        table.add_column(heading, justify="right", overflow="fold")
+    for row in prediction_rows(prediction):
+        table.add_row(*row)
+    return table
+
+
+def prediction_rows(prediction: Predictions) -> list[tuple[str, ...]]:
+    """Return the cells of each predicted count, under HEADINGS."""
+    answers = {each.nodes: each.answer.replace("_", " ") for each in prediction.judged}
+    return [(*_cells(count), answers.get(count.nodes, UNKNOWN)) for count in prediction.counts]
+
+
+def _cells(count: CountPrediction) -> tuple[str, ...]:
+    return (
+        f"{count.nodes}\npredicted",
+        _with_interval(count.seconds, count.interval, format_seconds),
+        format_speedup(count.speedup),
+        _with_interval(count.efficiency, count.efficiency_interval, format_percent),
+        _with_interval(count.doubling_ratio, count.doubling_ratio_interval, format_ratio),
+        _with_interval(count.usd, count.usd_interval, format_usd),
+    )
+
+
+def _with_interval(
+    value: float | None, interval: Interval | None, write: Callable[[float], str]
+) -> str:
+    if value is None:
+        return UNKNOWN
+    if interval is None:
+        return write(value)
+    return f"{write(value)}\n{write(interval.low)}–{write(interval.high)}"
+
+
+def _term_seconds(low: float, high: float) -> str:
+    ends = [format_seconds(low), format_seconds(high)]
+    return ends[0] if ends[0] == ends[1] else "–".join(ends)

@@ -1,0 +1,97 @@
+"""Time to a quality target: a column of the results, and what limits the speedup in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from nodesweep.scaling.analysis.quality_target import QualityTarget
+from nodesweep.scaling.formats import (
+    UNKNOWN,
+    format_speedup,
+    format_value,
+    join_words,
+    nodes_text,
+    pluralize,
+)
+from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.report.table import with_note
+
+_WARNED = ("yes", "maybe")
+_RATES = {
+    False: "With any other rate they need more.",
+    # benchmarks/results/noise_scale-2026-11-27.json
+    True: (
+        "These runs kept one rate (rule none): with an unchanged rate, three small models needed "
+        "1.3 to 5 times as many."
+    ),
+}
+
+
+def target_cells(target: QualityTarget | None, counts: Sequence[int]) -> list[str]:
+    """Return the speedup to a quality target at each node count, with its range."""
+    cells = {
+        each.nodes: with_note(
+            format_speedup(each.speedup), " to ".join(map(format_speedup, each.speedup_range))
+        )
+        for each in (() if target is None else target.counts)
+    }
+    return [cells.get(nodes, UNKNOWN) for nodes in counts]
+
+
+def target_caveats(report: ScalingReport) -> Iterator[str]:
+    """Yield the estimate at the largest count, and a warning where the critical batch is passed."""
+    target = report.quality_target
+    if target is None:
+        return
+    last = target.counts[-1]
+    row = next(row for row in report.summary if row.nodes == last.nodes)
+    is_unchanged = report.conditions.learning_rate_rule == "none"
+    yield (
+        f"Time to a quality target, estimated from the gradients of {pluralize(target.runs, 'run')}"
+        ": the critical batch, above which more samples per step save few steps, is "
+        f"{_critical(target)}. With a learning rate tuned for each batch, "
+        f"{nodes_text(last.nodes)} need {_times(last.samples_ratio)} times the samples of "
+        f"{nodes_text(target.nodes)} to the loss that these runs reach "
+        f"({' to '.join(map(_times, last.samples_range))}), a speedup of "
+        f"{format_speedup(last.speedup)} "
+        f"({' to '.join(map(format_speedup, last.speedup_range))}) instead of "
+        f"{format_speedup(row.train.speedup)}. {_RATES[is_unchanged]}"
+    )
+    if target.partial:
+        yield (
+            "The runs that ended early saw only the beginning of the training. The noise of the "
+            "gradients grows, so the critical batch may be larger by any factor."
+        )
+    passed, maybe = (
+        [each.nodes for each in target.counts if each.passed == answer] for answer in _WARNED
+    )
+    if passed:
+        yield (
+            f"The critical batch is passed at {join_words(passed)} nodes, which need more samples "
+            "and save few steps. Use fewer nodes, or a smaller batch per replica."
+        )
+    if maybe:
+        yield f"The critical batch may be passed at {join_words(maybe)} nodes."
+
+
+def _critical(target: QualityTarget) -> str:
+    """Return the critical batch with its range."""
+    least, most = target.critical_batch_range
+    if target.critical_batch is None or target.critical_batch < 1:
+        size = "large" if target.critical_batch is None else "small"
+        bound = f", at least {_samples(least)}" if least else ""
+        return f"too {size} to be seen{bound}"
+    between = f"at least {_size(least)}" if most is None else f"{_size(least)} to {_size(most)}"
+    return f"{_samples(target.critical_batch)} ({between})"
+
+
+def _samples(batch: float) -> str:
+    return f"{_size(batch)} samples"
+
+
+def _size(batch: float) -> str:
+    return f"{float(format_value(batch, 2)):,.0f}"
+
+
+def _times(ratio: float) -> str:
+    return format_value(ratio, 2 if ratio < 10 else 3)

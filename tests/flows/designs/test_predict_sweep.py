@@ -1,0 +1,119 @@
+"""sweep.design: predict through the whole flow, and `run --confirm` of what it predicts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PreflightRefused
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from sagemaker_emulator.interfaces import JobSpec, Node
+from tests.flows.designs.test_sequential_sweep import points_of
+from tests.flows.simulated_sweep import nodesweep_run
+from tests.nodesweep.scaling.analysis.test_step_budget import metrics, rank
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+PREDICT = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 2}
+BASE = [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+def exchanging(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    """Report 100 s of compute over the nodes and a ring's exchange, as observed, 1% apart."""
+    nodes = job.instance_count
+    noise = 1.01 if "-r2-" in job.job_name else 1.0
+    compute, exchange = 100.0 / nodes * noise, (4.0 * (nodes - 1) / nodes**2) * noise
+    ranks = [
+        rank(each, forward=compute / 3, backward=compute * 2 / 3, communication=exchange)
+        for each in range(nodes)
+    ]
+    written = {
+        "schema_version": 1,
+        "train_seconds": compute + exchange,
+        "observed": {},
+        "samples": {"processed": 6400},
+        **metrics(*ranks),
+    }
+    (node.opt_ml / "output" / "data" / "metrics.json").write_text(json.dumps(written))
+
+
+@pytest.fixture
+def config_of(served: SimpleNamespace, pipeline_config: Configs) -> Configs:
+    served.engine.programs['"exchanging"'] = exchanging
+
+    def make(**sweep: Any) -> BenchmarkConfig:
+        training = {
+            "batch": {"policy": "fixed_per_replica", "size": 16},
+            "learning_rate": None,
+            "hyperparameters": {"program": "exchanging", "batch": "{per_replica_batch_size}"},
+        }
+        return pipeline_config("exchanging", training=training, sweep={**PREDICT, **sweep})
+
+    return make
+
+
+def test_the_smallest_counts_are_run_and_the_others_predicted(
+    served: SimpleNamespace, config_of: Configs
+) -> None:
+    config = config_of()
+    result = scaling_benchmark(config)
+    assert points_of(served, result.sweep_id) == BASE
+    assert (result.planned_points, result.missing_points) == (4, 0)
+    report = result.report
+    assert [row.nodes for row in report.summary] == [1, 2] and report.recommendation is None
+    assert report.prediction is not None
+    assert [each.nodes for each in report.prediction.counts] == [4, 8]
+    for count, seconds in zip(report.prediction.counts, (25.75, 12.94), strict=True):
+        assert count.interval is not None and count.interval.contains(seconds * 1.005)
+    with pytest.raises(PreflightRefused):
+        start_detached_sweep(config)
+
+
+def test_confirm_runs_the_one_job_that_settles_it(
+    served: SimpleNamespace, config_of: Configs, tmp_path: Path
+) -> None:
+    config = config_of()
+    done = nodesweep_run(config, tmp_path, "--confirm", "--log-format", "json")
+    assert done.exit_code == 0, done.output
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    sweep = next(each["sweep"] for each in events if each["event"] == "confirming")
+    assert points_of(served, sweep) == [*BASE, (8, 1)]
+    written = json.loads((tmp_path / "reports" / sweep / "report.json").read_text())
+    assert [row["nodes"] for row in written["summary"]] == [1, 2, 8]
+    assert [each["nodes"] for each in written["prediction"]["counts"]] == [4]
+    [check] = written["prediction"]["checked"]
+    assert check["nodes"] == 8 and check["measured"] == [pytest.approx(12.9375)]
+    again, _ = report_sweep(sweep, config)  # its record knows of no confirmed count
+    assert [row.nodes for row in again.summary] == [1, 2, 8]
+    then = nodesweep_run(config, tmp_path, "--resume", sweep, "--confirm")
+    assert then.exit_code == 0, then.output
+    assert points_of(served, sweep)[:4] == BASE and (8, 1) in points_of(served, sweep)
+
+
+def test_a_program_that_shows_nothing_is_measured_only(
+    served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
+) -> None:
+    config = pipeline_config("scaling", sweep=PREDICT)
+    done = nodesweep_run(config, tmp_path, "--confirm")
+    assert done.exit_code == 0 and "nothing was predicted" in done.stderr
+    assert "no step budget" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("design", "options", "code"), [("full", (), 2), ("predict", ("--detach",), 2)]
+)
+def test_what_can_not_be_confirmed_is_refused(
+    pipeline_config: Configs, tmp_path: Path, design: str, options: tuple[str, ...], code: int
+) -> None:
+    config = pipeline_config("scaling", sweep={**PREDICT, "design": design})
+    done = nodesweep_run(config, tmp_path, "--confirm", *options)
+    assert done.exit_code == code and "--confirm" in done.output

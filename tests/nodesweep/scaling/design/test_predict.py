@@ -1,0 +1,234 @@
+"""The predict design: what it runs, what its report says of what it did not, and its refusals."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from nodesweep.scaling.design.base import Attempt
+from nodesweep.scaling.design.progress import points_done, progress_of
+from nodesweep.scaling.design.registry import DESIGNS
+from nodesweep.scaling.planning.plan import plan_sweep
+from nodesweep.scaling.report.predictions.predict import predict
+from nodesweep.scaling.report.render import render_html, render_json, render_markdown
+from nodesweep.scaling.report.terminal import render_terminal
+from nodesweep.scaling.trend.history import history_frame
+from tests.nodesweep.scaling.report.predictions.conftest import (  # noqa: F401
+    PRICE,
+    budget_report,
+    make_budget_outcomes,
+)
+from tests.nodesweep.scaling.rules.facts import facts_of
+
+PREDICT = DESIGNS["predict"]
+TIMES = {1: (100.0, 0.0), 2: (50.0, 2.0)}
+AT_8 = {8: (12.5, 0.9)}
+
+
+@pytest.fixture
+def predict_config(make_config):
+    """Return a factory of configs over 1, 2, 4 and 8 nodes, as in `predict_config(confirm=8)`."""
+
+    def make(report=None, **sweep):
+        given = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 3, **sweep}
+        training = {"batch": {"policy": "fixed_per_replica", "size": 16}}
+        return make_config(sweep=given, training=training, report=report or {})
+
+    return make
+
+
+@pytest.fixture
+def predicted(budget_report, predict_config):  # noqa: F811
+    """Return a factory of reports of predict sweeps, from times by node count."""
+
+    def make(times=TIMES, config=None, **given):
+        return budget_report(times, config=config or predict_config(), **given)
+
+    return make
+
+
+def attempts(*points):
+    return [Attempt(nodes, repeat, 10.0, False) for nodes, repeat in points]
+
+
+def on_terminal(report):
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(render_terminal(report))
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("counts", "measured"),
+    [
+        ([1, 2, 4], (1, 2)),
+        ([1, 2, 4, 8], (1, 2)),
+        ([1, 2, 4, 8, 16], (1, 2, 4)),
+        ([1, 2, 5, 12], (1, 2, 5)),
+        ([2, 4, 8, 16, 32, 64], (2, 4, 8, 16)),
+    ],
+)
+def test_the_smallest_counts_are_measured_and_the_largest_is_within_reach(
+    predict_config, counts, measured
+):
+    sweep = predict_config(node_counts=counts).sweep
+    assert sweep.measured_counts == measured
+    assert sweep.most_jobs == 3 * len(measured)
+
+
+def test_one_run_of_each_would_show_no_noise(predict_config):
+    assert predict_config(repeats=1).sweep.arm_repeats == 2
+    assert predict_config(repeats=1).sweep.most_jobs == 4
+
+
+def test_a_prediction_is_confirmed_once_all_it_is_made_from_has_ended(predict_config):
+    base = [(nodes, repeat) for nodes in (1, 2) for repeat in (1, 2, 3)]
+    config = predict_config()
+    first = PREDICT.progress(config, (), attempts())
+    assert list(first.next_points) == base and "4 and 8" in first.reason
+    assert PREDICT.progress(config, (), attempts(*base)).next_points == ()
+    confirming = predict_config(confirm=8)
+    assert list(PREDICT.progress(confirming, (), attempts()).next_points) == base
+    then = PREDICT.progress(confirming, (), attempts(*base))
+    assert then.next_points == ((8, 1),) and "8 nodes" in then.reason
+    assert PREDICT.progress(confirming, (), attempts(*base, (8, 1))).next_points == ()
+
+
+def test_the_plan_has_the_jobs_in_order_and_then_those_that_may_confirm(predict_config):
+    config = predict_config(repeats=2, order="ascending")
+    instance = config.node_type(config.training.instance_type)
+    plan = plan_sweep(config, instance)
+    assert [(point.nodes, point.repeat) for point in plan.points] == [
+        (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (8, 1),
+    ]  # fmt: skip
+    bounds = [
+        plan_sweep(predict_config(repeats=2, **more), instance).cost_bound_usd
+        for more in ({}, {"confirm": 4}, {"confirm": 8}, {"design": "full"})
+    ]
+    assert all(less < more for less, more in pairwise(bounds))
+    assert "4 and 8 nodes" in PREDICT.plan_lines(config)[0]
+    assert "--confirm" not in PREDICT.plan_lines(predict_config(confirm=8))[0]
+
+
+def test_only_what_is_run_needs_quota(predict_config):
+    facts = facts_of(predict_config())
+    assert (facts.max_nodes, facts.peak_nodes) == (2, 2)
+    facts = facts_of(predict_config(confirm=8))
+    assert (facts.max_nodes, facts.peak_nodes) == (8, 8)
+
+
+def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
+    cost = PREDICT.estimate(predict_config(repeats=2)).cost
+    assert cost.expected == pytest.approx(2 * (99 + 2 * 55) / 60)
+    assert cost.most - cost.expected == pytest.approx(8 * 13.5 / 60)
+    assert PREDICT.estimate(make_config()) is None
+
+
+def test_a_long_run_of_the_shipped_program_is_hinted_at(predict_config):
+    facts = facts_of(predict_config())
+    assert len(list(PREDICT.program_hints(facts))) == facts.ships_program
+    config = predict_config()
+    short = config.training.model_copy(update={"baseline_seconds": 60.0, "source_dir": None})
+    assert (
+        list(PREDICT.program_hints(facts_of(config.model_copy(update={"training": short})))) == []
+    )
+
+
+def test_what_was_not_measured_never_looks_measured(predicted, predict_config, snapshot):
+    report = predicted()
+    assert [row.nodes for row in report.summary] == [1, 2]
+    assert [each.nodes for each in report.prediction.counts] == [4, 8]
+    assert report.recommendation is None and report.hour_values == ()
+    assert report.headline == snapshot
+    assert set(history_frame(report)["nodes"]) == {1, 2}
+    assert points_done(predict_config(), report) == (6, 6)
+    written = json.loads(render_json(report))
+    assert written["recommendation"] is None
+    assert [each["nodes"] for each in written["prediction"]["counts"]] == [4, 8]
+    assert type(report).model_validate(written) == report
+    for text in (render_markdown(report), render_html(report)):
+        assert "Predicted, not measured" in text and "predicted" in text
+    assert on_terminal(report) == snapshot
+
+
+def test_the_same_is_predicted_from_the_report_later(predicted):
+    report = predicted()
+    again = predict(report, [4, 8], confirms_counts=True)
+    assert again == report.prediction
+
+
+def test_two_runs_of_each_are_judged_by_the_noise_of_all(predicted, predict_config):
+    report = predicted(config=predict_config(repeats=2), noise=(0.99, 1.01))
+    prediction = report.prediction
+    assert [each.nodes for each in prediction.judged] == [1, 2, 4, 8]
+    two = prediction.judged[1]
+    assert all(each.interval for each in two.verdicts if each.criterion == "efficiency")
+    assert "point estimates" not in prediction.headline
+
+
+def test_a_confirmed_count_is_compared_with_its_prediction(
+    predicted,
+    predict_config,
+    make_budget_outcomes,  # noqa: F811
+    make_report,
+    snapshot,
+):
+    config = predict_config(confirm=8)
+    outcomes = [*make_budget_outcomes(TIMES), *make_budget_outcomes(AT_8, noise=(1.0,))]
+    report = make_report(outcomes, price=PRICE, config=config)
+    assert [row.nodes for row in report.summary] == [1, 2, 8]
+    prediction = report.prediction
+    assert [each.nodes for each in prediction.counts] == [4]
+    assert [each.nodes for each in prediction.judged] == [1, 2, 4, 8]
+    [check] = prediction.checked
+    assert check.measured == pytest.approx((14.4,)) and check.nodes == 8
+    assert check.text in on_terminal(report).replace("\n", " ")
+    assert check.text == snapshot
+    assert report.headline == snapshot
+    low = next(each for each in prediction.judged if each.nodes == 8).verdicts
+    assert all(each.interval for each in low if each.criterion == "efficiency")
+    assert points_done(config, report) == (7, 7)
+
+
+def test_nothing_is_left_to_predict_once_all_is_measured(
+    predict_config,
+    make_budget_outcomes,  # noqa: F811
+    make_report,
+    snapshot,
+):
+    config = predict_config(node_counts=[1, 2, 4], confirm=4)
+    last = make_budget_outcomes({4: (25.0, 2.5)}, noise=(1.0,))
+    report = make_report([*make_budget_outcomes(TIMES), *last], price=PRICE, config=config)
+    assert (report.prediction.counts, report.prediction.next_job) == ((), None)
+    assert len(report.prediction.checked) == 1
+    assert "Predicted, not measured" not in on_terminal(report)
+    assert report.headline == snapshot
+    for text in (render_markdown(report), render_html(report)):
+        assert "Predicted, then measured" in text and "Predicted, not" not in text
+        assert report.prediction.checked[0].text in text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_what_can_not_be_predicted_is_refused_in_words(
+    predict_config, make_outcomes, make_report, snapshot
+):
+    report = make_report(
+        make_outcomes({1: (100.0, 101.0), 2: (51.0, 52.0)}), config=predict_config(repeats=2)
+    )
+    assert report.prediction is None and report.recommendation is not None
+    assert report.headline == snapshot
+    assert report.caveats[0] == snapshot
+
+
+def test_the_progress_of_a_sweep_with_a_failed_run(predict_config, make_outcomes, make_outcome):
+    config = predict_config(repeats=2, confirm=4)
+    ended = [*make_outcomes({1: (100.0, 101.0)}), make_outcome(2), make_outcome(2, 51.0, 2)]
+    assert progress_of(config, ended).next_points == ((4, 1),)
+
+
+def test_a_comparison_without_an_interval_has_only_the_times(predicted):
+    [check] = predict(predicted({**TIMES, 4: (25.0, 1.5)}, noise=(1.0,)), [8]).checked
+    assert check.interval is None
+    assert check.text.count("measured") == 1 and "interval" not in check.text
