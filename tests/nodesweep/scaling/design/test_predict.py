@@ -127,14 +127,15 @@ def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
     assert PREDICT.estimate(make_config()) is None
 
 
-def test_a_long_run_of_the_shipped_program_is_hinted_at(predict_config):
-    facts = facts_of(predict_config())
-    assert len(list(PREDICT.program_hints(facts))) == facts.ships_program
-    config = predict_config()
-    short = config.training.model_copy(update={"baseline_seconds": 60.0, "source_dir": None})
-    assert (
-        list(PREDICT.program_hints(facts_of(config.model_copy(update={"training": short})))) == []
-    )
+@pytest.mark.parametrize(
+    ("context", "seconds", "hinted"),
+    [("../infra/image", None, True), ("../infra/image", 60.0, False), ("own", None, False)],
+)
+def test_a_long_run_of_the_shipped_program_is_hinted_at(context, seconds, hinted, make_config):
+    training = {"baseline_seconds": seconds, "source_dir": None, "entry_point": "train.py"}
+    sweep = {"design": "predict", "node_counts": [1, 2, 4, 8]}
+    config = make_config(image={"context": context}, training=training, sweep=sweep)
+    assert bool([*PREDICT.program_hints(facts_of(config))]) == hinted
 
 
 def test_what_was_not_measured_never_looks_measured(predicted, predict_config, snapshot):
