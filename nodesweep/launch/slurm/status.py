@@ -145,7 +145,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
         ended_at=row.ended_at if state in FINAL_STATES else None,
         billing_began_at=began_at,
         billing_ended_at=row.ended_at,
-        billable_seconds=_busy_seconds(runs) if earlier and row.ended_at is not None else None,
+        billable_seconds=_busy_seconds(runs) if row.ended_at is not None else None,
         billing=row.billing,
         nodes=job.nodes,
         instance_type=job.instance_type,

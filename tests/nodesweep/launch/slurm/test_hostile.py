@@ -7,19 +7,27 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.local.tests.platform_client import wait_until
+from nodesweep.configs.load import parse_config
+from nodesweep.configs.slurm import SlurmPlatform
+from nodesweep.configs.strict_yaml import parse_yaml
 from nodesweep.errors import BackendUnavailable, JobRefused
+from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
+from nodesweep.launch.slurm.starter import first_config
 from nodesweep.scaling import names
 from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus
 from nodesweep.scaling.outcome.outcome import is_retryable
+from nodesweep.tasks.preflight.facts import read_facts
 from tests.nodesweep.launch.slurm.cluster import (
     EIGHT,
+    FOUR,
     SMALL,
     URGENT,
     Cluster,
@@ -213,6 +221,15 @@ def test_more_nodes_than_the_partition_gives_a_job_are_refused(sweep: Sweep) -> 
         assert sweep.jobs.status(spec.name) is None
 
 
+def test_a_first_config_fits_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    text = first_config("bench", tmp_path / "train.py", tmp_path, cluster.shared, True)
+    config = parse_config(parse_yaml(text), "the first config")
+    assert isinstance(config.platform, SlurmPlatform)
+    assert (config.platform.partition, config.platform.cluster) == (FOUR, "nodesweep")
+    assert (config.platform.node.cores, config.sweep.node_counts) == (1, (1, 2, 4))
+    assert check_cluster(read_facts(config)).problems == ()
+
+
 def test_a_job_waits_while_nodes_are_drained(sweep: Sweep) -> None:
     drain = ("scontrol", "update", "nodename=n[1-8]")
     sweep.cluster.command(*drain, "state=drain", "reason=maintenance")
@@ -221,7 +238,8 @@ def test_a_job_waits_while_nodes_are_drained(sweep: Sweep) -> None:
     waiting = sweep.wait(spec, lambda job: bool(job.message))
     assert (waiting.state, waiting.started_at) == ("running", None)
     sweep.cluster.command(*drain, "state=resume")
-    sweep.wait(spec, lambda job: job.phase == "Training")
+    # without TRESBillingWeights, the weight is the number of CPUs
+    assert sweep.wait(spec, lambda job: job.phase == "Training").billing == 8
 
 
 def test_a_job_that_slurm_forgot_is_known_from_its_script(sweep: Sweep) -> None:

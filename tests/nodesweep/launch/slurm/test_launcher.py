@@ -52,7 +52,7 @@ def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes
 ) -> None:
     sent: list[list[str]] = []
     monkeypatch.setattr(launcher, "run", sent.append)
-    row = f"12|{JOB}|PENDING|{{}}|2|2026-01-02T03:04:05|N/A|N/A|0|0|\n"
+    row = f"12|{JOB}|PENDING|{{}}|2|2026-01-02T03:04:05|N/A|N/A|0|0||\n"
     waiting = jobs_of(tmp_path, row.format("PartitionNodeLimit")).status(JOB)
     assert waiting is not None and waiting.state == "running" and not sent
     jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: row.format("PartitionTimeLimit")))
@@ -60,7 +60,7 @@ def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes
 
 
 def test_jobs_of_other_folders_programs_and_the_past_hold_no_nodes(tmp_path: Path) -> None:
-    row = "{}|{}|{}|None|2|2026-01-02T03:04:05|N/A|N/A|0|0|\n"
+    row = "{}|{}|{}|None|2|2026-01-02T03:04:05|N/A|N/A|0|0||\n"
     elsewhere = JOB.replace("-n2-", "-n4-")
     squeue = row.format(14, elsewhere, "RUNNING") + row.format(13, "somebodys-job", "RUNNING")
     [held] = jobs_of(tmp_path, squeue + row.format(12, JOB, "PENDING")).held()

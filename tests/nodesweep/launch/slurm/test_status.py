@@ -15,7 +15,7 @@ from nodesweep.launch.slurm.status import (
     read_status,
     status_of_forgotten,
 )
-from nodesweep.scaling.outcome.outcome import is_retryable
+from nodesweep.scaling.outcome.outcome import is_retryable, read_outcome
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 JOB = Submission("job", 2, "gpu", 12, T0.timestamp())
@@ -140,3 +140,10 @@ def test_a_job_beyond_a_limit_of_its_own_never_starts() -> None:
     assert never_starts(waits_for("InvalidQOS"))
     for reason in ("AssocGrpNodeLimit", "Resources", None):
         assert not never_starts(waits_for(reason)), "other jobs' ends may lift it"
+
+
+def test_an_ended_job_is_billed_on_the_reports_clock() -> None:
+    ended = Row(12, "job", "COMPLETED", None, 2, at(0), at(10), at(70), 0, 0, 128)
+    status = read_status(JOB, ended)
+    outcome = read_outcome(status, None, nodes=2, repeat=1, attempt=1)
+    assert (outcome.clocks.billable_seconds, outcome.billing) == (60, 128)
