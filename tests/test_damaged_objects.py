@@ -22,6 +22,7 @@ from nodesweep.aws.platform import aws_client
 from nodesweep.cli.commands.history import parse_readable
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
 from nodesweep.flows.stages import regression
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.scaling import names
 from nodesweep.scaling.trend.history import history_frame, read_history, write_history
@@ -108,7 +109,7 @@ def reaper(world: World, damage: Damage) -> str:
         fake.add_job(job_of(sweep, 1), sweep, 7_200.0)
     key = names.owner_key(platform.prefix, DAMAGED)
     fake.objects[key] = (damage(fake.objects[key][0]), NOW)
-    found = orphans(fake, BucketStore(platform, client=fake), GRACE_SECONDS)
+    found = orphans(SageMakerJobs(fake), BucketStore(platform, client=fake), GRACE_SECONDS)
     assert sorted(found) == [job_of(SOUND, 1), job_of(DAMAGED, 1)]
     return key
 
