@@ -58,6 +58,8 @@ class Predict(Design):
 
         try:
             known = {each.place.nodes for each in read_measurements(report)}
+            # measured, though without a step budget to predict from
+            known |= {row.nodes for row in report.summary if _is_timed(row)}
             asked = [nodes for nodes in config.sweep.node_counts if nodes not in known]
             prediction = predict(report, asked, confirms_counts=True)
         except NotPredictable as error:
@@ -101,6 +103,10 @@ class Predict(Design):
                 "sweep.design: predict: its jobs train as long as the config says, and so do those "
                 "that it predicts; training.baseline_seconds: 60 makes both short"
             )
+
+
+def _is_timed(row: SummaryRow) -> bool:
+    return row.train.seconds is not None and "starved" not in row.flags
 
 
 def _predicted(config: BenchmarkConfig) -> list[int]:

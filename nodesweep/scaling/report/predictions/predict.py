@@ -285,6 +285,8 @@ def _next_job(
     if not chosen:
         return None
     count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
+    if is_at_count and any(row.n and row.nodes == count.nodes for row in report.summary):
+        return None  # its job ran, on contended nodes
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
     if compute.seconds is None and compute.high - compute.low > rest and not is_at_count:

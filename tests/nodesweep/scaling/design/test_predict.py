@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -192,6 +193,42 @@ def test_a_confirmed_count_is_compared_with_its_prediction(
     low = next(each for each in prediction.judged if each.nodes == 8).verdicts
     assert all(each.interval for each in low if each.criterion == "efficiency")
     assert points_done(config, report) == (7, 7)
+
+
+@pytest.mark.parametrize("seconds", [14.4, 60.0])
+def test_a_confirmed_count_without_a_step_budget_is_measured_all_the_same(
+    seconds,
+    predict_config,
+    make_budget_outcomes,  # noqa: F811
+    make_report,
+):
+    [confirmed] = make_budget_outcomes(AT_8, noise=(1.0,))
+    confirmed = replace(
+        confirmed,
+        metrics={name: each for name, each in confirmed.metrics.items() if name != "budget"},
+        train_seconds_by={"observed": seconds},
+        clocks=replace(confirmed.clocks, train_seconds=seconds),
+    )
+    report = make_report(
+        [*make_budget_outcomes(TIMES), confirmed], price=PRICE, config=predict_config(confirm=8)
+    )
+    prediction = report.prediction
+    assert [each.nodes for each in prediction.counts] == [4]
+    eight = next(each for each in prediction.judged if each.nodes == 8).verdicts
+    [efficiency] = [each.value for each in eight if each.criterion == "efficiency"]
+    assert efficiency == pytest.approx(101 / seconds / 8)
+    assert prediction.next_job is None or prediction.next_job.nodes == 4
+
+
+def test_a_confirming_run_on_contended_nodes_is_not_asked_for_again(predicted, predict_config):
+    report = predicted({**TIMES, **AT_8})
+    eight = report.summary[-1].model_copy(update={"flags": ("starved",)})
+    config = predict_config()
+    for last, job in ((eight, None), (eight.model_copy(update={"n": 0}), 8)):
+        of_rows = report.model_copy(update={"summary": (*report.summary[:-1], last)})
+        found = PREDICT.predict(config, of_rows).prediction
+        assert [each.nodes for each in found.counts] == [4, 8] and found.chosen == 8
+        assert (found.next_job and found.next_job.nodes) == job
 
 
 def test_nothing_is_left_to_predict_once_all_is_measured(
