@@ -151,7 +151,8 @@ def run(
         delete_hash_cache(benchmark.dataset)
     from nodesweep.cli.views.stream import ViewOptions
 
-    command = command_of_run(config, overrides, output, words_of_trial(tried, source))
+    further = [*words_of_trial(tried, source), *(["--confirm"] if confirm else [])]
+    command = command_of_run(config, overrides, output, further)
     view_options = ViewOptions(log_format, verbose, command, detach)
     click.get_current_context().meta[RUN_OF_CONTEXT] = view_options.resume_command
     if detach:

@@ -446,6 +446,9 @@ def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyP
         looks[1].resume_command
         == f"nodesweep run {LOCAL} --set training.seed=2 --output 'my reports'"
     )
+    monkeypatch.setattr("nodesweep.cli.main.refuse_confirm", lambda *_: None)
+    nodesweep("run", LOCAL, "--confirm")
+    assert looks[2].resume_command == f"nodesweep run {LOCAL} --confirm"
     refused = nodesweep("run", LOCAL, "--log-format", "xml")
     assert refused.exit_code == 2 and "xml" in refused.output
 
