@@ -204,6 +204,7 @@ def test_the_change_that_saves_most_is_tried_where_it_decides(config_with):
     "sweep",
     [
         {"design": "sequential", "max_repeats": 4},
+        {"design": "predict", "node_counts": [1, 2, 4, 8], "confirm": 8},
         {"min_points": 9, "budget_usd": 3.0},
         {"order": "ascending"},
     ],
