@@ -63,7 +63,7 @@ class QualityTarget(Part):
     )
     runs: int = Field(description="Runs in which the noise was measured.")
     partial: bool = Field(
-        description="True if some ended early: the noise grows, so there is no upper bound."
+        description="True if some may have ended early: the noise grows, so there is no upper bound."
     )
     nodes: int = Field(description="N0, the node count that all ratios are relative to.")
     counts: tuple[CountToTarget, ...] = Field(
@@ -80,20 +80,21 @@ class Crowding(NamedTuple):
 
 
 def find_quality_target(
-    rows: Sequence[SummaryRow], used: Sequence[JobOutcome]
+    rows: Sequence[SummaryRow], used: Sequence[JobOutcome], sized: bool = False
 ) -> QualityTarget | None:
     """Return the estimate; None if the batch does not grow, or its noise was not measured.
 
     Args:
         rows: The summary's rows, ascending.
         used: The runs behind them.
+        sized: True if the config sets their length, which may be less than that of the training.
     """
     base = next((row for row in rows if row.train.speedup is not None), None)
     known = [(outcome, crowding(outcome.metrics)) for outcome in used]
     measured = [each for _, each in known if each is not None]
     if base is None or base.global_batch_size is None or not measured:
         return None
-    partial = any(each and outcome.projection is not None for outcome, each in known)
+    partial = sized or any(each and outcome.projection is not None for outcome, each in known)
     pooled = pool(measured, partial)
     counts = tuple(
         _count(row, row.train.speedup, row.global_batch_size, base.global_batch_size, pooled)

@@ -200,7 +200,11 @@ def analyse(
         step_budget=budget,
         missing_parts=find_missing_parts(runs, clock),
         sized_steps=None if config is None else sized_steps(config, outcomes),
-        quality_target=find_quality_target(rows, [run.outcome for run in runs if run.used]),
+        quality_target=find_quality_target(
+            rows,
+            [run.outcome for run in runs if run.used],
+            sized=config is not None and config.training.amount is not None,
+        ),
         fits=_fits(rows, points, conditions),
         caveats=(),
         config=hide_in_config(config) if config is not None else None,

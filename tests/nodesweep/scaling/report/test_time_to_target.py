@@ -19,7 +19,7 @@ TIMES = {1: 100.0, 2: 51.0, 4: 26.0, 8: 13.5}
 def report_of(make_outcome, make_report):
     """report_of(critical): batches of 32 samples per node, noise measured from 2 nodes on."""
 
-    def make(critical, times=TIMES, policy="fixed_per_replica", **noisy):
+    def make(critical, times=TIMES, policy="fixed_per_replica", config=None, **noisy):
         return make_report(
             [
                 make_outcome(
@@ -30,7 +30,8 @@ def report_of(make_outcome, make_report):
                     metrics=noise(32 * nodes, critical, **noisy) if nodes > 1 else None,
                 )
                 for nodes, seconds in times.items()
-            ]
+            ],
+            config=config,
         )
 
     return make
@@ -50,6 +51,13 @@ def test_the_caveats(critical, noisy, report_of, snapshot):
     assert [*target_caveats(report)] == snapshot
     assert set(target_caveats(report)) < set(report.caveats)
     assert not [each for each in report.caveats if "depending on the task" in each]
+
+
+@pytest.mark.parametrize("training", [{"baseline_seconds": 60.0}, {"steps": 500}, {}])
+def test_runs_whose_length_the_config_sets_give_no_upper_bound(training, report_of, make_config):
+    target = report_of(90, config=make_config(training=training)).quality_target
+    assert target.partial == bool(training)
+    assert (target.critical_batch_range[1] is None) == bool(training)
 
 
 def test_an_unchanged_rate_is_named(report_of, snapshot):
