@@ -176,6 +176,7 @@ class RunState:
 
     def _on_sweep_planned(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
         self.points = [PointState(**point) for point in facts["points"]]
+        self.ended_usd = 0.0  # a continued sweep reports its earlier jobs again
         self.rules = RULES[facts.get("design", "full")]
         self.most_jobs = facts.get("most_jobs")
         self.max_parallel_jobs = facts["max_parallel_jobs"]

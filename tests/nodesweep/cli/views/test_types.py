@@ -36,14 +36,14 @@ def ended(arm: str, nodes: int, seconds: float) -> Event:
     )  # fmt: skip
 
 
-def state(price: float | None = 72.0) -> RunState:
+def state(price: float | None = 72.0, shown: RunState | None = None) -> RunState:
     points = [
         {"nodes": nodes, "repeat": 1, "batch": 64, "place": f"{nodes} x {name}", "arm": arm,
          "usd_per_hour": usd}
         for nodes in (1, 2)
         for name, arm, usd in (("ml.a", "a", 36.0), ("ml.b", "b", price))
     ]  # fmt: skip
-    shown = RunState()
+    shown = shown or RunState()
     shown.show(event("stage-begun"))
     shown.show(
         event("sweep-planned", points=points, max_parallel_jobs=1, usd_per_hour=36.0,
@@ -65,6 +65,8 @@ def test_each_type_has_its_rows_and_its_own_speedup() -> None:
 
 def test_cost_is_each_type_s_and_unknown_where_a_price_is() -> None:
     assert state().cost_so_far_usd(NOW.timestamp()) == 1.0 + 2.0 + 4.0
+    # a flow that continues the sweep in the same command reports its jobs again
+    assert state(shown=state()).cost_so_far_usd(NOW.timestamp()) == 1.0 + 2.0 + 4.0
     assert state(price=None).cost_so_far_usd(NOW.timestamp()) is None
 
 
