@@ -144,7 +144,7 @@ def run(
     read = read_config_to_run if resume is None else read_config
     benchmark = with_trial(read(config, overrides, output), tried, source)
     if confirm:
-        refuse_confirm(benchmark, detach)
+        refuse_confirm(benchmark, detach, resume is not None)
     if rehash and benchmark.dataset is not None and not benchmark.dataset.is_remote:
         from nodesweep.tasks.dataset.hashing import delete_hash_cache
 

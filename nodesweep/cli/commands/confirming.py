@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from nodesweep.scaling.report import ScalingReport
 
 
-def refuse_confirm(config: BenchmarkConfig, detach: bool) -> None:
-    """Exit if the config's sweep predicts nothing, or if nothing waits for its predictions."""
+def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> None:
+    """Exit if the config's sweep predicts nothing, or if nothing waits for its predictions.
+
+    Raises:
+        PreflightRefused: A new sweep is refused together with the largest job that may confirm it.
+    """
     if detach:
         raise click.UsageError(
             "--confirm waits for the predictions; it cannot be combined with --detach"
@@ -26,6 +30,12 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool) -> None:
             " sweep.design: predict",
             BAD_INPUT,
         )
+    if is_resume or config.sweep.confirm is not None:
+        return  # preflight checks the very job before anything else is paid
+    from nodesweep.flows.stages.offline import check_offline, raise_if_refused
+
+    largest = config.sweep.model_copy(update={"confirm": config.sweep.node_counts[-1]})
+    raise_if_refused(check_offline(config.model_copy(update={"sweep": largest})))
 
 
 def with_confirm(config: BenchmarkConfig, report: ScalingReport) -> BenchmarkConfig | None:

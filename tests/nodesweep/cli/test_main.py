@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -428,6 +429,22 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     assert f"report: {tmp_path / 'report.html'}" in done.stdout
     assert done.output.endswith(done.stderr)
     assert plain(done.stderr, config=LOCAL) == snapshot
+
+
+def test_the_largest_job_that_may_confirm_is_checked_before_anything_is_paid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked: list[int | None] = []
+
+    def check(config: Any) -> Any:
+        checked.append(config.sweep.confirm)
+        return SimpleNamespace(findings=SimpleNamespace(problems=("sweep.budget_usd: too low",)))
+
+    monkeypatch.setattr("nodesweep.flows.stages.offline.check_offline", check)
+    predicts = ("--set", "sweep.design=predict", "--set", "sweep.node_counts=[1,2,4,8]")
+    refused = nodesweep("run", LOCAL, *predicts, "--confirm")
+    assert (refused.exit_code, checked) == (3, [8])
+    assert "sweep.budget_usd: too low" in refused.output
 
 
 def test_how_a_run_is_shown_is_handed_to_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
