@@ -40,7 +40,7 @@ _QUALIFIERS: dict[PlatformKind, str] = {
 }
 _PHASE = ", which includes more than the training,"
 _PHASE_WITHOUT_START_UP = " minus the start-up shown in the log"
-_SCALING = {"fixed_per_replica": ", throughput scaling with a batch that grows with the nodes"}
+SCALING = {"fixed_per_replica": ", throughput scaling with a batch that grows with the nodes"}
 
 
 def write_headline(
@@ -79,7 +79,7 @@ def write_headline(
         lost: Else, what costs efficiency beyond the recommended count; None if unknown.
     """
     sentence = _result(
-        kind, baseline, rows, jobs, recommendation, clock, _SCALING.get(policy or "", "")
+        kind, baseline, rows, jobs, recommendation, clock, SCALING.get(policy or "", "")
     )
     if recommendation is not None and recommendation.reason.startswith(THROUGHPUT_ONLY):
         sentence += f"; {_settled_by(kind, clock)}"
@@ -88,9 +88,8 @@ def write_headline(
     if clock == "projected" and baseline is not None:
         sentence += "; projected from probes"
         sentence += _validated_by(recommendation, check, other_checks)
-    failed = sum(row.n_failed for row in rows)
-    if failed and baseline is not None:
-        sentence += f"; {failed} of {pluralize(jobs, 'job')} did not complete"
+    if (failed := failed_text(rows, jobs)) and baseline is not None:
+        sentence += f"; {failed}"
     contended = [row.nodes for row in rows if "starved" in row.flags]
     is_reason = (
         recommendation is not None
@@ -110,6 +109,12 @@ def write_headline(
     if unconfirmed := [row.nodes for row in rows if "world_size_unconfirmed" in row.flags]:
         sentence += f"; world size unconfirmed at {join_words(map(nodes_text, unconfirmed))}"
     return sentence + "."
+
+
+def failed_text(rows: Sequence[SummaryRow], jobs: int) -> str | None:
+    """Return how many of the jobs did not complete; None if all did."""
+    failed = sum(row.n_failed for row in rows)
+    return f"{failed} of {pluralize(jobs, 'job')} did not complete" if failed else None
 
 
 def _validated_by(

@@ -20,6 +20,7 @@ from nodesweep.scaling.fits.assumption import assumption
 from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.physics import PART_OF, Term
+from nodesweep.scaling.report.headline import SCALING, failed_text
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.predictions.checked import check_predictions
 from nodesweep.scaling.report.predictions.inputs import (
@@ -101,7 +102,7 @@ def predict(
         job = _next_job(answer, counts, outlooks, report, confirms_counts)
     return Predictions(
         sweep_id=report.sweep_id,
-        headline=_headline(answer, counts, job),
+        headline=_headline(answer, counts, job, report),
         chosen=None if answer is None or answer.chosen is None else answer.chosen.nodes,
         measured_nodes=tuple(each.place.nodes for each in measured),
         counts=counts,
@@ -311,7 +312,10 @@ def _next_job(
 
 
 def _headline(
-    answer: Recommendation | None, counts: Sequence[CountPrediction], job: NextJob | None
+    answer: Recommendation | None,
+    counts: Sequence[CountPrediction],
+    job: NextJob | None,
+    report: ScalingReport,
 ) -> str:
     if answer is None:
         return (
@@ -325,6 +329,7 @@ def _headline(
         nodes = answer.chosen.nodes
         kind = "predicted" if nodes in predicted else "measured"
         clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
+        clause += SCALING.get(report.policy or "", "")
     how = "From predictions, not measurements" if counts else "From the noise of all runs"
     text = f"{how}: {clause}"
     notes = [
@@ -333,6 +338,8 @@ def _headline(
         for each in answer.judged
         if each.nodes in predicted and each.answer != "pass" and answer.chosen is not None
     ]
+    if failed := failed_text(report.summary, len(report.points)):
+        notes.append(failed)
     if job is not None:
         usd = "" if job.usd is None else f", about {format_usd(job.usd)}"
         notes.append(
@@ -359,6 +366,10 @@ def _assumes(
         "The bounds allow an exchange that outgrows the backward pass hiding it, but not one that "
         "already did so between measured counts.",
     ]
+    if report.policy in SCALING:
+        found.append(
+            "The larger batch is taken to train the model as well as at the measured counts."
+        )
     budget = report.step_budget
     if budget is not None and all(part.name != "waiting" for part in budget.counts[-1].parts):
         found.append("Communication includes waiting for the slowest process.")

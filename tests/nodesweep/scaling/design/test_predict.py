@@ -156,6 +156,19 @@ def test_what_was_not_measured_never_looks_measured(predicted, predict_config, s
     assert on_terminal(report) == snapshot
 
 
+def test_the_headline_names_a_growing_batch_and_failed_jobs(predicted, predict_config):
+    report = predicted()
+    failed = report.summary[-1].model_copy(update={"n_failed": 1})
+    rows = (*report.summary[:-1], failed)
+    for policy, grows in (("fixed_per_replica", True), ("fixed_global", False)):
+        given = report.model_copy(update={"summary": rows, "policy": policy})
+        found = PREDICT.predict(predict_config(), given)
+        assert "; 1 of 6 jobs did not complete; one run on 8 nodes" in found.headline
+        assert ("throughput scaling with a batch that grows" in found.headline) == grows
+        assumes = any("larger batch is taken" in each for each in found.prediction.assumes)
+        assert assumes == grows
+
+
 def test_the_same_is_predicted_from_the_report_later(predicted):
     report = predicted()
     again = predict(report, [4, 8], confirms_counts=True)
