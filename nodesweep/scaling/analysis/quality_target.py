@@ -63,7 +63,7 @@ class QualityTarget(Part):
     )
     runs: int = Field(description="Runs in which the noise was measured.")
     partial: bool = Field(
-        description="True if some may have ended early: the noise grows, so there is no upper bound."
+        description="True if some may end early: the noise grows, so there is no upper bound."
     )
     nodes: int = Field(description="N0, the node count that all ratios are relative to.")
     counts: tuple[CountToTarget, ...] = Field(

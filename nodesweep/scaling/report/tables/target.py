@@ -60,8 +60,8 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     if target.partial:
         yield (
             "Runs that end early or whose length the config sets may see only the beginning of the "
-            "training. The noise of the gradients grows, so the critical batch may be larger by any "
-            "factor."
+            "training. The noise of the gradients grows, so the critical batch may be larger by "
+            "any factor."
         )
     passed, maybe = (
         [each.nodes for each in target.counts if each.passed == answer] for answer in _WARNED
