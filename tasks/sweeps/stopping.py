@@ -211,7 +211,13 @@ class _Ending:
                 continue
             self._described_at[name] = now
             with best_effort(f"{name} can't be described"):
-                job = self._launcher.status(name)
+                try:
+                    job = self._launcher.status(name)
+                except CALL_ERRORS as error:
+                    if self.is_settled and not is_transient(error):
+                        self.failures.setdefault(name, str(error))
+                        self._refused.add(name)
+                    raise
                 if job is None:
                     self.unknown.add(name)
                     self.failures.pop(name, None)

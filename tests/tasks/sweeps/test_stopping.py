@@ -257,6 +257,23 @@ def test_training_jobs_are_stopped_however_slow_the_stop_of_the_validation_is(
     assert statuses(lagging) == {"Stopping"}
 
 
+def test_an_ended_job_whose_description_is_denied_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The training jobs of a sweep are stopped after its validation."""
+    platform = LaggingPlatform()
+    platform.add(JOBS[0])
+    platform.complete(JOBS[0])
+
+    def denied(TrainingJobName: str) -> None:
+        raise error("AccessDeniedException", "no", "DescribeTrainingJob")
+
+    monkeypatch.setattr(platform, "describe_training_job", denied)
+    with pytest.raises(JobRefused, match=f"{JOBS[0]}: .*AccessDenied.*DescribeTrainingJob"):
+        end_jobs(SageMakerJobs(platform), JOBS[:1], platform.time.clock)
+    assert SETTLE_SECONDS <= platform.time.seconds < SETTLE_SECONDS + 10
+
+
 def test_pools_of_jobs_that_ended_by_themselves_are_released_though_the_list_is_behind() -> None:
     platform = LaggingPlatform(list_lag=1e6)
     platform.add(*JOBS, keep_alive=600)
