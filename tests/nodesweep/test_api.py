@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 import nodesweep
+from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.configs.load import ConfigError
 from nodesweep.errors import PreflightRefused
 from nodesweep.launch.sagemaker.store import BucketStore
@@ -93,6 +94,13 @@ def test_plan_lists_the_runs_and_the_cost_bound() -> None:
     assert frame.dtypes["world_size"] == "Int64" and frame.dtypes["learning_rate"] == "Float64"
     assert set(frame["instance_type"]) == {"ml.p3.16xlarge"} and "variant" not in frame
     assert plan.cost_bound_usd is not None and plan.cost_bound_usd > 0
+
+
+def test_a_plan_has_no_run_of_a_count_that_is_only_predicted() -> None:
+    config = nodesweep.load_config("search_mlp_p3", ["sweep.repeats=2", "sweep.design=predict"])
+    assert sorted(nodesweep.plan(config).points()["nodes"]) == [1, 1, 2, 2]
+    requests = requests_of(config, plan_of(config)).requests
+    assert {each["ResourceConfig"]["InstanceCount"] for each in requests} == {1, 2}
 
 
 def test_a_plan_of_variants_names_them() -> None:

@@ -260,6 +260,7 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
     shown = [
         hide_in_request(render(build_spec(config, point, inputs, render)), variables)
         for point in facts.plan.points
+        if config.sweep.may_run(point.nodes)
     ]
     masked = dict.fromkeys(member for _, members in shown for member in members)
     return Requests([request for request, _ in shown], tuple(masked), variables)
