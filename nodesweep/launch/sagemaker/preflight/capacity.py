@@ -223,7 +223,8 @@ def _offering_text(offering: Mapping[str, Any], arms: Sequence[Facts]) -> str:
     instances = min((block["InstanceCount"] for block in blocks), default=0)
     instance_hours = sum(block["InstanceCount"] * _hours(block) for block in blocks)
     starts = [block["StartTime"] for block in blocks if "StartTime" in block]
-    usable_hours = sum(_hours(block) - _LOST_HOURS for block in blocks)
+    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job that a block's end stops
+    usable_hours = sum(_hours(block) - _LOST_HOURS - cut_hours for block in blocks) + cut_hours
     is_enough = usable_hours >= _duration_hours(arms, instances)
     return (
         f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"

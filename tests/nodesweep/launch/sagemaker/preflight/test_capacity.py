@@ -141,6 +141,7 @@ def test_each_way_has_its_quota_price_and_cost(
         (9, [1], 1, [block(1, 2)], False),
         (4, [5], 4, [block(4, 99)], False),  # has no room for any
         (1, [5], 4, [block(8, 4), block(8, 5)], False),
+        (1, [5], 4, [block(8, 4), block(8, 6)], True),
     ],
 )
 def test_a_plan_is_long_enough_if_all_attempts_fit(
