@@ -42,10 +42,11 @@ current price, a notice says so and the newest one known is used.
 
 **All prices**: `nodesweep prices refresh` reads those of every type and region from AWS's bulk
 Price List into `price_list.json.gz` in the same folder; it needs HTTPS and no credentials.
-`--region` reads one region, `--from` a downloaded file, `--output` updates another table. A list
-that is HTML, cut off, older than the table or than 90 days is refused, and the table stays as it
-was. `plan` and report say the age of a price of more than 90 days. It has never been run against
-the real Price List.
+`--region` reads one region, `--from` a downloaded file, `--output` updates another table. Each
+region is written once it has been read and checked; after a list that can't be read in three tries,
+is HTML, cut off, older than the table or than 90 days, the table keeps what it had of the region
+(exit code 1). `plan` and report say the age of a price of more than 90 days. It has never been run
+against the real Price List.
 
 **How the nodes can be had**: after the plan, `--online` lists for each instance type
 
