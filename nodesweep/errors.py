@@ -138,7 +138,7 @@ class SweepNotNamed(NodesweepError):
 
 
 class PriceListRefused(NodesweepError):
-    """What was read is not the current Price List, or only a part of it; nothing was written."""
+    """The downloaded file is not a current, complete Price List; nothing was written."""
 
 
 class InputsChanged(NodesweepError):
