@@ -3,7 +3,8 @@
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
 ├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
-├── PriceListRefused      what was read is not the current Price List; nothing was written
+├── PriceListRefused      what was read is not the current Price List; the table keeps what it had
+│   └── PriceListNotFound    --from or --region names none (exit code 2)
 ├── InputsChanged         a resume finds other code, data or image than the sweep's (exit code 2)
 └── RunFailed             something was started, but the run failed (exit code 1)
     ├── DatasetRefused    an expectation failed
@@ -138,7 +139,11 @@ class SweepNotNamed(NodesweepError):
 
 
 class PriceListRefused(NodesweepError):
-    """The downloaded file is not a current, complete Price List; nothing was written."""
+    """The downloaded file is not a current, complete Price List."""
+
+
+class PriceListNotFound(PriceListRefused):
+    """--from or --region names something that does not exist."""
 
 
 class InputsChanged(NodesweepError):

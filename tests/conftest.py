@@ -20,12 +20,14 @@ from moto import mock_aws
 
 import nodesweep.scaling.secrets
 from nodesweep.aws.api_models import with_shared_models
+from nodesweep.configs import price_list
 from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig, ImageConfig, PlatformConfig
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.store import FolderStore, Store
 from nodesweep.polling import STOP
 from nodesweep.tasks.image.find import read_context
+from nodesweep.tasks.report import pricing
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -179,6 +181,24 @@ def no_known_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         nodesweep.scaling.secrets, "_known", nodesweep.scaling.secrets._KnownSecrets()
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_prices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the prices that this user has read out of the tests, which have a folder of their own.
+
+    $XDG_CACHE_HOME stays, for pip and uv; a test that sets it gets the folder below it.
+    """
+    real, place = price_list.cache_folder, tmp_path_factory.mktemp("prices")
+    of_user = real()
+
+    def elsewhere() -> Path:
+        return place if real() == of_user else real()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (price_list, pricing):
+            patch.setattr(module, "cache_folder", elsewhere)
+        yield
 
 
 @pytest.fixture(autouse=True)

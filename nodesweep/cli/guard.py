@@ -136,6 +136,7 @@ def explain(error: Exception) -> tuple[str, int]:
         InputsChanged,
         NodesweepError,
         PreflightRefused,
+        PriceListNotFound,
         SweepNotNamed,
         error_code,
         is_bucket_gone,
@@ -150,6 +151,7 @@ def explain(error: Exception) -> tuple[str, int]:
         InvalidExpectations,
         DatasetMissing,
         InputsChanged,
+        PriceListNotFound,
         SweepNotNamed,
     )
     if isinstance(error, bad_input):

@@ -15,20 +15,24 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, timedelta
+from http import HTTPStatus
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from nodesweep.configs.price_list import MOST_USD_PER_HOUR, PriceTable, RegionPrices
-from nodesweep.errors import PriceListRefused
+from nodesweep.errors import PriceListNotFound, PriceListRefused
+from nodesweep.polling import intervals
 from nodesweep.scaling.analysis.price import OLD_PRICE_DAYS
 from nodesweep.tasks.report.pricing import SERVICE, TRAINING, rates_of
 
 PRICE_LIST_URL = "https://pricing.us-east-1.amazonaws.com"
+_URLS = ("https://", "http://")
 _INDEX = f"/offers/v1.0/aws/{SERVICE}/current/region_index.json"
 _FILE_SECONDS = 900
 _SILENCE_SECONDS = 60
+_TRIES = 3
+_PAUSE_SECONDS = 2.0
 _LARGEST_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
 _KEPT_SHARE = 0.5
@@ -41,8 +45,8 @@ def read_price_list(
     known: PriceTable,
     today: date,
     say: Callable[[str], None] = lambda text: None,
-) -> PriceTable:
-    """Return the training prices of the wanted regions, or of all that have any.
+) -> Iterator[PriceTable]:
+    """Yield the training prices of each wanted region, or of each that has any, as it is read.
 
     Args:
         origin: URL of the Price List's server, or URL or path of one file of the list.
@@ -52,28 +56,43 @@ def read_price_list(
         say: Called with a line on each file that is read, since all of them take minutes.
 
     Raises:
-        PriceListRefused: Something is not the Price List, or is partial, stale or without prices.
+        PriceListNotFound: There is no such file, or a region is none of the list's.
+        PriceListRefused: Something is not the Price List, or is partial, stale or without prices;
+            that of a region once all have been read.
     """
-    found: dict[str, RegionPrices] = {}
+    found: set[str] = set()
+    problems: list[str] = []
     for source in _sources(origin, wanted):
         say(f"reading {source}")
-        found |= _region_prices(source, _read_json(source))
-    if wanted:
-        found = {region: prices for region, prices in found.items() if region in wanted}
-    missing = sorted(set(wanted) - set(found)) or ([] if found else ["any region"])
-    if missing:
-        raise PriceListRefused(
+        try:
+            by_region = _region_prices(source, _read_json(source))
+        except PriceListRefused as refused:
+            problems.append(str(refused))
+            continue
+        for region, prices in by_region.items():
+            if wanted and region not in wanted:
+                continue
+            if problem := _edition_problem(region, prices, known.regions.get(region), today):
+                problems.append(problem)
+            else:
+                found.add(region)
+                yield PriceTable(regions={region: prices})
+    missing = sorted(set(wanted) - found) or ([] if found else ["any region"])
+    if missing and not problems:
+        problems.append(
             f"{origin} has no on-demand training price in USD for {', '.join(missing)}; check"
             " --region, and that --from is the Price List of Amazon SageMaker"
         )
-    for region, prices in found.items():
-        _check_edition(region, prices, known.regions.get(region), today)
-    return PriceTable(regions=found)
+    if problems:
+        raise PriceListRefused("\n".join(problems))
 
 
 def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
     """Yield the URLs of the regions' files, or the one file itself."""
-    if "://" not in origin or origin.endswith(".json"):
+    is_url = origin.startswith(_URLS)
+    if not is_url and not Path(origin).exists():
+        raise PriceListNotFound(f"--from: {origin} is neither an https:// URL nor a file")
+    if not is_url or origin.endswith(".json"):
         yield origin
         return
     base = origin.rstrip("/")
@@ -86,7 +105,7 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
     except (AttributeError, KeyError, TypeError) as error:
         raise PriceListRefused(_not_list(base + _INDEX, "it lists no regions")) from error
     if unknown := sorted(set(wanted) - set(paths)):
-        raise PriceListRefused(
+        raise PriceListNotFound(
             f"--region: the Price List has no {', '.join(unknown)}; it has"
             f" {', '.join(sorted(paths)) or 'none'}"
         )
@@ -103,7 +122,7 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
         if offer["offerCode"] != SERVICE:
             raise PriceListRefused(_not_list(source, f"it is that of {offer['offerCode']}"))
         published = datetime.fromisoformat(offer["publicationDate"]).date()
-        on_demand = offer["terms"]["OnDemand"]
+        on_demand = offer["terms"].get("OnDemand", {})
         by_region: dict[str, dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
         for sku, product in offer["products"].items():
             attributes = product["attributes"]
@@ -113,42 +132,52 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
                 if rates:
                     by_region[attributes["regionCode"]][name] |= rates
         return {
-            region: RegionPrices(
-                source=source,
-                published=published,
-                # A type with several rates is left out: it is not known which one is billed.
-                usd_per_hour={name: min(rates) for name, rates in types.items() if len(rates) == 1},
-            )
+            region: RegionPrices(source=source, published=published, usd_per_hour=usd_per_hour)
             for region, types in by_region.items()
+            if (usd_per_hour := _certain_prices(types))
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = "its products, terms or date are not as AWS documents them"
         if isinstance(error, KeyError):
             what = f"it has no {error}"
-        elif isinstance(error, ValidationError):
-            what = f"a price is not above 0 and at most {MOST_USD_PER_HOUR} USD per hour"
         raise PriceListRefused(_not_list(source, what)) from error
 
 
-def _check_edition(
+def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
+    """Return the price of each type that has one plausible rate; of several any may be billed."""
+    return {
+        name: min(rates)
+        for name, rates in types.items()
+        if len(rates) == 1 and 0 < min(rates) <= MOST_USD_PER_HOUR
+    }
+
+
+def _edition_problem(
     region: str, prices: RegionPrices, known: RegionPrices | None, today: date
-) -> None:
-    """Raise PriceListRefused for an edition that is old or has lost many types."""
+) -> str | None:
+    """Return why an edition is refused: it is old, of the future, or has lost many types."""
     age = today - prices.published
+    what = f"{prices.source}: the Price List of {region}"
     behind = known is not None and prices.published < known.published
     if behind or age > timedelta(days=OLD_PRICE_DAYS):
         than = f", older than the table's of {known.published}" if known and behind else ""
-        raise PriceListRefused(
-            f"{prices.source}: the Price List of {region} was published on {prices.published},"
-            f" {age.days} days ago{than}; look for a proxy or mirror that keeps old files, or"
-            " download the current list and give it with --from"
+        return (
+            f"{what} was published on {prices.published}, {age.days} days ago{than}; look for a"
+            " proxy or mirror that keeps old files, or download the current list and give it with"
+            " --from"
+        )
+    if age < timedelta(days=-1):  # it would keep every later edition out of the table
+        return (
+            f"{what} was published on {prices.published}, but today is {today}; check this"
+            " machine's clock and where the list comes from"
         )
     if known is not None and len(prices.usd_per_hour) < _KEPT_SHARE * len(known.usd_per_hour):
-        raise PriceListRefused(
-            f"{prices.source}: the Price List of {region} has {len(prices.usd_per_hour)} training"
-            f" prices, but the table has {len(known.usd_per_hour)}, so it is probably cut off; try"
-            " again, or delete the table to begin anew"
+        return (
+            f"{what} has {len(prices.usd_per_hour)} training prices, but the table has"
+            f" {len(known.usd_per_hour)}, so it is probably cut off; try again, or delete the table"
+            " to begin anew"
         )
+    return None
 
 
 def _read_json(source: str) -> Mapping[str, Any]:
@@ -167,32 +196,42 @@ def _read_json(source: str) -> Mapping[str, Any]:
 
 
 def _read_bytes(source: str) -> bytes:
-    if "://" not in source:
+    """Return what a URL or file contains; what may pass, like HTTP 503, is tried again."""
+    if not source.startswith(_URLS):
         return Path(source).read_bytes()
-    if not source.startswith(("https://", "http://")):
-        raise PriceListRefused(f"--from: {source} is neither an https:// URL nor a file")
     deadline = time.monotonic() + _FILE_SECONDS
+    pauses = islice(intervals(_PAUSE_SECONDS, 30.0, factor=4), _TRIES - 1)
+    while True:
+        try:
+            return _download(source, deadline)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+                if error.code != HTTPStatus.TOO_MANY_REQUESTS and error.code < 500:
+                    raise PriceListRefused(_not_list(source, f"HTTP {error.code}")) from error
+            is_malformed = isinstance(error, ValueError | http.client.InvalidURL)
+            pause = None if is_malformed else next(pauses, None)
+            if pause is None or time.monotonic() + pause > deadline:
+                reason = getattr(error, "reason", None) or error
+                raise PriceListRefused(
+                    f"{source} can't be read: {reason}; check the network and proxy, or download"
+                    " the list elsewhere and give the file with --from"
+                ) from error
+            time.sleep(pause)
+
+
+def _download(source: str, deadline: float) -> bytes:
     body = bytearray()
-    try:
-        with urllib.request.urlopen(source, timeout=_SILENCE_SECONDS) as answer:
-            while chunk := answer.read1(_CHUNK_BYTES):  # read() would wait for a whole chunk
-                body += chunk
-                if len(body) > _LARGEST_BYTES or time.monotonic() > deadline:
-                    raise PriceListRefused(
-                        f"{source} is larger than {_LARGEST_BYTES >> 20} MiB or takes longer than"
-                        f" {_FILE_SECONDS} s; look for a proxy in between"
-                    )
-            if answer.length:
-                raise http.client.IncompleteRead(bytes(body[:0]), answer.length)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise PriceListRefused(_not_list(source, f"HTTP {error.code}")) from error
-    except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a malformed URL
-        reason = getattr(error, "reason", None) or error
-        raise PriceListRefused(
-            f"{source} can't be read: {reason}; check the network and proxy, or download the list"
-            " elsewhere and give the file with --from"
-        ) from error
+    with urllib.request.urlopen(source, timeout=_SILENCE_SECONDS) as answer:
+        while chunk := answer.read1(_CHUNK_BYTES):  # read() would wait for a whole chunk
+            body += chunk
+            if len(body) > _LARGEST_BYTES or time.monotonic() > deadline:
+                raise PriceListRefused(
+                    f"{source} is larger than {_LARGEST_BYTES >> 20} MiB or takes longer than"
+                    f" {_FILE_SECONDS} s; look for a proxy in between"
+                )
+        if answer.length:
+            raise http.client.IncompleteRead(bytes(body[:0]), answer.length)
     return bytes(body)
 
 

@@ -38,21 +38,23 @@ def prices_group() -> None:
 def refresh(regions: tuple[str, ...], origin: str | None, output: Path | None) -> None:
     """Read the price of every training instance type from the AWS Price List.
 
-    It needs no credentials. The table changes only once everything has been read and checked.
+    It needs no credentials. Each region is written once it has been read and checked.
     """
     from datetime import UTC, datetime
 
     from nodesweep.configs.atomic import SHARED, folder_problem, write_atomic
-    from nodesweep.configs.price_list import read_table, table_bytes, table_file
+    from nodesweep.configs.price_list import PriceTable, read_table, table_bytes, table_file
     from nodesweep.tasks.report.price_list import PRICE_LIST_URL, read_price_list
 
     path = output or table_file()
     if problem := folder_problem(path.parent, "--output"):
         fail(problem, BAD_INPUT)  # before minutes of downloads
-    known, today = read_table(path), datetime.now(UTC).date()
-    found = read_price_list(origin or PRICE_LIST_URL, regions, known, today, print_notice)
-    write_atomic(path, table_bytes(known.merged(found)), SHARED)
-    for region, prices in sorted(found.regions.items()):
-        count = len(prices.usd_per_hour)
-        print_text(f"{region}: {count} instance types, published on {prices.published}")
+    known, today, found = read_table(path), datetime.now(UTC).date(), PriceTable()
+    for new in read_price_list(origin or PRICE_LIST_URL, regions, known, today, print_notice):
+        found = found.merged(new)
+        # Another process may have written other regions in the meantime.
+        write_atomic(path, table_bytes(read_table(path).merged(found)), SHARED)
+        for region, prices in new.regions.items():
+            count = len(prices.usd_per_hour)
+            print_text(f"{region}: {count} instance types, published on {prices.published}")
     print_text(f"wrote {path}")

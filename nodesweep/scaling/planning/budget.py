@@ -74,6 +74,12 @@ def billed_hours(config: BenchmarkConfig) -> float:
     return _billed_seconds(config) / SECONDS_PER_HOUR
 
 
+def most_attempts(config: BenchmarkConfig) -> int:
+    """Return the most attempts that one run of the sweep can make, as in cost_bound()."""
+    jobs, further = _attempts(config)
+    return len(jobs) + len(further)
+
+
 def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
     """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
     sweep = config.sweep

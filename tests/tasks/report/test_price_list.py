@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,26 @@ from nodesweep.configs.price_list import (
     PriceTable,
     RegionPrices,
     read_table,
+    table_bytes,
     table_file,
 )
 from nodesweep.errors import PriceListRefused
+from nodesweep.tasks.report import price_list as reading
 from nodesweep.tasks.report.price_list import read_price_list
 from tests.hostile_server import PAGE, Words, hostile_server
 from tests.plain import plain
 
 TODAY = date(2026, 11, 27)
 INDEX = "/offers/v1.0/aws/AmazonSageMaker/current/region_index.json"
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_PAUSE_SECONDS", 0.0)
+
+
+def read_all(*arguments: Any) -> PriceTable:
+    return reduce(PriceTable.merged, read_price_list(*arguments), PriceTable())
 
 
 def product(
@@ -107,9 +119,9 @@ def test_every_training_price_of_every_region_is_read() -> None:
     files = {"us-east-1": of_region(), "eu-west-1": of_region("eu-west-1"), "xx-1": offer()}
     seen: list[str] = []
     with price_list(files) as url:
-        found = read_price_list(url, (), PriceTable(), TODAY, seen.append)
+        found = read_all(url, (), PriceTable(), TODAY, seen.append)
         assert usd_of(found) == {"us-east-1": EACH, "eu-west-1": EACH}
-        only = read_price_list(f"{url}/", ("eu-west-1",), PriceTable(), TODAY)
+        only = read_all(f"{url}/", ("eu-west-1",), PriceTable(), TODAY)
     assert usd_of(only) == {"eu-west-1": EACH}
     assert len(seen) == 3
     prices = found.regions["us-east-1"]
@@ -121,7 +133,7 @@ def test_every_training_price_of_every_region_is_read() -> None:
 def test_a_downloaded_file_is_read(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "index.json"
     path.write_bytes(pack(json.dumps(of_region()).encode()))
-    assert usd_of(read_price_list(str(path), (), PriceTable(), TODAY)) == {"us-east-1": EACH}
+    assert usd_of(read_all(str(path), (), PriceTable(), TODAY)) == {"us-east-1": EACH}
 
 
 WHOLE = json.dumps(of_region()).encode()
@@ -144,18 +156,56 @@ WHOLE = json.dumps(of_region()).encode()
         Words(200, json.dumps(of_region(products=[])).encode()),
         Words(200, json.dumps(offer(product("us-east-1", "Train:ml.x.y", "1e9"))).encode()),
         Words(200, json.dumps(of_region(publicationDate="2026-08-01T00:00:00Z")).encode()),
+        Words(200, json.dumps(of_region(publicationDate="2026-11-29T00:00:00Z")).encode()),
         Words(200, b"[" * 100_000),
     ],
     ids=[
         "page", "403", "cut off", "connection lost", "half gzip", "array", "nothing", "EC2",
-        "undated", "no terms", "no prices", "no products", "absurd", "stale", "deep",
+        "undated", "no terms", "no prices", "no products", "absurd", "stale", "future", "deep",
     ],
 )  # fmt: skip
 def test_what_is_not_the_list_is_refused(words: Words, snapshot: SnapshotAssertion) -> None:
     with price_list({"us-east-1": {}}, lambda path: None if path == INDEX else words) as url:
         with pytest.raises(PriceListRefused) as refused:
-            read_price_list(url, (), PriceTable(), TODAY)
+            read_all(url, (), PriceTable(), TODAY)
         assert plain(refused.value, server=url) == snapshot
+
+
+@pytest.mark.parametrize(
+    ("status", "failures", "tries"), [(503, 2, 3), (429, 1, 2), (503, 9, 3), (403, 9, 1)]
+)
+def test_what_may_pass_is_tried_three_times(status: int, failures: int, tries: int) -> None:
+    asked: list[str] = []
+
+    def change(path: str) -> Words | None:
+        if path == INDEX:
+            return None
+        asked.append(path)
+        return Words(status, PAGE) if len(asked) <= failures else None
+
+    with price_list({"us-east-1": of_region()}, change) as url:
+        if tries > failures:
+            assert usd_of(read_all(url, (), PriceTable(), TODAY)) == {"us-east-1": EACH}
+        else:
+            with pytest.raises(PriceListRefused):
+                read_all(url, (), PriceTable(), TODAY)
+    assert len(asked) == tries
+
+
+def test_a_region_or_type_without_a_certain_price_costs_no_other() -> None:
+    several = (
+        product("eu-west-1", "Train:ml.x.y", "1"),
+        product("eu-west-1", "EU-Train:ml.x.y", "2"),
+    )
+    absurd = product("us-east-1", "Train:ml.x.y", "1e9")
+    files = {
+        "af-south-1": of_region("af-south-1", terms={}),
+        "eu-west-1": offer(*several),
+        "us-east-1": offer(absurd, product("us-east-1", "Train:ml.p4d.24xlarge", "25.251")),
+    }
+    with price_list(files) as url:
+        found = read_all(url, (), PriceTable(), TODAY)
+    assert usd_of(found) == {"us-east-1": {"ml.p4d.24xlarge": 25.251}}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +217,7 @@ def test_what_is_not_the_list_is_refused(words: Words, snapshot: SnapshotAsserti
 def test_an_index_that_is_not_one_is_refused(index: bytes, snapshot: SnapshotAssertion) -> None:
     with hostile_server(lambda path: Words(body=index)) as url:
         with pytest.raises(PriceListRefused) as refused:
-            read_price_list(url, (), PriceTable(), TODAY)
+            read_all(url, (), PriceTable(), TODAY)
         assert plain(refused.value, server=url) == snapshot
 
 
@@ -194,16 +244,16 @@ def test_a_list_that_is_not_better_than_the_table_is_refused(
     wanted: tuple[str, ...], table: PriceTable, snapshot: SnapshotAssertion
 ) -> None:
     with price_list({"us-east-1": of_region(), "xx-1": offer()}) as url:
-        assert read_price_list(url, (), known("2026-11-20", 4), TODAY).regions
+        assert read_all(url, (), known("2026-11-20", 4), TODAY).regions
         with pytest.raises(PriceListRefused) as refused:
-            read_price_list(url, wanted, table, TODAY)
+            read_all(url, wanted, table, TODAY)
         assert plain(refused.value, server=url) == snapshot
 
 
 @pytest.mark.parametrize("origin", ["ftp://host", "http://127.0.0.1:9", "http://[", "http://a b/"])
 def test_an_address_that_cannot_be_read_is_refused(origin: str) -> None:
     with pytest.raises(PriceListRefused, match=origin.replace("[", r"\[")):
-        read_price_list(origin, (), PriceTable(), TODAY)
+        read_all(origin, (), PriceTable(), TODAY)
 
 
 def refresh(*arguments: object) -> Result:
@@ -221,14 +271,18 @@ def test_refresh_writes_the_table_that_plans_read(
     assert (done.exit_code, done.exception) == (0, None), done.output
     assert "us-east-1: 2 instance types" in done.output and str(table_file()) in done.output
     assert set(read_table(table_file()).regions) == {"us-east-1", "eu-west-1"}
-    before = table_file().read_bytes()
-    with price_list(files, lambda path: Words(body=PAGE) if "us-east-1" in path else None) as url:
+
+    def refuse(path: str) -> Words | None:
+        return Words(body=PAGE) if "us-east-1" in path or "af-south-1" in path else None
+
+    with price_list({**files, "af-south-1": {}}, refuse) as url:
         failed = refresh("--from", url)
-        assert (failed.exit_code, table_file().read_bytes()) == (1, before)
-        assert "Traceback" not in failed.output and "HTML" in failed.output
+        assert failed.exit_code == 1
+        assert "Traceback" not in failed.output and failed.output.count("HTML") == 2
+        assert url in read_table(table_file()).regions["eu-west-1"].source
         assert refresh("--from", url, "--region", "eu-west-1").exit_code == 0
     renewed = read_table(table_file()).regions
-    assert set(renewed) == {"us-east-1", "eu-west-1"}, "the other region stays as it was"
+    assert set(renewed) == {"us-east-1", "eu-west-1"}, "the refused region stays as it was"
     assert url in renewed["eu-west-1"].source and url not in renewed["us-east-1"].source
     assert [path.name for path in table_file().parent.iterdir()] == [table_file().name]
 
@@ -239,4 +293,19 @@ def test_refresh_refuses_a_folder_it_cannot_write_before_it_reads(tmp_path: Path
     assert done.exit_code == 2
     assert "is a file, not a folder" in done.output
     missing = refresh("--output", tmp_path / "table", "--from", tmp_path / "nothing.json")
-    assert (missing.exit_code, (tmp_path / "table").exists()) == (1, False)
+    assert (missing.exit_code, (tmp_path / "table").exists()) == (2, False)
+    with price_list({"us-east-1": of_region()}) as url:
+        assert refresh("--from", url, "--region", "mars-1").exit_code == 2
+
+
+def test_refresh_keeps_what_another_process_has_written_meanwhile(tmp_path: Path) -> None:
+    path, today = tmp_path / "table", date.today().isoformat() + "T00:00:00Z"
+
+    def write(asked: str) -> None:
+        if asked != INDEX:
+            path.write_bytes(table_bytes(known("2026-11-20", 1)))
+
+    files = {"eu-west-1": of_region("eu-west-1", publicationDate=today)}
+    with price_list(files, write) as url:
+        assert refresh("--from", url, "--output", path).exit_code == 0
+    assert set(read_table(path).regions) == {"us-east-1", "eu-west-1"}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -14,6 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.price_list import table_file
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.tasks.report.pricing import (
     PROCESSING,
@@ -231,6 +233,11 @@ def test_folder_that_takes_no_file_is_a_warning(
     (tmp_path / "file").write_text("")
     cache_price(tmp_path / "file" / "prices.json", "a", 1.0, TODAY)
     assert [plain(each, folder=tmp_path) for each in caplog.messages] == snapshot
+
+
+def test_the_prices_of_this_user_change_no_test() -> None:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    assert cache / "nodesweep" not in {cache_file().parent, table_file().parent}
 
 
 def test_cache_lies_where_the_system_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from botocore.parsers import ResponseParserError
 
 from nodesweep.launch.sagemaker.preflight.quota import read_quotas
 from nodesweep.launch.sagemaker.preflight.rule import unavailable_reason
-from nodesweep.launch.sagemaker.preflight.training_plan import utc_text
+from nodesweep.launch.sagemaker.preflight.training_plan import ENDS_EARLY, utc_text
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.formats import join_words, nodes_text, pluralize
-from nodesweep.scaling.planning.budget import billed_hours, node_hours_bound
+from nodesweep.scaling.planning.budget import billed_hours, most_attempts, node_hours_bound
 from nodesweep.scaling.rules.rule import Facts
 
 QUOTAS = "servicequotas:ListServiceQuotas"
@@ -32,6 +32,7 @@ _LONGEST_PLAN_HOURS = 182 * 24
 """Sizes and the longest duration of a plan: developer guide, "Search training plan offerings"."""
 _SHOWN_OFFERINGS = 3
 _DAY = timedelta(days=1)
+_LOST_HOURS = ENDS_EARLY / timedelta(hours=1)
 
 Client = Callable[..., Any]
 Result = TypeVar("Result")
@@ -116,7 +117,7 @@ def _offerings(client: Client, arms: Sequence[Facts]) -> list[Mapping[str, Any]]
         InstanceType=name,
         InstanceCount=size,
         StartTimeAfter=datetime.now(UTC),
-        DurationHours=min(math.ceil(_duration_hours(arms)), _LONGEST_PLAN_HOURS),
+        DurationHours=min(_searched_hours(arms, size), _LONGEST_PLAN_HOURS),
         TargetResources=["training-job"],
     )
     return list(found["TrainingPlanOfferings"])
@@ -127,12 +128,22 @@ def _plan_size(arms: Sequence[Facts]) -> int | None:
     return next((size for size in _PLAN_SIZES if size >= arms[0].max_nodes), None)
 
 
-def _duration_hours(arms: Sequence[Facts]) -> float:
-    """Return the hours that all first attempts take if each uses all its time."""
-    return sum(
-        arm.config.sweep.most_jobs * billed_hours(arm.config) / arm.config.sweep.max_parallel_jobs
-        for arm in arms
-    )
+def _duration_hours(arms: Sequence[Facts], instances: int) -> float:
+    """Return the hours that all attempts take on a plan's instances if each uses all its time.
+
+    Infinite if the largest job does not fit.
+    """
+    hours = 0.0
+    for arm in arms:
+        at_once = min(arm.config.sweep.max_parallel_jobs, instances // arm.max_nodes)
+        if not at_once:
+            return math.inf
+        hours += math.ceil(most_attempts(arm.config) / at_once) * billed_hours(arm.config)
+    return hours
+
+
+def _searched_hours(arms: Sequence[Facts], size: int) -> int:
+    return math.ceil(_duration_hours(arms, size) + _LOST_HOURS)
 
 
 def _lines(
@@ -155,7 +166,7 @@ def _lines(
             f"  managed spot: {_quota_text(name, 'spot ', quotas)}; at most the cost on demand,"
             f" since the saving is only known after a job; {_spot_text(*spot)}"
         ),
-        *(f"  training plan: {text}" for text in _plan_texts(arms, node_hours, *plans)),
+        *(f"  training plan: {text}" for text in _plan_texts(arms, *plans)),
     ]
 
 
@@ -193,30 +204,31 @@ def _spot_text(prices: Sequence[float] | None, reason: str) -> str:
 
 def _plan_texts(
     arms: Sequence[Facts],
-    node_hours: float,
     offerings: Sequence[Mapping[str, Any]] | None,
     reason: str,
 ) -> list[str]:
-    size, hours = _plan_size(arms), _duration_hours(arms)
-    if offerings is None:
+    size = _plan_size(arms)
+    if offerings is None or size is None:
         return [f"unknown ({reason})" if reason else "not sold for this type or number of nodes"]
     if not offerings:
         return [
-            f"none is offered now for {pluralize(size or 0, 'instance')} and {hours:.0f} h; try"
-            " another region or a later time"
+            f"none is offered now for {pluralize(size, 'instance')} and"
+            f" {_searched_hours(arms, size)} h; try another region or a later time"
         ]
-    return [_offering_text(each, node_hours, hours) for each in offerings[:_SHOWN_OFFERINGS]]
+    return [_offering_text(each, arms) for each in offerings[:_SHOWN_OFFERINGS]]
 
 
-def _offering_text(offering: Mapping[str, Any], node_hours: float, hours: float) -> str:
+def _offering_text(offering: Mapping[str, Any], arms: Sequence[Facts]) -> str:
     blocks = offering.get("ReservedCapacityOfferings", ())
-    lasts = _hours(offering)
+    instances = min((block["InstanceCount"] for block in blocks), default=0)
     instance_hours = sum(block["InstanceCount"] * _hours(block) for block in blocks)
     starts = [block["StartTime"] for block in blocks if "StartTime" in block]
-    is_enough = lasts >= hours and instance_hours >= node_hours
+    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job that a block's end stops
+    usable_hours = sum(_hours(block) - _LOST_HOURS - cut_hours for block in blocks) + cut_hours
+    is_enough = usable_hours >= _duration_hours(arms, instances)
     return (
-        f"{pluralize(min((block['InstanceCount'] for block in blocks), default=0), 'instance')}"
-        f" for {lasts:g} h from {utc_text(min(starts)) if starts else 'an unknown time'},"
+        f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"
+        f" from {utc_text(min(starts)) if starts else 'an unknown time'},"
         f" {_fee_text(offering, instance_hours)};"
         f" {'long enough' if is_enough else 'may be too short'} for the sweep"
         f" ({offering['TrainingPlanOfferingId']})"

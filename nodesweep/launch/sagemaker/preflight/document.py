@@ -43,9 +43,10 @@ current price, a notice says so and the newest one known is used.
 **All prices**: `nodesweep prices refresh` reads on-demand training prices from AWS's bulk
 Price List into `price_list.json.gz` in the same folder; it needs no credentials. Types listed with
 more than one rate are skipped. `--region` reads one region, `--from` a downloaded file, `--output`
-updates another table. Rejected, leaving the table unchanged: HTML, truncated files, editions older
-than the table or than 90 days. Prices older than 90 days are marked in `plan` and the report. The
-command has not yet been run against the real Price List.
+updates another table. Each region is written once it has been read and checked. HTML, truncated
+files, editions older than the table or than 90 days, and lists that can't be read in three tries
+are rejected: the table keeps what it had of the region (exit code 1). Prices older than 90 days are
+marked in `plan` and the report. The command has not yet been run against the real Price List.
 
 **Capacity options**: after the plan, `--online` lists for each instance type
 

@@ -16,6 +16,7 @@ from nodesweep.scaling.planning.budget import (
     Allowance,
     budget_problem,
     cost_bound,
+    most_attempts,
     node_hours_bound,
 )
 from tests.configs.test_slurm import RAW
@@ -193,5 +194,6 @@ def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot
     config = parse_config({**RAW, "platform": platform, "sweep": sweep}, "the config")
     hours, how = node_hours_bound(config)
     assert hours == pytest.approx((1 + 2) * 2 * 720 / 3600)
+    assert most_attempts(config) == 4
     usd, reason = cost_bound(config, config.node_type("fat-node"))
     assert [how, usd, budget_problem(config, usd, reason)] == snapshot

@@ -130,12 +130,47 @@ def test_each_way_has_its_quota_price_and_cost(
     assert describe_capacity(facts_of(p5), account.client) == snapshot
 
 
+@pytest.mark.parametrize(
+    ("parallel", "counts", "repeats", "blocks", "is_enough"),
+    [
+        (1, [5], 4, [block(8, 8)], False),  # is taken back half an hour before its end
+        (1, [5], 4, [block(8, 9)], True),
+        (4, [5], 4, [block(8, 4)], False),  # has room for one job at a time
+        (4, [5], 4, [block(8, 9)], True),
+        (4, [4], 4, [block(8, 5)], True),  # two at a time
+        (9, [1], 1, [block(1, 2)], False),
+        (4, [5], 4, [block(4, 99)], False),  # has no room for any
+        (1, [5], 4, [block(8, 4), block(8, 5)], False),
+        (1, [5], 4, [block(8, 4), block(8, 6)], True),
+    ],
+)
+def test_a_plan_is_long_enough_if_all_attempts_fit(
+    make_config: Configs,
+    account: Account,
+    parallel: int,
+    counts: list[int],
+    repeats: int,
+    blocks: list[dict[str, Any]],
+    is_enough: bool,
+) -> None:
+    training = {
+        "instance_type": "ml.p5.48xlarge",
+        "max_runtime_seconds": 3480,
+        "batch": {"policy": "fixed_per_replica", "size": 8},
+    }
+    sweep = {"node_counts": counts, "repeats": repeats, "max_parallel_jobs": parallel}
+    account.answers([offering(*blocks)])
+    config = make_config(training=training, sweep={**sweep, "max_attempts": 2})
+    line = describe_capacity(facts_of(config), account.client)[-1]
+    assert ("long enough" in line, "too short" in line) == (is_enough, not is_enough)
+
+
 def test_what_is_asked(p5: BenchmarkConfig, account: Account) -> None:
     asked = {
         "InstanceType": "ml.p5.48xlarge",
         "InstanceCount": 4,  # there are no plans of 3
         "StartTimeAfter": ANY,
-        "DurationHours": 3,
+        "DurationHours": 7,  # six attempts one by one, and the last half hour
         "TargetResources": ["training-job"],
     }
     account.answer("sagemaker", "search_training_plan_offerings",
@@ -218,4 +253,4 @@ def test_plan_online_shows_the_platforms_offerings(
     lines = describe_capacity(facts_of(p5), lambda service: client(served.endpoint, service))
     assert "ListServiceQuotas" in lines[2], "not modelled: a note"
     assert "none" in lines[3]
-    assert "4 instances for 3 h" in lines[4] and "0.00 USD upfront" in lines[4]
+    assert "4 instances for 7 h" in lines[4] and "0.00 USD upfront" in lines[4]
