@@ -25,10 +25,10 @@ training:
   max_runtime_seconds: 3600    # sbatch --time
   distribution: {distribution}
   # batch: {{policy: fixed_global, size: 256}}    # strong scaling; see docs/config.md
-  hyperparameters: {{}}          # each becomes `--name value` of your script, e.g. epochs: 8
+  hyperparameters: {{}}          # each is passed as `--name=value`, e.g. epochs: 8
 sweep:
   node_counts: {counts}
-  repeats: 1                   # 3 or more give intervals
+  repeats: 1                   # 3 or more for confidence intervals
   queue_deadline_seconds: 7200 # a job that waits longer fails; raise it on a busy cluster
 platform:
   launcher: slurm
@@ -60,7 +60,7 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
         if len(cells := line.strip().split("|")) == 5 and cells[1].isdecimal()
     ]
     if not rows:
-        raise ConfigError("sinfo lists no partition that you may use; ask the site for one")
+        raise ConfigError("sinfo lists no partition you can use; ask your cluster admins")
     chosen = next((row[0] for row in rows if row[0].endswith("*")), rows[0][0])
     mine = [row for row in rows if row[0] == chosen]
     others = sorted({row[0] for row in rows} - {chosen})

@@ -279,7 +279,7 @@ def _next_job(
     report: ScalingReport,
     is_at_count: bool,
 ) -> NextJob | None:
-    """Return the job that settles the largest predicted count that may be recommended."""
+    """Return the job that measures the largest predicted count that may be recommended."""
     open_ = {*answer.not_ruled_out, *([answer.chosen.nodes] if answer.chosen else [])}
     chosen = [index for index, each in enumerate(counts) if each.nodes in open_]
     if not chosen:
@@ -314,7 +314,8 @@ def _headline(
     if answer is None:
         return (
             "Predicted, not measured: no recommendation, since no node count ran twice, so the "
-            "noise of a run is unknown. One more run of each settles it."
+            "noise of a run is unknown. Run each node count once more to "
+            "measure the noise."
         )
     predicted = {count.nodes for count in counts}
     if answer.chosen is None:
@@ -323,8 +324,8 @@ def _headline(
         nodes = answer.chosen.nodes
         kind = "predicted" if nodes in predicted else "measured"
         clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
-    how = "From predictions, not measurements" if counts else "From the noise of all runs"
-    text = f"{how}: {clause}"
+    how = "Based partly on predictions" if counts else "Using the noise of all runs together"
+    text = f"{how}, {clause}"
     notes = [
         f"{nodes_text(each.nodes)} {'are undecided' if each.answer == 'undecided' else 'fail'}: "
         f"{' and '.join(each.problems)}"
