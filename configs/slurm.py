@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _ONE_WORD = r"^[A-Za-z0-9_.,:=&|()*\[\]@/+-]+$"
 Word = Annotated[str, StringConstraints(pattern=_ONE_WORD, max_length=200)]
 """A value of an #SBATCH line, which ends at a space."""
+_Image = Annotated[
+    str, StringConstraints(pattern=_ONE_WORD.replace("@/", "@/#"), max_length=200)
+]  # pyxis: REGISTRY#IMAGE
 _KINDS = ("torch_distributed", "none")
 _NOT_ON_SLURM = {
     "spot": "the time of a preempted job is lost",
@@ -166,7 +169,7 @@ class SlurmPlatform(PlatformWithoutAws):
             " starts, e.g. module load cuda/12.4 or source /home/me/venv/bin/activate."
         ),
     )
-    container_image: Word | None = Field(
+    container_image: _Image | None = Field(
         default=None,
         description=(
             "Container image for the program, in the format of container_runtime, e.g."
@@ -232,6 +235,12 @@ class SlurmPlatform(PlatformWithoutAws):
             found.append(
                 f"platform.container_runtime: got {self.container_runtime}, but container_image is"
                 " not set; set it, or remove this field"
+            )
+        sources = [self.folder] if dataset is None else [self.folder, dataset.source]
+        if self.container_image is not None and re.search("[,:]", "".join(sources)):
+            found.append(
+                f"platform.container_image: can't be given {' or '.join(sources)}, since , and :"
+                " separate the folders of a container; move to paths without them"
             )
         distribution = training.distribution
         if distribution.kind not in _KINDS:

@@ -118,3 +118,16 @@ def test_a_worker_with_a_list_of_paths_runs_no_other_commands(snapshot: Any) -> 
 def test_the_shipped_example_is_valid() -> None:
     example = load_config(Path(__file__).parents[2] / "examples" / "slurm" / "slurm.yaml")
     assert example.platform.launcher == "slurm" and not example.platform.problems(example)
+
+
+def test_folders_that_a_container_cannot_be_given_are_refused() -> None:
+    platform = {**RAW["platform"], "container_image": "a.sqsh"}
+    dataset = {"name": "d", "source": "/shared/a,b", "format": "files"}
+    for sections in (
+        {"platform": {**platform, "folder": "/shared/me:1"}},
+        {"platform": platform, "dataset": dataset},
+    ):
+        with pytest.raises(ConfigError) as refused:
+            parse_config({**RAW, **sections}, "the config")
+        assert "platform.container_image: " in str(refused.value)
+    assert config(platform={"folder": "/shared/me:1"}).platform.launcher == "slurm"

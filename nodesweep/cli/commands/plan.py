@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from statistics import fmean
@@ -81,8 +82,10 @@ def describe_plan(checked: CheckedSweep) -> str:
     bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
     bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
     if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
-        hours, reason = node_hours_bound(config)
-        bound_text = f"{hours:.1f} node-hours"
+        arms = [node_hours_bound(arm.config) for arm in checked.facts.each]
+        bound_text = f"{sum(hours for hours, _ in arms):.1f} node-hours"
+        texts = Counter(text for _, text in arms)
+        reason = "; ".join(f"{text}, x {n} arms" if n > 1 else text for text, n in texts.items())
     lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(checked.facts)]
     lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):

@@ -24,8 +24,6 @@ _SETTING = re.compile(r"^(\w+) *= (.*?) *$", re.MULTILINE)
 _FACT = re.compile(r"(\w+)=(\S*)")
 """A fact of a partition, in a line of `scontrol show partition`."""
 _NODES = re.compile(r"\bnode=(\d+)")
-_DEFAULT_QOS = "normal"
-"""The QOS of jobs that name none, unless the account has another default."""
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -151,7 +149,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         mine = [Association(*row) for row in found if row[1]]  # without any, there is an empty row
         levels = {row[0]: Qos(*row) for row in _accounted(Qos._fields, "qos")}
         text = run(["scontrol", "--all", "--oneliner", "show", "partition"])
-    except CommandFailed as error:
+    except (CommandFailed, KeyError, OSError) as error:  # getuser() may know no user
         unchecked = f"platform: accounts, QOS and their limits are not checked: {error}"
         return Findings(notices=(unchecked,)), ""
     if not mine:
@@ -169,7 +167,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         return Findings((unknown,)), ""
     rows = (dict(_FACT.findall(line)) for line in text.splitlines())
     known = {row.get("PartitionName"): row for row in rows}
-    problems, flags = [], ""
+    problems, notices, flags = [], list[str](), ""
     for name in partitions:
         # one of the partition alone has precedence
         here = max(
@@ -183,16 +181,25 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
                 f"platform.partition: {account} may not use {name}; use one of: {others}"
             )
             continue
-        partition, qos = known.get(name, {}), platform.qos or here.defaultqos or _DEFAULT_QOS
-        level, over = levels.get(qos, Qos(qos)), levels.get(partition.get("QoS", ""))
-        flags += level.flags
-        problems += _refusals(name, partition, {"Accounts": account, "Qos": qos})
-        if "qos" in enforced and platform.qos and qos not in here.qos.split(","):
-            others = join_words(sorted(here.qos.split(",")))
-            problems.append(f"platform.qos: {account} may not use {qos!r}; use one of: {others}")
-        if "limits" in enforced:
+        partition, valid = known.get(name, {}), here.qos.split(",")
+        # Slurm's order; the last defaults, those of root and the cluster, are not known here
+        asked = platform.qos or here.defaultqos or (here.qos if len(valid) == 1 else "")
+        qos = [each for each in asked.lower().split(",") if each]
+        flags += "".join(levels[each].flags for each in qos if each in levels)
+        refused = _refusals(name, partition, {"Accounts": [account], "Qos": qos})
+        problems += refused.problems
+        notices += refused.notices
+        if "qos" in enforced and platform.qos:
+            wrong, others = [each for each in qos if each not in valid], join_words(sorted(valid))
+            problems += [
+                f"platform.qos: {account} may not use {each!r}; use one of: {others}"
+                for each in wrong
+            ]
+        if "limits" in enforced and len(qos) < 2:  # of several, Slurm takes one that allows the job
+            level = levels.get("".join(qos), Qos(""))
+            over = levels.get(partition.get("QoS", "").lower())
             problems += _above_limits(facts, here, level, over)
-    return Findings(tuple(problems)), flags
+    return Findings(tuple(problems), tuple(notices)), flags
 
 
 def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
@@ -203,16 +210,31 @@ def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
     return [row for row in rows if len(row) == len(fields)]
 
 
-def _refusals(name: str, partition: Mapping[str, str], asked: Mapping[str, str]) -> Iterator[str]:
-    """Yield which account or QOS the partition refuses."""
-    for kind, value in asked.items():
-        allowed = partition.get(f"Allow{kind}", "ALL")
-        denied = partition.get(f"Deny{kind}", "").split(",")
-        if value in denied or (allowed != "ALL" and value not in allowed.split(",")):
-            yield (
-                f"platform.partition: {name} refuses jobs of {value} (Allow{kind} of `scontrol show"
-                " partition`); use another one"
+def _refusals(
+    name: str, partition: Mapping[str, str], asked: Mapping[str, Sequence[str]]
+) -> Findings:
+    """Return what the partition refuses: an account, or all of the job's QOS if any are known.
+
+    From Slurm 23.02 on, the accounts below an allowed one are allowed, too.
+    """
+    problems, notices = [], []
+    for kind, values in asked.items():
+        allowed, denied = (
+            partition.get(f"{verb}{kind}", "").lower().split(",") for verb in ("Allow", "Deny")
+        )
+        unlisted = bool(values) and not {"", "all", *values} & set(allowed)
+        source = f"Allow{kind} of `scontrol show partition`"
+        if unlisted and kind == "Accounts":
+            notices.append(
+                f"platform.partition: {name} does not list {join_words(values)} ({source}); from"
+                " Slurm 23.02 on, an account above it is enough"
             )
+        elif unlisted or (values and set(values) <= set(denied)):
+            problems.append(
+                f"platform.partition: {name} refuses jobs of {join_words(values)} ({source}); use"
+                " another one"
+            )
+    return Findings(tuple(problems), tuple(notices))
 
 
 def _above_limits(facts: Facts, own: Association, qos: Qos, over: Qos | None) -> Iterator[str]:

@@ -193,7 +193,8 @@ def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
         ' --kill-on-bad-exit=1 --open-mode=append --output="$job_folder/node-%n.log"'
     )
     inside = ""
-    if (image := platform.container_image) is not None:
+    if platform.container_image is not None:
+        image = shlex.quote(platform.container_image)
         mounts = [platform.folder]
         if spec.dataset is not None and spec.inputs.dataset_uri is not None:
             mounts.append(spec.inputs.dataset_uri.rstrip("/"))

@@ -9,19 +9,19 @@ from pathlib import Path
 from nodesweep.configs.load import ConfigError
 from nodesweep.launch.slurm.commands import run
 
-_GPUS = re.compile(r"\bgpu(?::([A-Za-z][\w-]*))?:(\d+)")
-"""GPUs of a node in sinfo's words, such as gpu:a100:4(S:0-1)."""
+_GPUS = re.compile(r"\bgpu(?::([^:,()]+))?:(\d+)(?![\w.])")
+"""GPUs of a node in sinfo's words, such as gpu:a100:4(S:0-1) or gpu:1g.5gb:14."""
 _CLUSTER = re.compile(r"^ClusterName *= *(\S+)", re.MULTILINE)
 _MOST_NODES = 8
 _TEMPLATE = """\
 # A first sweep on the cluster {cluster}; nodesweep/launch/slurm/README.md has the limitations.
 #   nodesweep plan --online FILE    checks partition, account and QOS, and starts nothing
-name: {name}
+name: "{name}"
 dataset: none                  # or a section; its source is a folder that all nodes share
 training:
   source_dir: {source_dir}     # copied to platform.folder
   entry_point: {entry_point}
-  instance_type: {partition}-node  # your name for the nodes below
+  instance_type: "{partition}-node"  # your name for the nodes below
   max_runtime_seconds: 3600    # sbatch --time
   distribution: {distribution}
   # batch: {{policy: fixed_global, size: 256}}    # strong scaling; see docs/config.md
@@ -32,9 +32,9 @@ sweep:
   queue_deadline_seconds: 7200 # a job that waits longer fails; raise it on a busy cluster
 platform:
   launcher: slurm
-  cluster: {cluster}
+  cluster: "{cluster}"
   folder: {folder}
-  partition: {partition}       # {others}; account, qos, constraint and gres are fields, too
+  partition: "{partition}"       # {others}; account, qos, constraint and gres are fields, too
   node: {node}  # as sinfo says; usd_per_hour: costs in USD instead of node-hours
 {gres}  setup: []                    # commands before the program: module load …, source …
 """
@@ -69,7 +69,7 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
     node["memory_gib"] = round(min(map(_number, (row[3] for row in mine))) / 1024, 1)
     if len(gpus) == len(mine):
         model, node["gpus"] = min(gpus, key=lambda each: each[1])
-        node |= {} if model is None else {"gpu": model}
+        node |= {} if model is None else {"gpu": re.sub("[^A-Za-z0-9]+", " ", model).strip()[:40]}
     kind = "{kind: torch_distributed, processes_per_node: 1}  # 1 per node; torchrun starts them"
     if "gpus" in node:
         kind = "{kind: torch_distributed}  # torchrun, one process per GPU"

@@ -14,7 +14,12 @@ from pydantic import Field, model_validator
 
 from nodesweep.scaling.analysis.intervals import Interval, mean_interval, next_run_bound
 from nodesweep.scaling.analysis.parity import reaches
-from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, Price, node_cost_usd
+from nodesweep.scaling.analysis.price import (
+    SECONDS_PER_HOUR,
+    Price,
+    charged_hours,
+    node_cost_usd,
+)
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.report_part import Part
 
@@ -115,15 +120,13 @@ def run_costs(
         total_usd=total_usd(run_usd, warm_pool_usd),
         epoch_usd=_epoch_usd(outcome, train_seconds, price),
         target_usd=node_cost_usd(nodes, _billable_to_target(outcome, seconds_to_target), price),
-        node_hours=_hours(
-            nodes if price is not None and price.unit == "node-hours" else None, billable
+        node_hours=charged_hours(nodes, billable, price),
+        billing_hours=(
+            None
+            if outcome.billing is None or billable is None
+            else outcome.billing * billable / SECONDS_PER_HOUR
         ),
-        billing_hours=_hours(outcome.billing, billable),
     )
-
-
-def _hours(weight: float | None, seconds: float | None) -> float | None:
-    return None if weight is None or seconds is None else weight * seconds / SECONDS_PER_HOUR
 
 
 def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | None:

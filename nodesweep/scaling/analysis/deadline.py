@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import (
@@ -34,7 +35,13 @@ from nodesweep.scaling.analysis.verdicts import (
     just,
     next_night,
 )
-from nodesweep.scaling.formats import format_percent, format_seconds, format_usd, nodes_text
+from nodesweep.scaling.formats import (
+    format_percent,
+    format_seconds,
+    format_usd,
+    format_value,
+    nodes_text,
+)
 
 ASSUMED_FACTOR = 2.0
 """Longest time of the next run relative to the last one, if nothing shows how runs vary.
@@ -42,6 +49,13 @@ ASSUMED_FACTOR = 2.0
 19 of 20 next runs take less in every noise of benchmarks/decisions.py and in sessions that differ
 by 20% (docs/statistics.md).
 """
+
+_Unit = Literal["USD", "node-hours", "node-time"]
+_WRITE: Mapping[_Unit, Callable[[float], str]] = {
+    "USD": format_usd,
+    "node-hours": lambda hours: format_value(hours, digits=3),
+    "node-time": format_seconds,
+}
 
 
 @dataclass(frozen=True)
@@ -110,10 +124,10 @@ def recommend_by_deadline(
     answers = {each.nodes: each.answer for each in judged}
     eligible = [count for count in measured if answers[count.nodes] == "pass"]
     possible = [count for count in measured if answers[count.nodes] != "fail"]
-    priced = all(count.usd is not None for count in possible)
-    ranked = _cheapest_first(eligible, priced)
+    unit = _unit(possible)
+    ranked = _cheapest_first(eligible, unit)
     chosen = ranked[0] if ranked else None
-    first = _cheapest_first(possible, priced)
+    first = _cheapest_first(possible, unit)
     preferred = first[: first.index(chosen)] if chosen is not None else first
     open_ = {count.nodes for count in preferred}
     undecided = [each for each in judged if each.nodes in open_]
@@ -123,7 +137,7 @@ def recommend_by_deadline(
         for count in possible
         if count is not chosen
         and (count.nodes in contended or count.is_contended)
-        and (chosen is None or _least_spent(count, priced) <= _spent(chosen, priced))
+        and (chosen is None or _least_spent(count, unit) <= _spent(chosen, unit))
     ]
     return Recommendation(
         rule="deadline",
@@ -134,12 +148,12 @@ def recommend_by_deadline(
         rejected=rejected_of(
             judged,
             chosen,
-            {count.nodes: _costs_more(count, ranked[0], priced) for count in ranked},
+            {count.nodes: _costs_more(count, ranked[0], unit) for count in ranked},
         ),
         judged=tuple(judged),
         not_ruled_out=tuple(sorted({*may_be_cheapest, *(each.nodes for each in undecided)})),
         between=tuple(sorted([*may_be_cheapest, *best])) if may_be_cheapest else (),
-        reason=_reason(measured, judged, undecided, chosen, priced, goals, deadline),
+        reason=_reason(measured, judged, undecided, chosen, unit, goals, deadline),
     )
 
 
@@ -175,11 +189,11 @@ def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
     return "submit_to_end" if known else "train"
 
 
-def _cheapest_first(counts: Sequence[MeasuredCount], priced: bool) -> list[MeasuredCount]:
+def _cheapest_first(counts: Sequence[MeasuredCount], unit: _Unit) -> list[MeasuredCount]:
     return sorted(
         counts,
         key=lambda count: (
-            rounded(_spent(count, priced)),
+            rounded(_spent(count, unit)),
             rounded(count.seconds_per_result),
             count.nodes,
         ),
@@ -217,22 +231,29 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
     )
 
 
-def _spent(count: MeasuredCount, priced: bool) -> float:
-    """Return the expected USD of a result, or its node-seconds if costs are unknown."""
-    if priced and count.usd is not None:
-        return count.usd
-    return count.nodes * count.seconds_per_result
+def _unit(counts: Sequence[MeasuredCount]) -> _Unit:
+    """Return the unit in which all of the counts can be compared."""
+    if all(count.usd is not None for count in counts):
+        return "USD"
+    is_charged = all(count.node_hours is not None for count in counts)
+    return "node-hours" if is_charged else "node-time"
 
 
-def _least_spent(count: MeasuredCount, priced: bool) -> float:
+def _spent(count: MeasuredCount, unit: _Unit) -> float:
+    """Return the expected cost of a result in this unit."""
+    cost = {"USD": count.usd, "node-hours": count.node_hours}.get(unit)
+    return count.nodes * count.seconds_per_result if cost is None else cost
+
+
+def _least_spent(count: MeasuredCount, unit: _Unit) -> float:
     """Return the least that a run would have spent on an otherwise idle machine."""
-    return _spent(count, priced) * count.least_share
+    return _spent(count, unit) * count.least_share
 
 
-def _costs_more(count: MeasuredCount, chosen: MeasuredCount, priced: bool) -> str:
-    spent, least = _spent(count, priced), _spent(chosen, priced)
-    what = count.cost_name if priced else count.named("node-time", "node-time per result")
-    text = format_usd if priced else format_seconds
+def _costs_more(count: MeasuredCount, chosen: MeasuredCount, unit: _Unit) -> str:
+    spent, least = _spent(count, unit), _spent(chosen, unit)
+    what = count.cost_name if unit == "USD" else count.named(unit, f"{unit} per result")
+    text = _WRITE[unit]
     shown, limit = text(spent), text(least)
     if rounded(spent) == rounded(least):
         return (
@@ -247,7 +268,7 @@ def _reason(
     judged: Sequence[JudgedCount],
     undecided: Sequence[JudgedCount],
     chosen: MeasuredCount | None,
-    priced: bool,
+    unit: _Unit,
     goals: RecommendationConfig,
     deadline: Deadline,
 ) -> str:
@@ -261,10 +282,11 @@ def _reason(
     notes = [*undecided_notes(undecided), *few_runs_notes(measured)]
     if chosen is not None:
         notes = [*_margin_notes(chosen, deadline), *notes]
-        if not priced:
-            is_charged = all(count.row.costs.node_hours is not None for count in measured)
-            why = "nodes have no price" if is_charged else "some run costs are unknown"
-            notes = [f"{why}, so the least node-time counts as cheapest", *notes]
+        if unit == "node-hours":
+            notes = ["nodes have no price, so the fewest node-hours count as cheapest", *notes]
+        elif unit == "node-time":
+            unknown = "some run costs are unknown"
+            notes = [f"{unknown}, so the least node-time counts as cheapest", *notes]
         return sentence(
             f"{nodes_text(chosen.nodes)} is the cheapest measured count that {condition}", *notes
         )

@@ -39,6 +39,11 @@ class MeasuredCount:
         return usd_per_result(self.row)
 
     @property
+    def node_hours(self) -> float | None:
+        """The expected node-hours of a result, where they are the cost."""
+        return node_hours_per_result(self.row)
+
+    @property
     def seconds_per_result(self) -> float:
         """The expected train time of a result, failed attempts included."""
         return expected(self.seconds, self.row.per_result, "train_seconds") or self.seconds
@@ -170,14 +175,15 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
 
 
 def _hours_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Return the run's node-hours relative to the baseline's, where they are the cost."""
-    hours, base_hours = row.costs.node_hours, base.costs.node_hours
+    """Return the node-hours relative to the baseline's, where they are the cost."""
+    hours, base_hours = node_hours_per_result(row), node_hours_per_result(base)
     if hours is None or not base_hours:
         return None
+    per = " per result" if row.per_result or base.per_result else ""
     share = format_percent(abs(hours / base_hours - 1))
     if share == format_percent(0):
-        return "same node-hours"
-    return f"{share} {'more' if hours > base_hours else 'fewer'} node-hours"
+        return f"same node-hours{per}"
+    return f"{share} {'more' if hours > base_hours else 'fewer'} node-hours{per}"
 
 
 def attempts_text(row: SummaryRow, note: str = "") -> str | None:
@@ -196,6 +202,11 @@ def attempts_text(row: SummaryRow, note: str = "") -> str | None:
 def usd_per_result(row: SummaryRow) -> float | None:
     """Return the expected cost of a result in USD; that of a run if no attempt failed."""
     return expected(row.costs.total_usd, row.per_result, "usd")
+
+
+def node_hours_per_result(row: SummaryRow) -> float | None:
+    """Return the expected node-hours of a result, where they are the cost; else None."""
+    return expected(row.costs.node_hours, row.per_result, "node_hours")
 
 
 def _has_pool(row: SummaryRow) -> bool:

@@ -21,10 +21,11 @@ from pydantic import Field
 from scipy.special import betaincinv
 
 from nodesweep.scaling.analysis.interval import LEVEL, Interval
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR
 from nodesweep.scaling.outcome.outcome import JobOutcome, TrainClock
 from nodesweep.scaling.report_part import Part
 
-Quantity = Literal["usd", "train_seconds", "submit_to_end_seconds"]
+Quantity = Literal["usd", "train_seconds", "submit_to_end_seconds", "node_hours"]
 LEAST_COMPLETED = 0.5
 """The least share of attempts that complete at a recommended count, if any failed."""
 
@@ -39,6 +40,11 @@ class Amounts(Part):
         )
     )
     submit_to_end_seconds: float | None = Field(description="From submission to end.")
+    node_hours: float | None = Field(
+        default=None,
+        exclude_if=lambda hours: hours is None,
+        description="Billed node-hours; only if costs are in node-hours.",
+    )
 
 
 class PerResult(Part):
@@ -125,11 +131,14 @@ def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> 
 
 
 def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
-    """Return the expected amount of a result for that of a completed run; None if unknown."""
-    if run is None or per is None:
+    """Return the expected amount of a result for that of a completed run; None if unknown.
+
+    It is the run's if older reports don't have the failed attempts' amount.
+    """
+    lost = None if per is None else getattr(per.failed_attempt, quantity)
+    if run is None or per is None or lost is None:
         return run
-    lost: float = getattr(per.failed_attempt, quantity)
-    return run + per.failed / per.completed * lost
+    return run + per.failed / per.completed * float(lost)
 
 
 def next_result_bound(
@@ -185,8 +194,13 @@ def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> 
     if trained is None and not phases:
         trained = outcome.clocks.train_seconds  # as a table may give it
     if phases and trained is None:
-        return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited)
+        return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited, node_hours=0)
     if clock == "projected":
         return Amounts(usd=None, train_seconds=None, submit_to_end_seconds=None)
-    seconds = None if clock == "throughput" else trained
-    return Amounts(usd=usd, train_seconds=seconds, submit_to_end_seconds=waited)
+    seconds, billed = None if clock == "throughput" else trained, outcome.clocks.billable_seconds
+    return Amounts(
+        usd=usd,
+        train_seconds=seconds,
+        submit_to_end_seconds=waited,
+        node_hours=None if billed is None else outcome.nodes * billed / SECONDS_PER_HOUR,
+    )

@@ -78,6 +78,13 @@ def old_price_text(price: Price, today: datetime.date) -> str | None:
     return f"is from {price.date} ({age.days} days old)"
 
 
+def charged_hours(nodes: int, seconds: float | None, price: Price | None) -> float | None:
+    """Return the node-hours of a billed time, where they are the cost; else None."""
+    if seconds is None or price is None or price.unit != "node-hours":
+        return None
+    return nodes * seconds / SECONDS_PER_HOUR
+
+
 def node_cost_usd(nodes: int, seconds: float | None, price: Price | None) -> float | None:
     """Return the cost in USD of `nodes` nodes for `seconds`; None if time or price is unknown."""
     if seconds is None or price is None or price.usd_per_hour is None:

@@ -353,6 +353,7 @@ def _row(
         usd=costs.total_usd,
         train_seconds=seconds,
         submit_to_end_seconds=clocks.submit_to_end.seconds,
+        node_hours=costs.node_hours,
     )
     spent = [(run.outcome, run.costs.total_usd) for run in runs]
     return SummaryRow(

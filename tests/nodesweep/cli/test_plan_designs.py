@@ -12,11 +12,13 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.commands.plan import describe_plan
 from nodesweep.configs.catalogue import load_catalogue
+from nodesweep.configs.load import parse_config
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.flows.stages.offline import CheckedSweep
+from nodesweep.flows.stages.offline import CheckedSweep, check_offline
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
 from nodesweep.scaling.planning.plan import plan_arms
 from nodesweep.scaling.rules.rule import Facts
+from tests.configs.test_slurm import RAW
 
 Configs = Callable[..., BenchmarkConfig]
 COUNTS = [1, 2, 4, 8]
@@ -135,3 +137,16 @@ def test_several_instance_types_have_a_row_each_and_are_priced_together(
     least, expected, most, _ = costs["probe"]
     assert (least, int(expected), most) == (1.8, 3, 18.8)
     assert lines[-2:] == snapshot
+
+
+def test_node_hours_are_those_of_all_arms() -> None:
+    variant = {"name": "fast", "set": {"training.hyperparameters.lr": 2}}
+    sweep = {"node_counts": [1, 2], "repeats": 1, "max_attempts": 1, "variants": [variant]}
+    sections = {
+        "training": {**RAW["training"], "hyperparameters": {"lr": 1}},
+        "platform": {**RAW["platform"], "node": {"cores": 1}},
+        "sweep": sweep,
+    }
+    text = describe_plan(check_offline(parse_config({**RAW, **sections}, "the config")))
+    # (1 + 2) nodes x 720 s, by two arms
+    assert "cost bound: 1.2 node-hours (" in text and ", x 2 arms)" in text

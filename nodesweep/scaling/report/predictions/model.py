@@ -8,9 +8,22 @@ from pydantic import Field
 
 from nodesweep.scaling.analysis.interval import Interval
 from nodesweep.scaling.analysis.verdicts import JudgedCount
-from nodesweep.scaling.formats import format_seconds, join_words, nodes_text
+from nodesweep.scaling.formats import (
+    format_seconds,
+    format_usd,
+    format_value,
+    join_words,
+    nodes_text,
+)
 from nodesweep.scaling.predict.physics import Term
 from nodesweep.scaling.report_part import Part
+
+
+def cost_text(usd: float | None, node_hours: float | None) -> str | None:
+    """Return a cost in USD or node-hours; None if it is unknown."""
+    if node_hours is not None:
+        return f"{format_value(node_hours, 3)} node-hours"
+    return None if usd is None else format_usd(usd)
 
 
 class CheckedPrediction(Part):
@@ -79,6 +92,11 @@ class CountPrediction(Part):
         "null: price or billed time is unknown."
     )
     usd_interval: Interval | None = Field(description="90% prediction interval of the cost.")
+    node_hours: float | None = Field(
+        default=None,
+        exclude_if=lambda hours: hours is None,
+        description="Billed node-hours; only if costs are in node-hours.",
+    )
     terms: tuple[PredictedTerm, ...] = Field(description="The terms of T(N), which sum to it.")
 
 
@@ -89,6 +107,11 @@ class NextJob(Part):
     global_batch_size: int = Field(description="Samples per optimizer step over all processes.")
     seconds: float = Field(description="Its train time, about.")
     usd: float | None = Field(description="Its cost, about; null: unknown.")
+    node_hours: float | None = Field(
+        default=None,
+        exclude_if=lambda hours: hours is None,
+        description="Billed node-hours; only if costs are in node-hours.",
+    )
     reason: str = Field(description="What it would measure.")
 
 

@@ -13,11 +13,11 @@ from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.clocks import ClockStatistics
 from nodesweep.scaling.analysis.cost import CostSpread, RunCosts
 from nodesweep.scaling.analysis.interval import MIN_REPEATS, Interval
-from nodesweep.scaling.analysis.price import node_cost_usd
+from nodesweep.scaling.analysis.price import charged_hours, node_cost_usd
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.fits.assumption import assumption
-from nodesweep.scaling.formats import format_seconds, format_usd, join_words, nodes_text
+from nodesweep.scaling.formats import format_seconds, join_words, nodes_text
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.physics import PART_OF, Term
 from nodesweep.scaling.report.model import ScalingReport
@@ -35,6 +35,7 @@ from nodesweep.scaling.report.predictions.model import (
     NextJob,
     PredictedTerm,
     Predictions,
+    cost_text,
 )
 
 _OPEN = 0.02
@@ -175,6 +176,7 @@ def _row(
         "on_demand_usd": usd,
         "warm_pool_usd": pool,
         "total_usd": total,
+        "node_hours": charged_hours(nodes, billable.seconds, report.price),
     }
     return like.model_copy(
         update={
@@ -242,6 +244,7 @@ def _count(
         doubling_ratio_interval=outlook.doubling_interval,
         usd=row.costs.total_usd,
         usd_interval=row.cost_spread.interval,
+        node_hours=row.costs.node_hours,
         terms=tuple(terms),
     )
 
@@ -294,6 +297,7 @@ def _next_job(
             global_batch_size=round(place.batch * processes),
             seconds=compute.high,
             usd=node_cost_usd(1, compute.high, report.price),
+            node_hours=charged_hours(1, compute.high, report.price),
             reason=(
                 f"compute at {place.batch:g} samples per process, if it makes as many steps; "
                 "give its report as --batches"
@@ -304,6 +308,7 @@ def _next_job(
         global_batch_size=round(place.batch * place.processes),
         seconds=count.seconds,
         usd=count.usd,
+        node_hours=count.node_hours,
         reason=f"T({count.nodes})",
     )
 
@@ -333,10 +338,11 @@ def _headline(
         if each.nodes in predicted and each.answer != "pass" and answer.chosen is not None
     ]
     if job is not None:
-        usd = "" if job.usd is None else f", about {format_usd(job.usd)}"
+        cost = cost_text(job.usd, job.node_hours)
+        about = "" if cost is None else f", about {cost}"
         notes.append(
             f"one run on {nodes_text(job.nodes)} with a global batch of {job.global_batch_size} "
-            f"({format_seconds(job.seconds)}{usd}) would settle {job.reason}"
+            f"({format_seconds(job.seconds)}{about}) would settle {job.reason}"
         )
     return "; ".join([text, *notes]) + "."
 

@@ -21,7 +21,7 @@ from nodesweep.scaling.formats import (
     nodes_text,
 )
 from nodesweep.scaling.report.predictions.checked import describe_checks
-from nodesweep.scaling.report.predictions.model import CountPrediction, Predictions
+from nodesweep.scaling.report.predictions.model import CountPrediction, Predictions, cost_text
 
 HEADINGS: Mapping[str, str] = {
     "N": "nodes",
@@ -82,7 +82,8 @@ def _cells(count: CountPrediction) -> tuple[str, ...]:
         format_speedup(count.speedup),
         _with_interval(count.efficiency, count.efficiency_interval, format_percent),
         _with_interval(count.doubling_ratio, count.doubling_ratio_interval, format_ratio),
-        _with_interval(count.usd, count.usd_interval, format_usd),
+        cost_text(None, count.node_hours)
+        or _with_interval(count.usd, count.usd_interval, format_usd),
     )
 
 

@@ -26,6 +26,7 @@ from nodesweep.scaling.report.tables.cells import hidden_note, shown_rows
 NOT_INCLUDED = (
     "Not included: storage (S3, FSx, volumes), data transfer, logs and building the image."
 )
+_CHARGED_HOURS = "the cost of a run: billable x nodes, shared ones counted as whole"
 format_hours: Format = partial(format_value, digits=3)
 _COLUMNS: dict[str, tuple[str, Format]] = {
     "N": ("nodes", format_count),
@@ -86,7 +87,7 @@ def costs_table(report: ScalingReport) -> Table | None:
         titled("Cost", report),
         without_unknown(cells, ("N", "run" if in_usd else "node-hours")),
         _MEANINGS
-        | ({} if in_usd else {"node-hours": "the cost of a run: billable x nodes"})
+        | ({} if in_usd else {"node-hours": _CHARGED_HOURS})
         | {"run": f"{cost_origin(report)}{whole}", "total": f"{_MEANINGS['total']}{where}"},
         f"{caption}{hidden_note(report)}",
     )

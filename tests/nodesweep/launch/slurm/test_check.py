@@ -56,6 +56,7 @@ def checked(
     nodes: int = 4,
     config: str = "AccountingStorageEnforce = none\n",
     associations: str = ASSOCIATIONS,
+    partitions: str = PARTITIONS,
     seconds: int = 1200,
     **platform: Any,
 ) -> Findings:
@@ -77,7 +78,7 @@ def checked(
                 assert "cluster=alps" in command, "others share the database"
                 return associations
         assert "--all" in command, "the partition may be hidden"
-        return sinfo if command[0] == "sinfo" else PARTITIONS
+        return sinfo if command[0] == "sinfo" else partitions
 
     monkeypatch.setattr(check, "run", answer)
     monkeypatch.setattr(check.getpass, "getuser", lambda: "me")
@@ -150,6 +151,51 @@ def test_what_the_accounting_allows_is_fine(monkeypatch: pytest.MonkeyPatch) -> 
     ):
         found = checked(monkeypatch, config=ENFORCED, node={"cores": 1}, **options)
         assert found == Findings()
+
+
+@pytest.mark.parametrize(
+    ("valid", "asked"),
+    [
+        pytest.param("long", {}, id="the only one"),
+        pytest.param("long,short", {}, id="an unknown default"),
+        pytest.param("long", {"qos": "Long"}, id="another case"),
+        pytest.param("long,short", {"qos": "long,short"}, id="a list"),
+    ],
+)
+def test_a_qos_is_the_one_that_slurm_takes(
+    valid: str, asked: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {
+        "config": ENFORCED,
+        "node": {"cores": 1},
+        "associations": f"physics|physics||{valid}||||\n",
+        "partitions": "PartitionName=gpu AllowAccounts=ALL AllowQos=Long QoS=N/A\n",
+    }
+    assert checked(monkeypatch, **options, **asked) == Findings()
+    [problem] = checked(monkeypatch, **options, qos="long,limits").problems
+    assert problem.startswith("platform.qos: ") and "'limits'" in problem
+
+
+def test_an_account_may_be_below_one_that_the_partition_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partitions = "PartitionName=gpu AllowAccounts=science AllowQos=ALL QoS=N/A\n"
+    found = checked(monkeypatch, config=ENFORCED, node={"cores": 1}, partitions=partitions)
+    [notice] = found.notices
+    assert not found.problems and "AllowAccounts" in notice and "physics" in notice
+
+
+def test_a_user_without_a_name_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    def answer(command: list[str]) -> str:
+        return ENFORCED if command[0] == "scontrol" else SINFO
+
+    monkeypatch.setattr(check, "run", answer)
+    monkeypatch.setattr(check.getpass, "getuser", unknown)
+    found = check._check_partitions(read_facts(parse_config(RAW, "the config")))
+    assert not found.problems and "uid not found" in found.notices[-1]
 
 
 def test_limits_that_are_not_enforced_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,16 @@ def test_script(name: str, snapshot: Any) -> None:
     assert checked.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("runtime", "image"),
+    [("apptainer", "/images/torch(2).sif"), ("pyxis", "nvcr.io#nvidia/pytorch:24.05")],
+)
+def test_the_name_of_an_image_is_one_word_of_the_shell(runtime: str, image: str) -> None:
+    script = rendered({"container_image": image, "container_runtime": runtime})
+    checked = subprocess.run(["bash", "-n"], input=script, text=True, check=False)
+    assert checked.returncode == 0 and f"'{image}'" in script
+
+
 def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
     platform = slurm_platform(Path("/shared/me"))
     spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS))

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
+from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.launch.slurm import starter
 
 GPUS = """\
@@ -21,8 +22,10 @@ gpu*|2|96|515000|gpu:a100:8
 CPUS = "small|1|16|64000|(null)\n"
 
 
-def write(monkeypatch: pytest.MonkeyPatch, folder: Path, sinfo: str, script: str) -> Any:
-    answers = {"sinfo": sinfo, "scontrol": "ClusterName             = Alps_2\n"}
+def write(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, sinfo: str, script: str, cluster: str = "Alps_2"
+) -> Any:
+    answers = {"sinfo": sinfo, "scontrol": f"ClusterName             = {cluster}\n"}
     monkeypatch.setattr(starter, "run", lambda command: answers[command[0]])
     monkeypatch.chdir(folder)
     program = folder / "code" / script
@@ -49,6 +52,28 @@ def test_a_config_describes_the_cluster(
     assert text.replace(str(tmp_path), "FOLDER") == snapshot
     config = load_config(tmp_path / "nodesweep.yaml")
     assert config.platform.launcher == "slurm" and not config.platform.problems(config)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "model"),
+    [
+        ("gpu:8", 8, None),
+        ("gpu:nvidia_h100_80gb_hbm3:8(S:0-1)", 8, "nvidia h100 80gb hbm3"),
+        ("gpu:3090:4", 4, "3090"),
+        ("gpu:2080ti:4,shard:8", 4, "2080ti"),
+        ("gpu:1g.5gb:14", 14, "1g 5gb"),
+        ("gpu:a100_3g.20gb:2", 2, "a100 3g 20gb"),
+    ],
+)
+def test_names_of_gpus_and_names_that_are_numbers_are_read(
+    gres: str, gpus: int, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = write(monkeypatch, tmp_path, f"2024*|2|64|256000|{gres}\n", "2024.py", "2024")
+    assert done.exit_code == 0, done.output
+    platform = load_config(tmp_path / "nodesweep.yaml").platform
+    assert isinstance(platform, SlurmPlatform)
+    assert (platform.cluster, platform.partition) == ("2024", "2024")
+    assert (platform.node.gpus, platform.node.gpu, platform.gres) == (gpus, model, f"gpu:{gpus}")
 
 
 def test_a_cluster_without_partitions_or_a_wrong_folder_is_refused(

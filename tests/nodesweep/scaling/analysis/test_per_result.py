@@ -16,6 +16,7 @@ from nodesweep.configs.models import RecommendationConfig, ReportConfig
 from nodesweep.scaling.analysis.advice import Recommendation
 from nodesweep.scaling.analysis.cost import CostSpread
 from nodesweep.scaling.analysis.hour_value import hour_value_ranges
+from nodesweep.scaling.analysis.measured_count import cost_change, node_hours_per_result
 from nodesweep.scaling.analysis.per_result import (
     Amounts,
     PerResult,
@@ -457,3 +458,17 @@ def test_contended_attempts_cost_what_was_measured() -> None:
     dear = recommend(rows, RecommendationConfig(budget_usd_per_run=2))
     assert dear is not None
     assert "cost per result $1.82–$2.26 may or may not meet $2.00" in dear.reason
+
+
+def test_node_hours_are_those_of_a_result_where_they_are_the_cost() -> None:
+    price = Price(instance_type="fat", usd_per_hour=None, unit="node-hours", reason="none is set")
+    base, _, row = rows_of(MOSTLY_FAILING, price)
+    # 580 s and 6/3 failed attempts of 560 s, to 4,100 s on one node
+    assert node_hours_per_result(row) == pytest.approx(8 * 1700 / 3600)
+    assert cost_change(row, base) == "232% more node-hours per result"
+    assert row.per_result is not None
+    lost = row.per_result.failed_attempt.model_copy(update={"node_hours": None})
+    older = row.per_result.model_copy(update={"failed_attempt": lost})
+    older_row = row.model_copy(update={"per_result": older})
+    assert node_hours_per_result(older_row) == row.costs.node_hours
+    assert "node_hours" not in lost.model_dump()

@@ -93,5 +93,9 @@ def test_node_hours_that_are_the_same_or_unknown(in_node_hours, snapshot):
 
 
 def test_the_fewest_node_hours_are_the_cheapest(in_node_hours, snapshot, make_config):
-    config = make_config(report={"recommendation": {"deadline_seconds": 5000}})
-    assert in_node_hours({1: 3600, 2: 1980}, config=config).recommendation.reason == snapshot
+    config = make_config(report={"recommendation": {"deadline_seconds": 8000}})
+    # 1 against 1.1 node-hours, though the node-time is the same and 2 nodes are faster
+    answer = in_node_hours({1: 3600, 2: 1980}, config=config).recommendation
+    assert (answer.chosen.nodes, answer.reason) == (1, snapshot)
+    [other] = answer.rejected
+    assert other.reason.startswith("node-hours 1.1 is above the 1 of 1 node")

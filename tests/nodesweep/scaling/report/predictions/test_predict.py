@@ -7,9 +7,13 @@ import io
 import pytest
 from rich.console import Console
 
+from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.report.predictions.inputs import NotPredictable
 from nodesweep.scaling.report.predictions.predict import predict
-from nodesweep.scaling.report.predictions.render import render_prediction_terminal
+from nodesweep.scaling.report.predictions.render import (
+    prediction_rows,
+    render_prediction_terminal,
+)
 
 WEAK = {1: (100.0, 0.0), 2: (50.0, 2.0), 4: (25.0, 1.5)}
 STRONG = {1: (100.0, 0.0), 2: (50.5, 0.4), 4: (26.0, 0.6)}
@@ -154,6 +158,21 @@ def test_without_price_or_billed_time_there_is_no_cost(budget_report):
     rows = (*report.summary[:-1], last.model_copy(update={"clocks": clocks}))
     (count,) = predict(report.model_copy(update={"summary": rows})).counts
     assert (count.usd, count.usd_interval) == (None, None)
+
+
+def test_node_hours_are_the_cost_where_nodes_have_no_price(budget_report):
+    price = Price(instance_type="fat", usd_per_hour=None, unit="node-hours", reason="none is set")
+    times = {1: (100.0, 0.0), 2: (50.0, 0.2), 4: (25.0, 0.15)}
+    prediction = predict(budget_report(times, price=price))
+    (count,) = prediction.counts
+    # 30 s of start-up
+    assert count.node_hours == pytest.approx(8 * (count.seconds + 30) / 3600, rel=1e-4)
+    assert prediction.next_job.node_hours == count.node_hours
+    text = f"{count.node_hours:.3g} node-hours"
+    assert prediction_rows(prediction)[0][-2] == text and f", about {text})" in prediction.headline
+    # at a batch that was not measured, the job is its compute on one node
+    job = predict(budget_report(STRONG, batch=64, price=price)).next_job
+    assert job.node_hours == pytest.approx(job.seconds / 3600)
 
 
 def test_waiting_is_predicted_or_within_the_communication(budget_report, make_report):
