@@ -223,16 +223,17 @@ def _refusals(
             partition.get(f"{verb}{kind}", "").lower().split(",") for verb in ("Allow", "Deny")
         )
         unlisted = bool(values) and not {"", "all", *values} & set(allowed)
-        source = f"Allow{kind} of `scontrol show partition`"
+        what = f"{'account' if kind == 'Accounts' else 'QOS'} {join_words(map(repr, values))}"
+        source = f"{'Allow' if unlisted else 'Deny'}{kind} in `scontrol show partition`"
         if unlisted and kind == "Accounts":
             notices.append(
-                f"platform.partition: {name} does not list {join_words(values)} ({source}); from"
-                " Slurm 23.02 on, an account above it is enough"
+                f"platform.partition: {name} does not list {what} ({source}); from Slurm 23.02 on,"
+                " an account above it is enough"
             )
         elif unlisted or (values and set(values) <= set(denied)):
             problems.append(
-                f"platform.partition: {name} refuses jobs of {join_words(values)} ({source}); use"
-                " another one"
+                f"platform.partition: {name} does not accept {what} ({source}); use another"
+                " partition"
             )
     return Findings(tuple(problems), tuple(notices))
 

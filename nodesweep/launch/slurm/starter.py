@@ -17,11 +17,11 @@ _TEMPLATE = """\
 # A first sweep on the cluster {cluster}; nodesweep/launch/slurm/README.md has the limitations.
 #   nodesweep plan --online FILE    checks partition, account and QOS, and starts nothing
 name: "{name}"
-dataset: none                  # or a section; its source is a folder that all nodes share
+dataset: none                  # none, or a section whose source is on the shared file system
 training:
   source_dir: {source_dir}     # copied to platform.folder
   entry_point: {entry_point}
-  instance_type: "{partition}-node"  # your name for the nodes below
+  instance_type: "{partition}-node"  # your name for this node type
   max_runtime_seconds: 3600    # sbatch --time
   distribution: {distribution}
   # batch: {{policy: fixed_global, size: 256}}    # strong scaling; see docs/config.md
@@ -34,8 +34,8 @@ platform:
   launcher: slurm
   cluster: "{cluster}"
   folder: {folder}
-  partition: "{partition}"       # {others}; account, qos, constraint and gres are fields, too
-  node: {node}  # as sinfo says; usd_per_hour: costs in USD instead of node-hours
+  partition: "{partition}"       # {others}; account, qos, constraint and gres can be set, too
+  node: {node}  # from sinfo; set usd_per_hour for costs in USD
 {gres}  setup: []                    # commands before the program: module load …, source …
 """
 

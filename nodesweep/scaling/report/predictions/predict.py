@@ -319,8 +319,7 @@ def _headline(
     if answer is None:
         return (
             "Predicted, not measured: no recommendation, since no node count ran twice, so the "
-            "noise of a run is unknown. Run each node count once more to "
-            "measure the noise."
+            "noise of a run is unknown. Run each node count once more to measure the noise."
         )
     predicted = {count.nodes for count in counts}
     if answer.chosen is None:
@@ -341,8 +340,8 @@ def _headline(
         cost = cost_text(job.usd, job.node_hours)
         about = "" if cost is None else f", about {cost}"
         notes.append(
-            f"one run on {nodes_text(job.nodes)} with a global batch of {job.global_batch_size} "
-            f"({format_seconds(job.seconds)}{about}) would settle {job.reason}"
+            f"next: one run on {nodes_text(job.nodes)} (global batch {job.global_batch_size}, "
+            f"about {format_seconds(job.seconds)}{about}) would measure {job.reason}"
         )
     return "; ".join([text, *notes]) + "."
 
