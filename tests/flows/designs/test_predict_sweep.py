@@ -106,7 +106,7 @@ def test_a_program_that_shows_nothing_is_measured_only(
     config = pipeline_config("scaling", sweep=PREDICT)
     done = nodesweep_run(config, tmp_path, "--confirm")
     assert done.exit_code == 0 and "no predictions to confirm" in done.stderr
-    assert "no step budget" in " ".join(done.stdout.split())
+    assert "no step-time breakdown" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(
