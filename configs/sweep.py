@@ -397,7 +397,8 @@ class SweepConfig(Section):
 
     def may_run(self, nodes: int) -> bool:
         """Return True unless this node count is only predicted."""
-        return nodes == self.confirm or nodes in self.measured_counts
+        predicted = {*self.node_counts} - {*self.measured_counts, self.confirm}
+        return nodes not in predicted
 
     def ends_early(self, repeat: int) -> bool:
         """Return True if a job with this repeat number is to end itself early."""
