@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from nodesweep.aws.platform import patient
+from nodesweep.aws.platform import patient, persistent
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RecordDamaged, SweepNotFound, SweepNotNamed
 from nodesweep.launch.store import Store
@@ -158,7 +158,7 @@ def add_to_provenance(store: Store, sweep: str, found: Mapping[str, str]) -> Non
     A missing or damaged record only causes a warning.
     """
     try:
-        record = read_sweep_record(store, sweep)
+        record = persistent(read_sweep_record)(store, sweep)
     except (RecordDamaged, SweepNotFound) as error:
         logger.warning("not recorded: %s: %s", ", ".join(found.values()), error)
         return

@@ -55,7 +55,7 @@ def end_jobs(
         The names of the jobs that had not ended.
 
     Raises:
-        JobRefused: some jobs could not be stopped; all others were.
+        JobRefused: some jobs could not be stopped, or nothing shows that they are; all others were.
         One of CALL_ERRORS: neither `claimed` nor `listed` could be read.
     """
     ending = _Ending(launcher, job_names, clock)
@@ -70,9 +70,13 @@ def end_jobs(
             break
         clock.sleep(pause)
     for name in sorted(ending.pending - ending.failures.keys()):
-        logger.warning(
-            "%s did not stop within %.0f s; check it in the console", name, STOPPING_SECONDS
-        )
+        if name in ending.stopping:
+            logger.warning(
+                "%s did not stop within %.0f s; check it in the console", name, STOPPING_SECONDS
+            )
+        else:
+            why = f"it is not known to have stopped within {STOPPING_SECONDS:.0f} s"
+            ending.failures[name] = why
     release_pools(launcher, sorted(ending.with_pool - ending.pending), clock)
     if ending.failures:
         listed_failures = "\n".join(
@@ -98,7 +102,7 @@ class _Ending:
         self._over: set[str] = set()
         self.unknown: set[str] = set()
         self.with_pool: set[str] = set()
-        self._stopping: set[str] = set()
+        self.stopping: set[str] = set()
         self._denied: set[str] = set()
         self._refused: set[str] = set()
         self._described_at: dict[str, float] = {}
@@ -131,7 +135,7 @@ class _Ending:
     @property
     def pending(self) -> set[str]:
         """The jobs that still have to be waited for."""
-        done = self._over | self.unknown | self._refused | (self._stopping - self.with_pool)
+        done = self._over | self.unknown | self._refused | (self.stopping - self.with_pool)
         return self._names - done
 
     def add(self, listed: Lister, claimed: Callable[[], Iterable[str]]) -> None:
@@ -171,7 +175,7 @@ class _Ending:
         appear late.
         """
         for name in sorted(
-            self._names - self._over - self.stop_requested - self._refused - self._stopping
+            self._names - self._over - self.stop_requested - self._refused - self.stopping
         ):
             if self.is_late:
                 self.failures.setdefault(
@@ -198,16 +202,22 @@ class _Ending:
         The list shows the end of a stopping job.
         """
         for name in sorted(
-            self._names - self._over - self._refused - (self._stopping - self.with_pool)
+            self._names - self._over - self._refused - (self.stopping - self.with_pool)
         ):
             now = self._clock.monotonic()
             if self.is_late or (
-                name in self._stopping and now - self._described_at[name] < _DESCRIBE_SECONDS
+                name in self.stopping and now - self._described_at[name] < _DESCRIBE_SECONDS
             ):
                 continue
             self._described_at[name] = now
             with best_effort(f"{name} can't be described"):
-                job = self._launcher.status(name)
+                try:
+                    job = self._launcher.status(name)
+                except CALL_ERRORS as error:
+                    if self.is_settled and not is_transient(error):
+                        self.failures.setdefault(name, str(error))
+                        self._refused.add(name)
+                    raise
                 if job is None:
                     self.unknown.add(name)
                     self.failures.pop(name, None)
@@ -219,7 +229,7 @@ class _Ending:
                     self._over.add(name)
                     self.failures.pop(name, None)
                 elif job.state == "stopping":  # whoever requested it
-                    self._stopping.add(name)
+                    self.stopping.add(name)
                     self.failures.pop(name, None)
                 elif name in self._denied and self.is_settled:
                     self._refused.add(name)

@@ -169,14 +169,18 @@ class SlurmJobs:
         """Yield this user's jobs of this folder that wait or run; see Launcher.
 
         Their folder says which sweep they are of, so they need no tag. Ages are by this node's
-        clock, which munge keeps within 5 minutes of the cluster's.
+        clock, which munge keeps within 5 minutes of the cluster's. Unlike status(), it cancels no
+        job, and asks Slurm for nothing but the queue.
         """
         rows, now = sorted(self.queue.rows(), key=lambda row: row.job_id), time.time()
-        for name in dict.fromkeys(row.name for row in rows if names.sweep_of_job(row.name)):
-            job = self.status(name)
-            if job is not None and job.state == "running" and job.created_at is not None:
-                age_seconds = now - job.created_at.timestamp()
-                yield HeldJob(name, age_seconds, True, partial(names.sweep_of_job, name))
+        for row in rows:
+            job = self._submission(row.name) if names.sweep_of_job(row.name) else None
+            if job is None or job.job_id != row.job_id:
+                continue
+            status = read_status(job, row)
+            if status.state == "running" and status.created_at is not None:
+                age_seconds = now - status.created_at.timestamp()
+                yield HeldJob(job.name, age_seconds, True, partial(names.sweep_of_job, job.name))
 
     def _file(self, job_name: str, name: str) -> Path:
         return Path(self.platform.folder, job_name, name)

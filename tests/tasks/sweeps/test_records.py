@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.models import BenchmarkConfig
@@ -16,6 +17,7 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import analyse
 from nodesweep.tasks.sweeps.ids import claim_sweep_id
 from nodesweep.tasks.sweeps.records import (
+    add_to_provenance,
     begins_with_validation,
     is_complete,
     latest_sweep,
@@ -120,3 +122,22 @@ def test_record_comes_back_and_a_missing_one_is_named_by_its_place(store: Store)
     write_sweep_record(store, sweep, record)
     assert sweep_exists(store, sweep) and not begins_with_validation(store, sweep)
     assert read_sweep_record(store, sweep) == record
+
+
+def test_findings_are_recorded_though_the_record_cannot_be_read_at_first(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodesweep.aws.platform.SHORT_PAUSES_SECONDS", (0.0,))
+    sweep, get, failures = "bench-20261122000000-01234567", store.get, iter([True])
+    record = {"schema_version": 1, "config": {}, "inputs": {}, "provenance": {"image": "one"}}
+    write_sweep_record(store, sweep, record)
+
+    def unreliable(_: Store, key: str) -> bytes | None:
+        if next(failures, False):
+            raise EndpointConnectionError(endpoint_url="http://there:1")
+        return get(key)
+
+    monkeypatch.setattr(type(store), "get", unreliable)
+    add_to_provenance(store, sweep, {"dataset_change": "deleted"})
+    found = read_sweep_record(store, sweep)["provenance"]
+    assert found == {"image": "one", "dataset_change": "deleted"}

@@ -216,6 +216,64 @@ def test_stop_that_passes_later_is_tried_again_and_one_that_never_does_is_named(
     assert [platform.status(name) for name in JOBS] == ["Stopping"] * 3 + ["InProgress"]
 
 
+def test_a_job_that_nothing_shows_to_stop_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = LaggingPlatform(stop_seconds=600)
+    platform.add(*JOBS)
+    stop = platform.stop_training_job
+
+    def accepted(TrainingJobName: str) -> None:
+        if TrainingJobName != JOBS[1]:
+            stop(TrainingJobName)
+
+    monkeypatch.setattr(platform, "stop_training_job", accepted)
+    with pytest.raises(JobRefused, match=f"console:\n{JOBS[1]}: .* within 300 s$"):
+        end(platform, *JOBS)
+    assert statuses(platform) == {"Stopping", "InProgress"}
+
+
+@pytest.mark.parametrize("seconds", [1.0, STOPPING_SECONDS])
+def test_training_jobs_are_stopped_however_slow_the_stop_of_the_validation_is(
+    store: Store, platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    lagging, validation = LaggingPlatform(), names.validation_job_name(SWEEP, 1, "0123abcdef")
+    lagging.add(*JOBS, validation)
+
+    class Slow(SageMakerJobs):
+        def stop(self, job_name: str) -> bool:
+            lagging.time.clock.sleep(seconds)
+            return super().stop(job_name)
+
+    store.put(names.validation_request_key(store.prefix, SWEEP, validation), b"{}")
+    stopping = nodesweep.tasks.sweeps.stopping
+    monkeypatch.setattr(stopping, "launcher_of", lambda _: SageMakerJobs(lagging))
+    monkeypatch.setattr(stopping, "validations_of", lambda _: Slow(lagging))
+    monkeypatch.setattr(stopping, "store_of", lambda _: store)
+    monkeypatch.setattr(stopping, "ENDING_CLOCK", lagging.time.clock)
+    if seconds < STOPPING_SECONDS:
+        assert sorted(stop_sweep_jobs_now(platform, SWEEP)) == sorted([*JOBS, validation])
+    else:
+        with pytest.raises(JobRefused, match=validation):
+            stop_sweep_jobs_now(platform, SWEEP)
+    assert statuses(lagging) == {"Stopping"}
+
+
+def test_an_ended_job_whose_description_is_denied_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The training jobs of a sweep are stopped after its validation."""
+    platform = LaggingPlatform()
+    platform.add(JOBS[0])
+    platform.complete(JOBS[0])
+
+    def denied(TrainingJobName: str) -> None:
+        raise error("AccessDeniedException", "no", "DescribeTrainingJob")
+
+    monkeypatch.setattr(platform, "describe_training_job", denied)
+    with pytest.raises(JobRefused, match=f"{JOBS[0]}: .*AccessDenied.*DescribeTrainingJob"):
+        end_jobs(SageMakerJobs(platform), JOBS[:1], platform.time.clock)
+    assert SETTLE_SECONDS <= platform.time.seconds < SETTLE_SECONDS + 10
+
+
 def test_pools_of_jobs_that_ended_by_themselves_are_released_though_the_list_is_behind() -> None:
     platform = LaggingPlatform(list_lag=1e6)
     platform.add(*JOBS, keep_alive=600)

@@ -7,8 +7,7 @@
   and for GetQueryResults of a missing query;
 - sagemaker: errors for tags of missing resources;
 - s3: errors for missing multipart uploads, checksums and ACL of completed ones, HeadObject of
-  version "null" in an unversioned bucket, an empty TagSet;
-- ec2: DescribeSpotPriceHistory without prices.
+  version "null" in an unversioned bucket, an empty TagSet.
 """
 
 from __future__ import annotations
@@ -50,11 +49,6 @@ def simulate_principal_policy(self: Any) -> ActionResult:
         for resource in self._get_param("ResourceArns") or ["*"]
     ]
     return ActionResult({"EvaluationResults": results, "IsTruncated": False})
-
-
-def describe_spot_price_history(self: Any) -> ActionResult:
-    """Return an empty history, since nothing is sold here; moto makes up a price."""
-    return ActionResult({"SpotPriceHistory": [], "NextToken": ""})
 
 
 def _policy_document(text: str) -> dict[str, Any]:

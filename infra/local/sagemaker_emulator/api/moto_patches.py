@@ -13,7 +13,6 @@ from typing import Any
 
 from moto import backends
 from moto.core.utils import camelcase_to_underscores
-from moto.ec2.responses.spot_instances import SpotInstances
 from moto.iam.responses import IamResponse
 from moto.logs.responses import LogsResponse
 from moto.s3 import models
@@ -91,13 +90,6 @@ PATCHES = (
         "list_object_versions",
         listing.versions_by_page(S3Backend.list_object_versions),
         "copies the whole bucket for each page, which includes the key of KeyMarker",
-    ),
-    _operation(
-        "ec2",
-        "DescribeSpotPriceHistory",
-        SpotInstances,
-        lambda theirs: additions.describe_spot_price_history,
-        "makes up a price of 0.00001 USD in 2006",
     ),
     _operation(
         "iam",

@@ -32,6 +32,7 @@ _LONGEST_PLAN_HOURS = 182 * 24
 """Sizes and the longest duration of a plan: developer guide, "Search training plan offerings"."""
 _SHOWN_OFFERINGS = 3
 _DAY = timedelta(days=1)
+_KEPT = timedelta(days=90)
 _LOST_HOURS = ENDS_EARLY / timedelta(hours=1)
 
 Client = Callable[..., Any]
@@ -94,16 +95,22 @@ def _quota(instance_type: str, use: str) -> str:
 
 
 def _spot_prices(client: Client, instance_type: str) -> list[float]:
-    """Return EC2's spot prices of the same hardware in the last day, USD per hour."""
+    """Return EC2's spot prices of the same hardware in the last day, USD per hour.
+
+    The one in effect when the day began may be older, but EC2 keeps prices for 90 days; an older
+    one is made up (moto's is from 2006).
+    """
+    now = datetime.now(UTC)
     pages = client("ec2").get_paginator("describe_spot_price_history")
     return [
         float(row["SpotPrice"])
         for page in pages.paginate(
             InstanceTypes=[instance_type.removeprefix("ml.")],
             ProductDescriptions=["Linux/UNIX"],
-            StartTime=datetime.now(UTC) - _DAY,
+            StartTime=now - _DAY,
         )
         for row in page.get("SpotPriceHistory", ())
+        if row["Timestamp"] > now - _KEPT
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,24 @@ def test_jobs_of_other_folders_programs_and_the_past_hold_no_nodes(tmp_path: Pat
             slurm_platform(tmp_path), Queue(lambda _, state=state: row.format(12, JOB, state))
         )
         assert list(ended.held()) == []
+
+
+def test_looking_for_held_jobs_cancels_and_writes_nothing_and_survives_jobs_that_it_cannot_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run of the reaper looks at all sweeps, those of other runs, too."""
+    sent: list[list[str]] = []
+    monkeypatch.setattr(launcher, "run", sent.append)
+    row = "{}|{}|{}|{}|2|2026-01-02T03:04:05|N/A|2026-01-02T03:05:05|0|0||\n"
+    other = JOB.replace("-n2-", "-n4-")
+    squeue = row.format(12, JOB, "PENDING", "PartitionTimeLimit")
+    jobs = jobs_of(tmp_path, squeue + row.format(13, other, "FAILED", "None"))
+    shutil.copytree(tmp_path / JOB, tmp_path / other)
+    (tmp_path / other / "job.json").write_text('{"job_id": 11, "submitted_at": 1767000000}')
+    assert [held.name for held in jobs.held()] == [JOB]
+    (tmp_path / other / "job.json").write_text('{"job_id": 13, "submitted_at": 1767000000}')
+    assert [held.name for held in jobs.held()] == [JOB]
+    assert not sent and not list(tmp_path.glob("*/ended.json"))
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "Submitted batch job 12\n"])

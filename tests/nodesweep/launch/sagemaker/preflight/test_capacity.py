@@ -92,7 +92,9 @@ class Account:
         if not isinstance(plans, str):
             plans = {"TrainingPlanOfferings": list(plans)}
         if not isinstance(spot, str):
-            spot = {"SpotPriceHistory": [{"SpotPrice": each} for each in spot]}
+            rows = [{"SpotPrice": each, "Timestamp": datetime.now(UTC)} for each in spot]
+            made_up = {"SpotPrice": "0.00001", "Timestamp": datetime(2006, 1, 1, tzinfo=UTC)}
+            spot = {"SpotPriceHistory": [*rows, made_up]}
         if not isinstance(quotas, str):
             rows = [{"QuotaName": name, "Value": value} for name, value in quotas.items()]
             quotas = {"Quotas": rows}
