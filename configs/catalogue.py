@@ -169,7 +169,7 @@ class InstanceType(_Row):
 
     @property
     def cost_unit(self) -> Literal["USD", "node-hours"]:
-        """The unit of costs of nodes without a price."""
+        """Cost unit if the node type has no price."""
         return "USD"
 
     @property

@@ -212,14 +212,14 @@ class _Predict(DesignRules):
         predicted = [nodes for nodes in sweep.node_counts if nodes not in measured]
         if not predicted:
             return (
-                f"node_counts is {list(sweep.node_counts)}, but design: predict measures two or"
-                f" more and predicts larger ones, up to {FURTHEST_PREDICTED} times as many nodes;"
-                " add those, or set design: full"
+                f"node_counts is {list(sweep.node_counts)}, but design: predict needs at least"
+                " two measured counts and larger ones to predict (up to"
+                f" {FURTHEST_PREDICTED}x); add larger counts, or set design: full"
             )
         if sweep.arm_count > 1:
             return (
-                f"{sweep.arms_field} is {list(sweep.arm_names)}, but design: predict knows the"
-                f" node counts of one {sweep.arm_kind}; set design: probe or full, or remove it"
+                f"{sweep.arms_field} is {list(sweep.arm_names)}, but design: predict"
+                f" supports one {sweep.arm_kind}; set design: probe or full, or remove it"
             )
         if sweep.confirm is not None and sweep.confirm not in predicted:
             return f"confirm is {sweep.confirm}; allowed: a predicted node count, {predicted}"
@@ -232,19 +232,19 @@ class _Predict(DesignRules):
         if config.report.parity.target_metric is not None:
             return (
                 f"report.parity.target_metric is {config.report.parity.target_metric}, but"
-                " sweep.design: predict doesn't know when a larger batch reaches it; remove it,"
-                " or set sweep.design: full"
+                " sweep.design: predict cannot predict when a larger batch reaches it; remove"
+                " it, or set sweep.design: full"
             )
         for name in MODEL_PARALLEL_DEGREES:
             if (getattr(training.distribution, name, None) or 1) > 1:
                 return (
                     f"training.distribution.{name} is {getattr(training.distribution, name)}, but"
-                    " sweep.design: predict knows data parallelism only; set sweep.design: full"
+                    " sweep.design: predict supports data parallelism only; set sweep.design: full"
                 )
         if training.measure != "auto" and training.source_dir is not None:
             return (
-                f"training.measure is {training.measure}, but sweep.design: predict needs what"
-                " nodesweep observes of a run; set it to auto, or set sweep.design: full"
+                f"training.measure is {training.measure}, but sweep.design: predict requires"
+                " nodesweep's own measurement; set it to auto, or set sweep.design: full"
             )
         # late import: what only needs a design's name must import quickly
         from nodesweep.configs.catalogue import UnknownInstanceType
@@ -256,7 +256,7 @@ class _Predict(DesignRules):
         if instance.accelerators:
             return (
                 f"training.instance_type is {training.instance_type} with accelerators, but"
-                " sweep.design: predict knows where the time goes on CPUs only; set sweep.design:"
+                " sweep.design: predict supports CPU nodes only; set sweep.design:"
                 " probe, sequential or full"
             )
         return None

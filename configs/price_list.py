@@ -67,7 +67,7 @@ def table_file() -> Path:
 
 
 def read_table(path: Path) -> PriceTable:
-    """Return the table in a file; an empty one, with a warning if it is damaged, if it has none."""
+    """Return the table in a file; empty if the file is missing or, with a warning, damaged."""
     try:
         stamp = path.stat().st_mtime_ns
     except OSError:

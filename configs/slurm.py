@@ -101,7 +101,9 @@ class NodeConfig(Section):
         default=None,
         gt=0,
         le=1000,
-        description=("Price of a node-hour at your site, USD. Null: costs are node-hours."),
+        description=(
+            "Price of a node-hour at your site, USD. Null: costs are reported in node-hours."
+        ),
     )
 
 
@@ -170,7 +172,7 @@ class SlurmPlatform(PlatformWithoutAws):
     container_image: _Image | None = Field(
         default=None,
         description=(
-            "Image to run the program in, as container_runtime names it, e.g."
+            "Container image for the program, in the format of container_runtime, e.g."
             " /images/torch.sqsh for pyxis or /images/torch.sif for apptainer. Null: none."
         ),
     )

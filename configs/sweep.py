@@ -137,7 +137,7 @@ class SweepConfig(Section):
         le=50,
         description=(
             "Jobs per node count for designs full, probe and predict, 1–50; use 3 or more to get"
-            " confidence intervals. Design predict makes at least 2, sequential uses max_repeats."
+            " confidence intervals. Design predict runs at least 2, sequential uses max_repeats."
         ),
     )
     max_repeats: Annotated[int, NOT_MEASURED] = Field(
@@ -161,7 +161,7 @@ class SweepConfig(Section):
         exclude_if=lambda nodes: nodes is None,
         description=(
             "For design predict, a predicted node count to run once as well; `run --confirm` sets"
-            " it to the one that would settle the recommendation. Null: none."
+            " it to the one that matters most for the recommendation. Null: none."
         ),
     )
     order: Literal["shuffled", "ascending", "descending"] = Field(

@@ -173,9 +173,9 @@ class TrainingConfig(JobFeatures):
         # Omitted when null, so that sweeps without it keep their ids and reports.
         exclude_if=lambda steps: steps is None,
         description=(
-            "Number of steps that every job trains for, e.g. those that an earlier sweep's"
-            " baseline_seconds led to; your script leaves its loop as under baseline_seconds."
-            " Null: your script or baseline_seconds sets it."
+            "Steps that every job runs, e.g. the count that an earlier sweep derived from"
+            " baseline_seconds. Your script must stop after NODESWEEP_RUN_STEPS"
+            " (docs/config.md). Null: set by your script or baseline_seconds."
         ),
     )
     measure: Literal["auto", "helper", "off"] = Field(
@@ -268,7 +268,7 @@ class TrainingConfig(JobFeatures):
 
     @property
     def amount(self) -> tuple[str, str] | None:
-        """The field that sets how many steps a job makes, and its value; None: the script does."""
+        """The field that sets how many steps a job runs, and its value; None: the script does."""
         if self.steps is not None:
             return "steps", f"{self.steps}"
         if self.baseline_seconds is not None:

@@ -139,7 +139,7 @@ class SweepNotNamed(NodesweepError):
 
 
 class PriceListRefused(NodesweepError):
-    """What was read is not the current Price List, or only a part of it."""
+    """The downloaded file is not a current, complete Price List."""
 
 
 class PriceListNotFound(PriceListRefused):

@@ -104,7 +104,8 @@ def main() -> None:
 @click.option(
     "--confirm",
     is_flag=True,
-    help="With sweep.design predict: then run the one job that would settle the recommendation.",
+    help="With sweep.design: predict, then also run the predicted node count that matters most"
+    " for the recommendation.",
 )
 @click.option(
     "--detach",

@@ -40,7 +40,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """The progress of some processes, from now on."""
+    """Track the progress of processes from creation on."""
 
     def __init__(
         self,

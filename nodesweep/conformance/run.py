@@ -120,7 +120,8 @@ def check_config(config: BenchmarkConfig) -> None:
     """
     if not backend_of(config.platform).is_aws:
         raise PreflightRefused(
-            "platform.launcher: the conformance checks are about SageMaker; use a config of it"
+            "platform.launcher: conformance checks cover SageMaker only; use a config with "
+            "launcher: sagemaker"
         )
     found = offline.check(read_facts(TWO.config(config)))
     if found.problems:
@@ -133,11 +134,11 @@ class OtherRecord(NodesweepError):
 
 @dataclass
 class Record:
-    """The result file.
+    """The conformance result file.
 
     Attributes:
-        path: the file.
-        content: its content.
+        path: where it is written.
+        content: the JSON document.
     """
 
     path: Path

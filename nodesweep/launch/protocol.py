@@ -21,7 +21,7 @@ StopTrainingJob, StopProcessingJob).
 
 
 class HeldJob(NamedTuple):
-    """A job that waits for nodes, runs or keeps its nodes, as the backend lists it."""
+    """A queued or running job, or one whose nodes are still held, as the backend lists it."""
 
     name: str
     age_seconds: float
@@ -89,5 +89,5 @@ class Launcher(Protocol):
     def held(self) -> Iterable[HeldJob]:
         """Return the jobs that wait or run, then those whose nodes are kept; the oldest first.
 
-        They are of any run and sweep, and maybe of other programs.
+        Includes other sweeps' jobs and possibly other programs'.
         """

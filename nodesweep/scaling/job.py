@@ -192,7 +192,7 @@ class JobStatus:
 
     @property
     def phase_seconds(self) -> dict[str, float]:
-        """Seconds in each phase, summed over its visits; visits that still last are left out."""
+        """The seconds per phase, excluding visits still in progress."""
         seconds: dict[str, float] = {}
         for visit in self.visits:
             if visit.start is not None and visit.end is not None:

@@ -91,7 +91,7 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
     """Yield the URLs of the regions' files, or the one file itself."""
     is_url = origin.startswith(_URLS)
     if not is_url and not Path(origin).exists():
-        raise PriceListNotFound(f"--from: {origin} is neither an https:// URL nor a file")
+        raise PriceListNotFound(f"--from: use an http(s):// URL or a file path, got {origin}")
     if not is_url or origin.endswith(".json"):
         yield origin
         return
@@ -103,7 +103,8 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
             for entry in index["regions"].values()
         }
     except (AttributeError, KeyError, TypeError) as error:
-        raise PriceListRefused(_not_list(base + _INDEX, "it lists no regions")) from error
+        what = "it lists no regions; check --from"
+        raise PriceListRefused(_not_list(base + _INDEX, what)) from error
     if unknown := sorted(set(wanted) - set(paths)):
         raise PriceListNotFound(
             f"--region: the Price List has no {', '.join(unknown)}; it has"
@@ -111,7 +112,8 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
         )
     for region, path in sorted(paths.items()):
         if not path.startswith("/offers/"):
-            raise PriceListRefused(_not_list(base + _INDEX, f"the path of {region} is {path!r}"))
+            what = f"the path of {region} is {path!r}; check --from"
+            raise PriceListRefused(_not_list(base + _INDEX, what))
         if not wanted or region in wanted:
             yield base + path
 
@@ -120,7 +122,8 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
     """Return the training prices in one file of the list, by region."""
     try:
         if offer["offerCode"] != SERVICE:
-            raise PriceListRefused(_not_list(source, f"it is that of {offer['offerCode']}"))
+            what = f"it is that of {offer['offerCode']}; check --from"
+            raise PriceListRefused(_not_list(source, what))
         published = datetime.fromisoformat(offer["publicationDate"]).date()
         on_demand = offer["terms"].get("OnDemand", {})
         by_region: dict[str, dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
@@ -140,7 +143,7 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
         what = "its products, terms or date are not as AWS documents them"
         if isinstance(error, KeyError):
             what = f"it has no {error}"
-        raise PriceListRefused(_not_list(source, what)) from error
+        raise PriceListRefused(_not_list(source, f"{what}; check --from")) from error
 
 
 def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
@@ -162,9 +165,8 @@ def _edition_problem(
     if behind or age > timedelta(days=OLD_PRICE_DAYS):
         than = f", older than the table's of {known.published}" if known and behind else ""
         return (
-            f"{what} was published on {prices.published}, {age.days} days ago{than}; look for a"
-            " proxy or mirror that keeps old files, or download the current list and give it with"
-            " --from"
+            f"{what} was published on {prices.published}, {age.days} days ago{than}; check for a"
+            " caching proxy or stale mirror, or download the current list and give it with --from"
         )
     if age < timedelta(days=-1):  # it would keep every later edition out of the table
         return (
@@ -175,7 +177,7 @@ def _edition_problem(
         return (
             f"{what} has {len(prices.usd_per_hour)} training prices, but the table has"
             f" {len(known.usd_per_hour)}, so it is probably cut off; try again, or delete the table"
-            " to begin anew"
+            " to start over"
         )
     return None
 
@@ -188,10 +190,14 @@ def _read_json(source: str) -> Mapping[str, Any]:
         content = json.loads(body)
     except (OSError, EOFError, ValueError, RecursionError) as error:
         is_page = body.lstrip()[:1] == b"<"
-        what = "it is an HTML or XML page" if is_page else "it is cut off or not JSON"
+        what = (
+            "it is an HTML or XML page; look for a proxy or login page"
+            if is_page
+            else "it is cut off or not JSON; download it again"
+        )
         raise PriceListRefused(_not_list(source, what)) from error
     if not isinstance(content, dict):
-        raise PriceListRefused(_not_list(source, "it is no JSON object"))
+        raise PriceListRefused(_not_list(source, "it is not a JSON object; check --from"))
     return content
 
 
@@ -208,7 +214,8 @@ def _read_bytes(source: str) -> bytes:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 if error.code != HTTPStatus.TOO_MANY_REQUESTS and error.code < 500:
-                    raise PriceListRefused(_not_list(source, f"HTTP {error.code}")) from error
+                    what = f"HTTP {error.code}; check that this host may reach it"
+                    raise PriceListRefused(_not_list(source, what)) from error
             is_malformed = isinstance(error, ValueError | http.client.InvalidURL)
             pause = None if is_malformed else next(pauses, None)
             if pause is None or time.monotonic() + pause > deadline:
@@ -228,7 +235,7 @@ def _download(source: str, deadline: float) -> bytes:
             if len(body) > _LARGEST_BYTES or time.monotonic() > deadline:
                 raise PriceListRefused(
                     f"{source} is larger than {_LARGEST_BYTES >> 20} MiB or takes longer than"
-                    f" {_FILE_SECONDS} s; look for a proxy in between"
+                    f" {_FILE_SECONDS} s; check for a slow or rewriting proxy"
                 )
         if answer.length:
             raise http.client.IncompleteRead(bytes(body[:0]), answer.length)
@@ -236,6 +243,4 @@ def _download(source: str, deadline: float) -> bytes:
 
 
 def _not_list(source: str, what: str) -> str:
-    return (
-        f"{source} is not a Price List of Amazon SageMaker: {what}; look for a proxy or login page"
-    )
+    return f"{source} is not a Price List of Amazon SageMaker: {what}"

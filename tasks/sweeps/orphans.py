@@ -33,7 +33,7 @@ def orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]
         ):
             if not has_record(store, sweep):
                 logger.info(
-                    "%s has no record in %s, so it is not of this platform; left alone",
+                    "%s has no record in %s, so it belongs to another platform; left alone",
                     sweep, store.uri("").rstrip("/"),
                 )  # fmt: skip
                 continue

@@ -31,13 +31,15 @@ from nodesweep.configs import INIT_CONFIG
     "shared",
     metavar="FOLDER",
     type=click.Path(file_okay=False, path_type=Path),
-    help="For the Slurm cluster of this login node: your folder that all its nodes share.",
+    help="Write a config for this login node's Slurm cluster; FOLDER is your directory on its"
+    " shared file system.",
 )
 @guarded
 def init_own_script(script: Path | None, output: Path, force: bool, shared: Path | None) -> None:
-    """Create a config that measures your training script on this machine.
+    """Create a config that measures your training script.
 
-    Comments in the file explain the fields that matter.
+    It runs on this machine or, with --slurm, on a cluster. Comments in the file explain the fields
+    that matter.
     """
     from nodesweep.cli.commands.init_config import init_script
     from nodesweep.configs.written.from_script import GIVEN_TO_NODES, is_python

@@ -22,7 +22,7 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
     """
     if detach:
         raise click.UsageError(
-            "--confirm waits for the predictions; it cannot be combined with --detach"
+            "--confirm needs the predictions and cannot be combined with --detach"
         )
     if not config.sweep.rules.predicts:
         fail(
@@ -43,12 +43,15 @@ def with_confirm(config: BenchmarkConfig, report: ScalingReport) -> BenchmarkCon
     prediction = report.prediction
     if prediction is None:
         print_event(
-            "nothing-to-confirm", "--confirm: nothing was predicted; see the report's notes"
+            "nothing-to-confirm", "--confirm: no predictions to confirm; see the report's notes"
         )
         return None
     job = prediction.next_job
     if job is None:
-        print_event("nothing-to-confirm", "--confirm: no further job would change the answer")
+        print_event(
+            "nothing-to-confirm",
+            "--confirm: no predicted count could change the recommendation",
+        )
         return None
     print_event("confirming", f"--confirm: one run on {job.nodes} nodes", sweep=report.sweep_id)
     sweep = config.sweep.model_copy(update={"confirm": job.nodes})

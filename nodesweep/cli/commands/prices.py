@@ -15,30 +15,31 @@ def prices_group() -> None:
     """Update the table of on-demand training prices that costs are computed with."""
 
 
-@prices_group.command("refresh", short_help="Read the prices of all types from the AWS Price List.")
+@prices_group.command("refresh", short_help="Read on-demand prices from the AWS Price List.")
 @click.option(
     "--region",
     "regions",
     multiple=True,
     metavar="REGION",
-    help="Only read this region; repeatable. The others stay as they are. Default: all.",
+    help="Refresh only this region; repeatable. Default: all regions.",
 )
 @click.option(
     "--from",
     "origin",
     metavar="URL|FILE",
-    help="Another server of the Price List, or a file downloaded from it. Default: AWS's.",
+    help="Read from another server, or from a downloaded price list file. Default: AWS.",
 )
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Table to update; default: the one of this user, which all commands read.",
+    help="Table to update. Default: your user's table, which all commands read.",
 )
 @guarded
 def refresh(regions: tuple[str, ...], origin: str | None, output: Path | None) -> None:
-    """Read the price of every training instance type from the AWS Price List.
+    """Read on-demand training prices from the AWS Price List.
 
-    It needs no credentials. Each region is written once it has been read and checked.
+    Types listed with more than one rate are skipped. It needs no credentials. Each
+    region is written once it has been read and checked.
     """
     from datetime import UTC, datetime
 

@@ -58,9 +58,8 @@ def with_trial(
     counted = counted_as(report, benchmark)
     if counted is None:
         fail(
-            f"--try best: the report of sweep {report.sweep_id} does not say how many steps its"
-            f" jobs made; if an older version wrote it, rebuild it: nodesweep report"
-            f" {report.sweep_id}",
+            f"--try best: the report of sweep {report.sweep_id} has no step count; if an older"
+            f" version wrote it, rebuild it: nodesweep report {report.sweep_id}",
             BAD_INPUT,
         )
     trial = find_trial(report, counted)
@@ -82,8 +81,8 @@ def offer_trial(benchmark: BenchmarkConfig, report: ScalingReport) -> None:
     trial = find_trial(report, counted)
     if trial is not None:
         text = (
-            f"to check what is predicted for “{trial.remedy.change}”: nodesweep run CONFIG --try"
-            f" best --from {report.sweep_id}"
+            f"to test the predicted effect of “{trial.remedy.change}”, run: nodesweep run CONFIG"
+            f" --try best --from {report.sweep_id}"
         )
         print_event("trial-offered", text, sweep=report.sweep_id)
 
@@ -199,10 +198,10 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
             f" fewer than {MIN_REPEATS} runs give no interval; to judge it, add --set"
             f" sweep.repeats={MIN_REPEATS}"
         )
-    most = "an unknown amount"
+    most = "unknown"
     if plan.cost_bound_usd is not None:
         most = f"at most {format_usd(plan.cost_bound_usd)}"
     return (
-        f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; runs with and"
-        f" without it cost {most} ({plan.cost_bound_reason}){unjudged}"
+        f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; cost of the"
+        f" runs with and without it: {most} ({plan.cost_bound_reason}){unjudged}"
     )

@@ -124,8 +124,8 @@ def _above(
     most, asked = facts.max_nodes, facts.training.max_runtime_seconds
     if nodes is not None and most > nodes:
         yield (
-            f"sweep.node_counts: {nodes_text(most)} in one job, but {of} allows {nodes}; leave"
-            f" the larger counts out, or use another platform.{field}"
+            f"sweep.node_counts: the largest job needs {nodes_text(most)}, but {of} allows"
+            f" {nodes}; remove the larger counts, or use another platform.{field}"
         )
     if seconds is not None and asked > seconds:
         yield (
@@ -154,7 +154,10 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         return Findings(notices=(unchecked,)), ""
     if not mine:
         return Findings(
-            (f"platform.account: {user} has none, and jobs need one; ask the site",)
+            (
+                f"platform.account: user {user!r} has no Slurm account on this cluster; ask your"
+                " cluster admins",
+            )
         ), ""
     account = (platform.account or mine[0].defaultaccount).lower()  # as Slurm compares them
     own = [each for each in mine if each.account == account]
@@ -220,16 +223,17 @@ def _refusals(
             partition.get(f"{verb}{kind}", "").lower().split(",") for verb in ("Allow", "Deny")
         )
         unlisted = bool(values) and not {"", "all", *values} & set(allowed)
-        source = f"Allow{kind} of `scontrol show partition`"
+        what = f"{'account' if kind == 'Accounts' else 'QOS'} {join_words(map(repr, values))}"
+        source = f"{'Allow' if unlisted else 'Deny'}{kind} in `scontrol show partition`"
         if unlisted and kind == "Accounts":
             notices.append(
-                f"platform.partition: {name} does not list {join_words(values)} ({source}); from"
-                " Slurm 23.02 on, an account above it is enough"
+                f"platform.partition: {name} does not list {what} ({source}); from Slurm 23.02 on,"
+                " an account above it is enough"
             )
         elif unlisted or (values and set(values) <= set(denied)):
             problems.append(
-                f"platform.partition: {name} refuses jobs of {join_words(values)} ({source}); use"
-                " another one"
+                f"platform.partition: {name} does not accept {what} ({source}); use another"
+                " partition"
             )
     return Findings(tuple(problems), tuple(notices))
 
@@ -244,7 +248,10 @@ def _above_limits(facts: Facts, own: Association, qos: Qos, over: Qos | None) ->
     if "OverPartQOS" in qos.flags:
         levels.reverse()
     limits: list[tuple[Qos | Association, str, str]] = [
-        (each, f"QOS {each.name}", "qos") for each in levels
+        (each, f"QOS {each.name}", "qos")
+        if each is qos
+        else (each, f"QOS {each.name} of the partition", "partition")
+        for each in levels
     ]
     limits.append((own, f"account {own.account}", "account"))
     for column in ("maxtres", "grptres", "maxwall"):

@@ -17,25 +17,25 @@ _TEMPLATE = """\
 # A first sweep on the cluster {cluster}; nodesweep/launch/slurm/README.md has the limitations.
 #   nodesweep plan --online FILE    checks partition, account and QOS, and starts nothing
 name: "{name}"
-dataset: none                  # or a section; its source is a folder that all nodes share
+dataset: none                  # none, or a section whose source is on the shared file system
 training:
   source_dir: {source_dir}     # copied to platform.folder
   entry_point: {entry_point}
-  instance_type: "{partition}-node"  # your name for the nodes below
+  instance_type: "{partition}-node"  # your name for this node type
   max_runtime_seconds: 3600    # sbatch --time
   distribution: {distribution}
   # batch: {{policy: fixed_global, size: 256}}    # strong scaling; see docs/config.md
-  hyperparameters: {{}}          # each becomes `--name value` of your script, e.g. epochs: 8
+  hyperparameters: {{}}          # each is passed as `--name=value`, e.g. epochs: 8
 sweep:
   node_counts: {counts}
-  repeats: 1                   # 3 or more give intervals
+  repeats: 1                   # 3 or more for confidence intervals
   queue_deadline_seconds: 7200 # a job that waits longer fails; raise it on a busy cluster
 platform:
   launcher: slurm
   cluster: "{cluster}"
   folder: {folder}
-  partition: "{partition}"       # {others}; account, qos, constraint and gres are fields, too
-  node: {node}  # as sinfo says; usd_per_hour: costs in USD instead of node-hours
+  partition: "{partition}"       # {others}; account, qos, constraint and gres can be set, too
+  node: {node}  # from sinfo; set usd_per_hour for costs in USD
 {gres}  setup: []                    # commands before the program: module load …, source …
 """
 
@@ -60,7 +60,7 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
         if len(cells := line.strip().split("|")) == 5 and cells[1].isdecimal()
     ]
     if not rows:
-        raise ConfigError("sinfo lists no partition that you may use; ask the site for one")
+        raise ConfigError("sinfo lists no partition you can use; ask your cluster admins")
     chosen = next((row[0] for row in rows if row[0].endswith("*")), rows[0][0])
     mine = [row for row in rows if row[0] == chosen]
     others = sorted({row[0] for row in rows} - {chosen})

@@ -53,7 +53,7 @@ class RunCosts(Part):
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
-        description="Billed time x nodes in hours, where that is the cost; else absent.",
+        description="Billed node-hours; only if costs are in node-hours.",
     )
     billing_hours: float | None = Field(
         default=None,

@@ -283,10 +283,10 @@ def _reason(
     if chosen is not None:
         notes = [*_margin_notes(chosen, deadline), *notes]
         if unit == "node-hours":
-            notes = ["nodes have no price, so the fewest node-hours count as cheapest", *notes]
+            notes = ["no price is set, so cheapest means fewest node-hours", *notes]
         elif unit == "node-time":
             unknown = "some run costs are unknown"
-            notes = [f"{unknown}, so the least node-time counts as cheapest", *notes]
+            notes = [f"{unknown}, so cheapest means least node-time", *notes]
         return sentence(
             f"{nodes_text(chosen.nodes)} is the cheapest measured count that {condition}", *notes
         )

@@ -43,7 +43,7 @@ class Amounts(Part):
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
-        description="Billed time x nodes in hours, where that is the cost; else absent.",
+        description="Billed node-hours; only if costs are in node-hours.",
     )
 
 

@@ -64,7 +64,7 @@ def unknown_price(instance_type: str | None, reason: str) -> Price:
 
 
 def old_price_text(price: Price, today: datetime.date) -> str | None:
-    """Return e.g. "is from 2026-01-05, 120 days ago"; None for a recent, undated or unknown price.
+    """Return e.g. "is from 2026-01-05 (120 days old)"; None for a recent, undated or unknown price.
 
     Args:
         price: The price.
@@ -75,7 +75,7 @@ def old_price_text(price: Price, today: datetime.date) -> str | None:
     age = today - datetime.date.fromisoformat(price.date)
     if age.days <= OLD_PRICE_DAYS:
         return None
-    return f"is from {price.date}, {age.days} days ago"
+    return f"is from {price.date} ({age.days} days old)"
 
 
 def charged_hours(nodes: int, seconds: float | None, price: Price | None) -> float | None:

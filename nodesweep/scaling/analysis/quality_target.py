@@ -41,9 +41,9 @@ class CountToTarget(Part):
     nodes: int = Field(description="N, nodes.")
     global_batch_size: int = Field(description="Samples per optimizer step.")
     samples_ratio: float = Field(description="Samples to the target over those at N0.")
-    samples_range: tuple[float, float] = Field(description="Least and most of them.")
+    samples_range: tuple[float, float] = Field(description="Its range.")
     speedup: float = Field(description="Time to the target at N0 over that at N.")
-    speedup_range: tuple[float, float] = Field(description="Least and most of it.")
+    speedup_range: tuple[float, float] = Field(description="Its range.")
     passed: Passed = Field(
         description="yes: its batch is above the critical one; maybe: within the range of that."
     )
@@ -54,13 +54,11 @@ class QualityTarget(Part):
 
     critical_batch: float | None = Field(
         description=(
-            "Gradient noise scale: the batch that needs twice the fewest steps and twice the "
-            "fewest samples; null: too large to be seen."
+            "Gradient noise scale: the batch size that needs twice the minimum steps and twice "
+            "the minimum samples; null: too large to measure."
         )
     )
-    critical_batch_range: tuple[float, float | None] = Field(
-        description="Least and most of it; null: without a bound."
-    )
+    critical_batch_range: tuple[float, float | None] = Field(description="Range; null: unbounded.")
     runs: int = Field(description="Runs in which the noise was measured.")
     partial: bool = Field(
         description="True if some may end early: the noise grows, so there is no upper bound."

@@ -65,7 +65,7 @@ class Predict(Design):
         except NotPredictable as error:
             left = join_words(_predicted(config))
             headline = f"{report.headline.rstrip('.')}; no time is predicted for {left} nodes."
-            why = f"Predict design: nothing is predicted. {str(error).rstrip('.')}."
+            why = f"No predictions: {str(error).rstrip('.')}."
             return report.model_copy(update={"headline": headline, "caveats": (why,)})
         headline = qualified(report.platform.kind, prediction.headline)
         if prediction.next_job is not None:
@@ -82,8 +82,8 @@ class Predict(Design):
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return a line on the predicted counts, and on the run that may confirm one of them."""
-        last = "" if config.sweep.confirm else "; --confirm adds a job at the one that decides"
-        return [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, no job{last}"]
+        last = "" if config.sweep.confirm else "; --confirm adds one run at the deciding count"
+        return [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost of the measured counts; None for a sweep of another design."""
@@ -100,8 +100,8 @@ class Predict(Design):
         training = facts.training
         if facts.ships_program and training.baseline_seconds is None and training.steps is None:
             yield (
-                "sweep.design: predict: its jobs train as long as the config says, and so do those "
-                "that it predicts; training.baseline_seconds: 60 makes both short"
+                "sweep.design: predict: full-length runs are not needed; set "
+                "training.baseline_seconds: 60 to shorten the measured and predicted runs"
             )
 
 

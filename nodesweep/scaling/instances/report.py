@@ -320,6 +320,6 @@ def _unknown_work(reports: Reports, comparison: InstanceComparison) -> Iterator[
     if uncounted:
         names = join_words(dict.fromkeys(cell.arm.name for cell in uncounted))
         yield (
-            "The variants' work was not compared: no run reported a final metric, and samples were "
-            f"not counted with {names}, so one that costs less may do less work."
+            "Variants may have done different work: no run reported a final metric, and samples "
+            f"were not counted for {names}. A cheaper variant may simply do less."
         )

@@ -35,7 +35,7 @@ def parse_metrics(content: bytes, budgets: Iterable[bytes] = ()) -> Any:
         budgets: The files of the other ranks; an unreadable one becomes None and is ignored.
 
     Raises:
-        UnusableMetrics: It is nested too deep.
+        UnusableMetrics: The JSON is nested too deeply.
         ValueError: It is not UTF-8 JSON.
     """
     metrics = _parse(content)

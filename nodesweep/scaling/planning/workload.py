@@ -86,7 +86,7 @@ def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome
     steps, place = sized_steps(config, outcomes), nodes_text(run.nodes)
     if steps is None:
         yield (
-            f"Not sized: {asked}, but the program's run on {place} reported no number of steps, "
+            f"Not sized: {asked}, but the program's run on {place} reported no step count, "
             "so every job did the program's default amount of work (docs/own-code.md)."
         )
         return
@@ -96,13 +96,15 @@ def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome
 
 
 def _other_steps(steps: int, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield a caveat if a program is not known to have made the steps of training.steps."""
+    """Yield a caveat if a program is not known to have run the steps of training.steps."""
     reported = {each.metric_number("steps") or 0 for each in outcomes if each.completed} - {steps}
     if reported:
-        made = " or ".join(f"{each:.0f} steps" if each else "none" for each in sorted(reported))
+        made = " or ".join(
+            f"{each:.0f} steps" if each else "no step count" for each in sorted(reported)
+        )
         yield (
-            f"Not sized: training.steps is {steps}, but the program reported {made}, so "
-            "jobs may have done different amounts of work (docs/own-code.md)."
+            f"Step count not applied: training.steps is {steps}, but the program reported {made}, "
+            "so jobs may have done different amounts of work (docs/own-code.md)."
         )
 
 

@@ -23,8 +23,8 @@ _LEAST_SIZE = 0.1
 class Corners(NamedTuple):
     """Solutions (rows) for each draw of the measurements (columns).
 
-    `misfit` is the norm of the relative residuals, infinite for a solution that is not allowed;
-    `fitted` has the values that it gives the measurements (last axis).
+    `misfit`: norm of the relative residuals; inf if infeasible. `fitted`: fitted measurements (last
+    axis).
     """
 
     misfit: Floats

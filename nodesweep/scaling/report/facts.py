@@ -134,9 +134,9 @@ def costs_text(report: ScalingReport) -> str | None:
     hours = [point.costs.node_hours for point in report.points]
     if known := [each for each in hours if each is not None]:
         unknown = len(hours) - len(known)
-        note = f"; those of {pluralize(unknown, 'job')} are unknown" if unknown else ""
+        note = f"; {pluralize(unknown, 'job')} not included (unknown)" if unknown else ""
         return (
-            f"Node-hours of the whole sweep: {format_hours(sum(known))}, including attempts that "
+            f"Node-hours for the whole sweep: {format_hours(sum(known))}, including attempts that "
             f"did not complete{note}."
         )
     if costs.spent_usd is None:

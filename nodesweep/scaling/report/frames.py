@@ -120,8 +120,12 @@ SUMMARY: Mapping[str, Field] = {
     "usd_per_result": Field(
         "per_result.result.usd", "expected cost of a result; empty if no attempt failed"
     ),
-    "node_hours": Field("costs.node_hours", "billed node-hours of a run, where they are the cost"),
-    "billing_hours": Field("costs.billing_hours", "billed hours of a run x Slurm's billing weight"),
+    "node_hours": Field(
+        "costs.node_hours", "billed node-hours of a run; only if costs are in node-hours"
+    ),
+    "billing_hours": Field(
+        "costs.billing_hours", "billed hours of a run x its job's TRES billing weight"
+    ),
     "final_metric": Field("final_metric.value", "median validation metric at the end"),
     "target_seconds": Field("seconds_to_target", "median train time up to the target metric"),
     "flags": Field(

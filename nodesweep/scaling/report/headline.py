@@ -196,13 +196,14 @@ def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
             "global batch constant"
         )
     how = (
-        "sweep.design full, since probes have no final metric, and " if clock == "projected" else ""
+        "sweep.design: full, since probes have no final metric, and "
+        if clock == "projected"
+        else ""
     )
     return (
-        f"to settle it, run the sweep again with {how}a program that logs final_metric=… "
-        "(training.metric_definitions.final_metric reads another name), within "
-        "report.parity.tolerance of the baseline's or at report.parity.target_metric, or with "
-        "training.batch.policy fixed_global"
+        f"to settle it, rerun with {how}a program that logs final_metric=… (or set "
+        "training.metric_definitions.final_metric) and stays within report.parity.tolerance or "
+        "reaches report.parity.target_metric; or use training.batch.policy: fixed_global"
     )
 
 

@@ -410,7 +410,7 @@ class ScalingReport(Part):
         default=None,
         exclude_if=lambda steps: steps is None,
         description=(
-            "Steps of every job, as counted by the first under training.baseline_seconds; absent: "
+            "Steps per job, derived from the first run under training.baseline_seconds; absent: "
             "the program or training.steps sets them."
         ),
     )

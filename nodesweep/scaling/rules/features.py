@@ -150,8 +150,8 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
     if dataset is None or not dataset.is_table:
         return [
             f"dataset: {'none' if dataset is None else 'format files'}, but the shipped "
-            "training program learns from tables; give a dataset of format parquet or csv, or "
-            "bring your own program with training.source_dir"
+            "program trains on tables; use a dataset of format parquet or csv, or bring your own "
+            "script with training.source_dir"
         ]
     if dataset.input_mode != "Pipe":
         return []
@@ -345,10 +345,9 @@ def step_limit_is_intended(facts: Facts) -> Iterator[str]:
     for name, value in facts.training.hyperparameters.items():
         if spelled(name) in STEP_LIMITS and not str(value).startswith(("-", "0")):
             yield (
-                f"training.hyperparameters.{name}: {value}: if this ends the training, T is the "
-                "time of that many steps at every node count, not of a full run; if it is left "
-                "over from a trial, remove it, since sweep.design: probe measures part of a run "
-                "and projects the rest"
+                f"training.hyperparameters.{name} is {value}: if it ends training, T covers only "
+                "that many steps. Remove it if left over from a trial; sweep.design: probe "
+                "projects the full run"
             )
 
 

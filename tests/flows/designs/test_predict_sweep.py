@@ -105,8 +105,8 @@ def test_a_program_that_shows_nothing_is_measured_only(
 ) -> None:
     config = pipeline_config("scaling", sweep=PREDICT)
     done = nodesweep_run(config, tmp_path, "--confirm")
-    assert done.exit_code == 0 and "nothing was predicted" in done.stderr
-    assert "no step budget" in " ".join(done.stdout.split())
+    assert done.exit_code == 0 and "no predictions to confirm" in done.stderr
+    assert "no step-time breakdown" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

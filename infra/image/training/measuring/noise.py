@@ -25,8 +25,8 @@ MOST_PAIRS, LEAST_WINDOWS, MOST_WINDOWS = 1024, 4, 16
 class GradientNoise(pl.Callback):
     """Sums the squares of gradients before and after their all-reduce, in some steps.
 
-    It changes no gradient and makes no collective; the numbers stay on the accelerator until the
-    end. FSDP has no whole gradient, XLA would compile each measured step anew, and the scale of
+    It changes no gradients and adds no collectives; the numbers stay on the accelerator until the
+    end. FSDP has no whole gradient, XLA would recompile every measured step, and the scale of
     16-mixed changes between steps.
     """
 

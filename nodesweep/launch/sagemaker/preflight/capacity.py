@@ -165,13 +165,14 @@ def _lines(
     return [
         "",
         (
-            f"{name} in {region}: the sweep takes at most {node_hours:.1f} node-hours, each run"
-            f" {billed_hours(first.config):.2f} h; nothing has been bought"
+            f"{name} in {region}: at most {node_hours:.1f} node-hours for the sweep,"
+            f" {billed_hours(first.config):.2f} h per run"
         ),
         f"  on demand: {_quota_text(name, '', quotas)}; {_on_demand_text(first, node_hours)}",
         (
-            f"  managed spot: {_quota_text(name, 'spot ', quotas)}; at most the cost on demand,"
-            f" since the saving is only known after a job; {_spot_text(*spot)}"
+            f"  managed spot: {_quota_text(name, 'spot ', quotas)}; costs at most the on-demand"
+            " price (SageMaker reports savings only after a job)."
+            f" {_spot_text(*spot)}"
         ),
         *(f"  training plan: {text}" for text in _plan_texts(arms, *plans)),
     ]
@@ -201,12 +202,12 @@ def _on_demand_text(arm: Facts, node_hours: float) -> str:
 
 
 def _spot_text(prices: Sequence[float] | None, reason: str) -> str:
-    what = "EC2's own spot price of the last day, which SageMaker need not use"
+    what = "EC2 spot price, last 24 h, for reference only"
     if prices is None:
         return f"{what}: unknown ({reason})"
     if not prices:
         return f"{what}: none, so there may be no spot capacity"
-    return f"{what}: {min(prices):g}-{max(prices):g} USD per hour"
+    return f"{what}: {min(prices):g}-{max(prices):g} USD/h"
 
 
 def _plan_texts(
@@ -216,11 +217,12 @@ def _plan_texts(
 ) -> list[str]:
     size = _plan_size(arms)
     if offerings is None or size is None:
-        return [f"unknown ({reason})" if reason else "not sold for this type or number of nodes"]
+        why = "not available for this instance type or job size"
+        return [f"unknown ({reason})" if reason else why]
     if not offerings:
         return [
-            f"none is offered now for {pluralize(size, 'instance')} and"
-            f" {_searched_hours(arms, size)} h; try another region or a later time"
+            f"no offering for {pluralize(size, 'instance')} for {_searched_hours(arms, size)} h"
+            " right now; try another region, or again later"
         ]
     return [_offering_text(each, arms) for each in offerings[:_SHOWN_OFFERINGS]]
 
@@ -233,9 +235,10 @@ def _offering_text(offering: Mapping[str, Any], arms: Sequence[Facts]) -> str:
     cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job that a block's end stops
     usable_hours = sum(_hours(block) - _LOST_HOURS - cut_hours for block in blocks) + cut_hours
     is_enough = usable_hours >= _duration_hours(arms, instances)
+    size = f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"
     return (
-        f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"
-        f" from {utc_text(min(starts)) if starts else 'an unknown time'},"
+        f"{size if instances else 'size and duration unknown'},"
+        f" {f'from {utc_text(min(starts))}' if starts else 'start unknown'},"
         f" {_fee_text(offering, instance_hours)};"
         f" {'long enough' if is_enough else 'may be too short'} for the sweep"
         f" ({offering['TrainingPlanOfferingId']})"
@@ -247,8 +250,8 @@ def _fee_text(offering: Mapping[str, Any], instance_hours: float) -> str:
     try:
         amount = float(fee)
     except ValueError:  # a string in the API
-        return f"upfront fee: {fee}"
-    text = f"{amount:,.2f} {currency} upfront, used or not"
+        return f"upfront fee {fee}"
+    text = f"{amount:,.2f} {currency} upfront, whether used or not"
     if not instance_hours:
         return text
     return f"{text} ({amount / instance_hours:.2f} per node-hour if all are used)"

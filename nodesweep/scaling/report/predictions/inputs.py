@@ -42,9 +42,10 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
     budget = report.step_budget
     if budget is None:
         raise NotPredictable(
-            f"{report.sweep_id}: the report has no step budget, which predictions are made from. "
-            "nodesweep measures it in the shipped program and in PyTorch scripts that report no "
-            "train time, on CPUs, with steps of 20 ms or more (docs/own-code.md)"
+            f"{report.sweep_id}: the report has no step-time breakdown (`step_budget`), which "
+            "predictions require. nodesweep measures it in the shipped program and in PyTorch "
+            "scripts that report no train time, on CPUs, with steps of 20 ms or more "
+            "(docs/own-code.md)"
         )
     _refuse_model_parallelism(report)
     rows = {row.nodes: row for row in report.summary}
@@ -76,9 +77,9 @@ def _refuse_model_parallelism(report: ScalingReport) -> None:
     for name in MODEL_PARALLEL_DEGREES:
         if (degrees.get(name) or 1) > 1:
             raise NotPredictable(
-                f"training.distribution.{name}: {degrees[name]}; predictions know data parallelism "
-                "only: tensor, pipeline, context and expert parallelism exchange more than "
-                "gradients. Measure the node count itself"
+                f"training.distribution.{name}: {degrees[name]}; predictions support data "
+                "parallelism only: tensor, pipeline, context and expert parallelism exchange more "
+                "than gradients. Measure the node count itself"
             )
 
 
@@ -102,9 +103,9 @@ def _measurement(budget: CountBudget, row: SummaryRow) -> Measurement:
         )
     if size % world:
         raise NotPredictable(
-            f"{nodes_text(row.nodes)}: a global batch of {size} is no multiple of {world} "
-            "processes, so not all of them are replicas of the model; predictions know data "
-            "parallelism only. Measure the node count itself"
+            f"{nodes_text(row.nodes)}: a global batch of {size} is not a multiple of {world} "
+            "processes, so not all of them are replicas of the model; predictions support "
+            "data parallelism only. Measure the node count itself"
         )
     work = row.samples_ratio or 1.0
     return Measurement(Place(row.nodes, world, size / world, work / size), runs, work)
@@ -125,12 +126,11 @@ def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) 
         return doubled
     for nodes in asked:
         if nodes in known:
-            raise NotPredictable(f"{nodes_text(nodes)}: measured, so the report has the time")
+            raise NotPredictable(f"{nodes_text(nodes)}: already measured; see the report")
         if not 1 < nodes <= most:
             raise NotPredictable(
-                f"{nodes_text(nodes)}: can't be predicted; allowed: 2 to {most}, which is "
-                f"{FURTHEST} times the largest measured count. Nothing shows how nodes further "
-                "away are connected"
+                f"{nodes_text(nodes)}: cannot be predicted; choose 2 to {most} (at most "
+                f"{FURTHEST} times the largest measured count)"
             )
     return sorted(set(asked))
 
@@ -148,8 +148,8 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
         size = sizes[0]
         if size % processes:
             raise NotPredictable(
-                f"{nodes_text(nodes)}: the global batch of {size:g} is no multiple of {processes} "
-                "processes; ask for other node counts"
+                f"{nodes_text(nodes)}: the global batch of {size:g} is not a multiple of "
+                f"{processes} processes; ask for other node counts"
             )
     elif len({each.place.batch for each in measured}) == 1:
         size = last.place.batch * processes

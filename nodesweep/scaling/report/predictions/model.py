@@ -88,20 +88,20 @@ class CountPrediction(Part):
     )
     doubling_ratio_interval: Interval | None = Field(description="Its 90% interval.")
     usd: float | None = Field(
-        description="Cost of a run, with as much start-up as at the largest measured count; null: "
-        "price or billed time is unknown."
+        description="Cost of a run, assuming the start-up time of the largest measured count; "
+        "null: price or billed time is unknown."
     )
     usd_interval: Interval | None = Field(description="90% prediction interval of the cost.")
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
-        description="Billed time x nodes in hours, where that is the cost; else absent.",
+        description="Billed node-hours; only if costs are in node-hours.",
     )
     terms: tuple[PredictedTerm, ...] = Field(description="The terms of T(N), which sum to it.")
 
 
 class NextJob(Part):
-    """The one further job that would settle the recommendation."""
+    """The further job that matters most for the recommendation."""
 
     nodes: int = Field(description="Its node count.")
     global_batch_size: int = Field(description="Samples per optimizer step over all processes.")
@@ -110,9 +110,9 @@ class NextJob(Part):
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
-        description="Billed time x nodes in hours, where that is the cost; else absent.",
+        description="Billed node-hours; only if costs are in node-hours.",
     )
-    reason: str = Field(description="What it settles.")
+    reason: str = Field(description="What it would measure.")
 
 
 class Predictions(Part):
@@ -129,7 +129,7 @@ class Predictions(Part):
         description="Measured and predicted counts against every limit; empty without intervals."
     )
     next_job: NextJob | None = Field(
-        description="The job that would settle the recommendation; null: it rests on no prediction."
+        description="The job that matters most for the recommendation; null: none can change it."
     )
     checked: tuple[CheckedPrediction, ...] = Field(
         description="Predictions of measured counts from smaller ones, to assess `counts`."

@@ -283,7 +283,7 @@ def _next_job(
     report: ScalingReport,
     is_at_count: bool,
 ) -> NextJob | None:
-    """Return the job that settles the largest predicted count that may be recommended."""
+    """Return the job that measures the largest predicted count that may be recommended."""
     open_ = {*answer.not_ruled_out, *([answer.chosen.nodes] if answer.chosen else [])}
     chosen = [index for index, each in enumerate(counts) if each.nodes in open_]
     if not chosen:
@@ -325,7 +325,7 @@ def _headline(
     if answer is None:
         return (
             "Predicted, not measured: no recommendation, since no node count ran twice, so the "
-            "noise of a run is unknown. One more run of each settles it."
+            "noise of a run is unknown. Run each node count once more to measure the noise."
         )
     predicted = {count.nodes for count in counts}
     if answer.chosen is None:
@@ -335,8 +335,8 @@ def _headline(
         kind = "predicted" if nodes in predicted else "measured"
         clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
         clause += SCALING.get(report.policy or "", "")
-    how = "From predictions, not measurements" if counts else "From the noise of all runs"
-    text = f"{how}: {clause}"
+    how = "Based partly on predictions" if counts else "Using the noise of all runs together"
+    text = f"{how}, {clause}"
     notes = [
         f"{nodes_text(each.nodes)} {'are undecided' if each.answer == 'undecided' else 'fail'}: "
         f"{' and '.join(each.problems)}"
@@ -349,8 +349,8 @@ def _headline(
         cost = cost_text(job.usd, job.node_hours)
         about = "" if cost is None else f", about {cost}"
         notes.append(
-            f"one run on {nodes_text(job.nodes)} with a global batch of {job.global_batch_size} "
-            f"({format_seconds(job.seconds)}{about}) would settle {job.reason}"
+            f"next: one run on {nodes_text(job.nodes)} (global batch {job.global_batch_size}, "
+            f"about {format_seconds(job.seconds)}{about}) would measure {job.reason}"
         )
     return "; ".join([text, *notes]) + "."
 

@@ -29,8 +29,8 @@ HEADINGS: Mapping[str, str] = {
     "S": "speedup",
     "E": "efficiency",
     "D": "doubling ratio S(N)/S(N/2)",
-    "cost of a run": "with as much start-up as at the largest measured count",
-    "limits": "the recommendation's limits, held against the intervals",
+    "cost of a run": "assuming the start-up time of the largest measured count",
+    "limits": "recommendation limits, checked against the intervals",
 }
 
 

@@ -53,7 +53,7 @@ _MEANINGS = {
         "expected cost of a result, failed attempts included: the cost that the recommendation uses"
     ),
     "billable": "geometric mean of the billed times",
-    "billing-hours": "billed hours x Slurm's billing weight of the job",
+    "billing-hours": "billed hours x the job's TRES billing weight",
     "node-hours": "N x T",
 }
 
@@ -106,7 +106,7 @@ def cost_origin(report: ScalingReport) -> str:
 def price_text(price: Price) -> str:
     """Return the price with its source and date, or why there is none."""
     if price.unit != "USD":
-        return f"none ({price.reason}), so costs are {price.unit}"
+        return f"not set; costs are in {price.unit}"
     if price.usd_per_hour is None:
         return f"unknown: {price.reason}"
     rate = f"{format_value(price.usd_per_hour)} USD per node-hour, {price.purchase_option}"

@@ -67,7 +67,7 @@ def remedy_lines(report: ScalingReport) -> list[str]:
     others = 0 if report.remedies is None else len(report.remedies.ranked) - len(lines)
     if others:
         more = pluralize(others, "more change" if lines else "change")
-        unknown = "" if lines else ", but predicts the effect of none"
+        unknown = "" if lines else "; their effects could not be predicted"
         lines.append(f"The report lists {more} that may help{unknown}.")
     return lines
 

@@ -93,7 +93,7 @@ _MEANINGS = {
     "e": _KARP_FLATT_MEANING,
     _TO_TARGET: "speedup to the same loss with tuned learning rates, estimated, with its range",
     "cost": "geometric mean cost of a run",
-    "node-hours": "geometric mean of the billed node-hours of a run: the cost",
+    "node-hours": "geometric mean of billed node-hours per run (used as cost)",
     "cost/epoch": "on the train clock",
     "attained": "lowest share of the requested CPU time that a node got",
     "limits": "the recommendation's limits: pass, fail, or undecided if the interval contains one",

@@ -18,11 +18,11 @@ from nodesweep.scaling.report.table import with_note
 
 _WARNED = ("yes", "maybe")
 _RATES = {
-    False: "With any other rate they need more.",
+    False: "With other learning rates, they need more.",
     # benchmarks/results/noise_scale-2026-11-27.json
     True: (
-        "These runs kept one rate (rule none): with an unchanged rate, three small models needed "
-        "1.3 to 5 times as many."
+        "These runs did not scale the learning rate (rule: none); in our benchmark of three small "
+        "models that took 1.3 to 5 times as many samples as a tuned rate."
     ),
 }
 
@@ -47,32 +47,32 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     row = next(row for row in report.summary if row.nodes == last.nodes)
     is_unchanged = report.conditions.learning_rate_rule == "none"
     yield (
-        f"Time to a quality target, estimated from the gradients of {pluralize(target.runs, 'run')}"
-        ": the critical batch, above which more samples per step save few steps, is "
-        f"{_critical(target)}. With a learning rate tuned for each batch, "
-        f"{nodes_text(last.nodes)} need {_times(last.samples_ratio)} times the samples of "
-        f"{nodes_text(target.nodes)} to the loss that these runs reach "
-        f"({' to '.join(map(_times, last.samples_range))}), a speedup of "
+        f"Time to the same loss, estimated from the gradient noise of "
+        f"{pluralize(target.runs, 'run')}: the critical batch size is {_critical(target)}; larger "
+        "batches save few steps. With a learning rate tuned per batch size, "
+        f"{nodes_text(last.nodes)} need {_times(last.samples_ratio)} "
+        f"({' to '.join(map(_times, last.samples_range))}) times as many samples as "
+        f"{nodes_text(target.nodes)} to reach the loss of these runs, so the speedup is "
         f"{format_speedup(last.speedup)} "
-        f"({' to '.join(map(format_speedup, last.speedup_range))}) instead of "
+        f"({' to '.join(map(format_speedup, last.speedup_range))}) rather than "
         f"{format_speedup(row.train.speedup)}. {_RATES[is_unchanged]}"
     )
     if target.partial:
         yield (
-            "Runs that end early or whose length the config sets may see only the beginning of the "
-            "training. The noise of the gradients grows, so the critical batch may be larger by "
-            "any factor."
+            "Runs that end early, or whose length the config sets, may see only the start of training. "
+            "Gradient noise grows during training, so the critical batch size has no upper bound "
+            "here."
         )
     passed, maybe = (
         [each.nodes for each in target.counts if each.passed == answer] for answer in _WARNED
     )
     if passed:
         yield (
-            f"The critical batch is passed at {join_words(passed)} nodes, which need more samples "
-            "and save few steps. Use fewer nodes, or a smaller batch per replica."
+            f"At {join_words(passed)} nodes the global batch exceeds the critical batch size: more "
+            "samples, few steps saved. Use fewer nodes or a smaller batch per replica."
         )
     if maybe:
-        yield f"The critical batch may be passed at {join_words(maybe)} nodes."
+        yield f"At {join_words(maybe)} nodes the global batch may exceed the critical batch size."
 
 
 def _critical(target: QualityTarget) -> str:
@@ -81,7 +81,7 @@ def _critical(target: QualityTarget) -> str:
     if target.critical_batch is None or target.critical_batch < 1:
         size = "large" if target.critical_batch is None else "small"
         bound = f", at least {_samples(least)}" if least else ""
-        return f"too {size} to be seen{bound}"
+        return f"too {size} to measure{bound}"
     between = f"at least {_size(least)}" if most is None else f"{_size(least)} to {_size(most)}"
     return f"{_samples(target.critical_batch)} ({between})"
 

@@ -201,7 +201,7 @@ def test_a_user_without_a_name_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> N
 def test_limits_that_are_not_enforced_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ENFORCED.replace(",limits,qos", "")
     [problem] = checked(monkeypatch, config=config, qos="limits", nodes=8).problems
-    assert problem.startswith("platform.partition: gpu refuses jobs of limits ")
+    assert problem.startswith("platform.partition: gpu does not accept QOS 'limits' ")
 
 
 def test_a_flag_of_a_qos_lifts_the_limits_of_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_another_regions_price_is_no_price(snapshot):
 @pytest.mark.parametrize(
     ("price", "text"),
     [
-        ({"date": "2026-08-28"}, "is from 2026-08-28, 91 days ago"),
+        ({"date": "2026-08-28"}, "is from 2026-08-28 (91 days old)"),
         ({"date": "2026-08-29"}, None),
         ({"date": "2027-01-01"}, None),
         ({}, None),

@@ -258,7 +258,7 @@ def test_nothing_is_left_to_predict_once_all_is_measured(
     assert "Predicted, not measured" not in on_terminal(report)
     assert report.headline == snapshot
     for text in (render_markdown(report), render_html(report)):
-        assert "Predicted, then measured" in text and "Predicted, not" not in text
+        assert "Predictions checked by measurement" in text and "Predicted, not" not in text
         assert report.prediction.checked[0].text in text.replace("\N{NO-BREAK SPACE}", " ")
 
 

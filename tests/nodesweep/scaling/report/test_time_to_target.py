@@ -42,7 +42,7 @@ def report_of(make_outcome, make_report):
     [
         pytest.param(90, {}, id="passed"),
         pytest.param(4000, {}, id="far below it"),
-        pytest.param(4000, {"spread": 20.0}, id="too large to be seen"),
+        pytest.param(4000, {"spread": 20.0}, id="too large to measure"),
         pytest.param(0, {}, id="no noise"),
     ],
 )
