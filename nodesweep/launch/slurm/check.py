@@ -181,10 +181,10 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
                 f"platform.partition: {account} may not use {name}; use one of: {others}"
             )
             continue
-        partition, valid = known.get(name, {}), here.qos.split(",")
+        partition, valid = known.get(name, {}), here.qos.lower().split(",")
         # Slurm's order; the last defaults, those of root and the cluster, are not known here
-        asked = platform.qos or here.defaultqos or (here.qos if len(valid) == 1 else "")
-        qos = [each for each in asked.lower().split(",") if each]
+        used = platform.qos or here.defaultqos or (here.qos if len(valid) == 1 else "")
+        qos = [each for each in used.lower().split(",") if each]
         flags += "".join(levels[each].flags for each in qos if each in levels)
         refused = _refusals(name, partition, {"Accounts": [account], "Qos": qos})
         problems += refused.problems

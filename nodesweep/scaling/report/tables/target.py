@@ -59,9 +59,9 @@ def target_caveats(report: ScalingReport) -> Iterator[str]:
     )
     if target.partial:
         yield (
-            "Runs that end early, or whose length the config sets, may see only the start of training. "
-            "Gradient noise grows during training, so the critical batch size has no upper bound "
-            "here."
+            "Runs that end early, or whose length the config sets, may see only the start of "
+            "training. Gradient noise grows during training, so the critical batch size has no "
+            "upper bound here."
         )
     passed, maybe = (
         [each.nodes for each in target.counts if each.passed == answer] for answer in _WARNED
