@@ -97,7 +97,10 @@ def test_plan_lists_the_runs_and_the_cost_bound() -> None:
 
 
 def test_a_plan_has_no_run_of_a_count_that_is_only_predicted() -> None:
-    config = nodesweep.load_config("search_mlp_p3", ["sweep.repeats=2", "sweep.design=predict"])
+    config = nodesweep.load_config(
+        "search_mlp_p3",
+        ["sweep.repeats=2", "sweep.design=predict", "training.instance_type=ml.c5.9xlarge"],
+    )
     assert sorted(nodesweep.plan(config).points()["nodes"]) == [1, 1, 2, 2]
     requests = requests_of(config, plan_of(config)).requests
     assert {each["ResourceConfig"]["InstanceCount"] for each in requests} == {1, 2}
