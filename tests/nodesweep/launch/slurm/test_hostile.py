@@ -169,8 +169,7 @@ def test_a_failed_node_fails_the_job_which_is_worth_another_attempt(sweep: Sweep
     job = sweep.ended(spec)
     assert job.state == "failed" and str(job.reason).startswith("NODE_FAIL: ")
     assert is_retryable("Failed", job.reason)
-    sweep.cluster.start_node("n3")
-    sweep.cluster.command("scontrol", "update", "nodename=n3", "state=resume")
+    sweep.cluster.start_node("n3")  # takes it back into service by itself, as ReturnToService says
 
 
 def test_preemption_fails_the_job_which_is_worth_another_attempt(sweep: Sweep) -> None:
