@@ -33,8 +33,13 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
   node gives 1/E(N) = 1 + s(N - 1), so E(4) and E(8) are at best 10 and 11% (log scale) from 75%
   (s = 0.07), and their deviations are 9 and 8%: about 8 of 10 runs agree. Against 50% and D = 1.2
   the distance is 20% and more (s = 0.2): quiet runs with 6,144 rows gave E(4) = 73 and 80% and
-  E(8) = 40 and 41%, with 4,096 rows 58 to 66% and 29 to 32% (three runs), and with 5,120 rows,
-  which configs/local.yaml has, 77% and 36%.
+  E(8) = 40 and 41%, with 4,096 rows 58 to 66% and 29 to 32% (three runs), and with 5,120 rows 77%
+  and 36%; but an ordinary user's with 5,120 rows had E(8) = 51, 52 and 72%.
+- An ordinary user's nodes were stopped and continued together, so that they never waited for each
+  other's gradients, and have no network of their own, which at 0.5 Gbit/s cost root's a third of
+  their efficiency. With periods at different times, 2.5 Gbit/s and 3,712 rows, as
+  configs/local.yaml has, E(4) and E(8) were 65, 71, 68% and 35, 40, 41% for an ordinary user, and
+  61, 63, 65% and 36, 39, 33% for root, beside other work at idle priority: 4 nodes in all six.
 """
 
 from __future__ import annotations
