@@ -1,4 +1,4 @@
-"""Fit scaling laws to the mean train times by node count (docs/method.md, "Fits"; docs/fits.md).
+"""Fit scaling laws to the mean train times by node count (docs/fits.md).
 
 nodesweep/scaling/fits/laws.py has the laws, nodesweep/scaling/fits/extrapolation.py the predictions
 beyond the measured counts.

@@ -1,7 +1,7 @@
 """The scaling laws, and their solution by bounded least squares on relative residuals.
 
 Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coefficients
-(docs/method.md, "Fits"; docs/fits.md):
+(docs/fits.md):
 
     amdahl  N·T = t1·(1 − sigma) + t1·sigma·N                   Amdahl, AFIPS 1967
     usl     N·T = t1 + t1·alpha·(N − 1) + t1·beta·N·(N − 1)     Gunther, Guerrilla Capacity

@@ -183,13 +183,13 @@ def test_plan_shows_how_nodes_of_aws_can_be_had(served: SimpleNamespace) -> None
     assert "on demand: " not in plan_command(served.endpoint, *own, *sold).output
     online = plan_command(served.endpoint, "--online", *own, *sold).output
     assert "on demand: quota unknown (the endpoint does not support servicequotas:" in online
-    assert "training plan: not sold" in online
+    assert "training plan: not available" in online
 
 
 def test_plan_says_the_age_of_an_old_price(make_config: Configs) -> None:
     lines = describe_plan(plan_of(make_config(training={"instance_type": "ml.p3.16xlarge"})))
     [old] = [line for line in lines.split("\n") if "prices refresh" in line]
-    assert old.startswith("the price of ml.p3.16xlarge is from 2021-11-29, ")
+    assert old.startswith("the price of ml.p3.16xlarge is from 2021-11-29 (")
     assert "prices refresh" not in describe_plan(
         plan_of(make_config(training={"instance_type": "ml.local.small"}))
     )
