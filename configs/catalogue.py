@@ -173,6 +173,13 @@ class InstanceType(_Row):
         return "USD"
 
     @property
+    def price_remedy(self) -> str:
+        """What to do if sweep.budget_usd cannot be checked, since there is no price."""
+        if self.emulated:
+            return "remove sweep.budget_usd: emulated nodes cost nothing"
+        return "run `nodesweep prices refresh`, or add the price to configs/instances.yaml"
+
+    @property
     def family(self) -> str:
         """The family of the type, e.g. `p3` for `ml.p3.16xlarge`."""
         return self.instance_type.split(".")[1]

@@ -69,6 +69,11 @@ class ClusterNode(InstanceType):
         return "node-hours"
 
     @property
+    def price_remedy(self) -> str:
+        """What to do if sweep.budget_usd cannot be checked, since there is no price."""
+        return "set it, or remove sweep.budget_usd"
+
+    @property
     def family(self) -> str:
         """The name of the type; clusters have no families."""
         return self.instance_type

@@ -128,14 +128,7 @@ def budget_problem(config: BenchmarkConfig, bound_usd: float | None, reason: str
     if budget is None:
         return None
     if bound_usd is None:
-        instance = config.node_type(config.training.instance_type)
-        remedy = (
-            "set it, or remove sweep.budget_usd"
-            if instance.cost_unit != "USD"
-            else "run `nodesweep prices refresh`, or add the price to configs/instances.yaml"
-            if instance.is_aws
-            else "remove sweep.budget_usd: emulated nodes cost nothing"
-        )
+        remedy = config.node_type(config.training.instance_type).price_remedy
         return f"sweep.budget_usd: {budget} can't be checked: {reason}; {remedy}"
     if bound_usd > budget:
         return (
