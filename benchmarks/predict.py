@@ -289,7 +289,8 @@ def _simulate_designs(options: argparse.Namespace, started: float) -> int:
 
 
 def _mean_covered(cells: Sequence[DesignCell]) -> float:
-    return float(np.mean([each.covered for each in cells if each.covered is not None]))
+    known = [each.covered for each in cells if each.covered is not None]
+    return float(np.mean(known)) if known else 1.0
 
 
 def simulate_design(
