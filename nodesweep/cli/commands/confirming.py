@@ -9,8 +9,6 @@ import click
 
 from nodesweep.cli.guard import BAD_INPUT, fail
 from nodesweep.cli.output import print_event
-from nodesweep.scaling import names
-from nodesweep.scaling.formats import join_words
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
@@ -45,6 +43,7 @@ def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | N
     """Return the report that a sweep to resume has on this machine ("": the latest), if any."""
     if sweep is None:
         return None
+    from nodesweep.scaling import names
     from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
 
     path = Path(config.report.directory) / (sweep or names.LATEST) / names.REPORT_JSON
@@ -62,6 +61,8 @@ def with_confirm(
     A count that is measured in `report`, but not in `last`, the report before this command, was
     confirmed by a job of a command that was cut off.
     """
+    from nodesweep.scaling.formats import join_words
+
     known = {*config.sweep.measured_counts, config.sweep.confirm}
     if last is not None and last.sweep_id == report.sweep_id:
         known |= {row.nodes for row in last.summary if row.n}

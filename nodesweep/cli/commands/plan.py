@@ -89,7 +89,8 @@ def describe_plan(checked: CheckedSweep) -> str:
         bound_text = f"{sum(hours for hours, _ in arms):.1f} node-hours"
         texts = Counter(text for _, text in arms)
         reason = "; ".join(f"{text}, x {n} arms" if n > 1 else text for text, n in texts.items())
-    bound_text += _of_full_sweep(config)
+    if bound_text != "unknown":
+        bound_text += _of_full_sweep(config)
     lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(facts)]
     lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
@@ -104,10 +105,11 @@ def describe_plan(checked: CheckedSweep) -> str:
 
 
 def _of_full_sweep(config: BenchmarkConfig) -> str:
-    """Return the cost bound of a sweep that predicts as a share of a full sweep's; else ""."""
+    """Return the bound of a sweep that predicts as a share of a full one's with as many runs."""
     if not config.sweep.rules.predicts:
         return ""
-    whole = config.sweep.model_copy(update={"design": "full", "confirm": None})
+    update = {"design": "full", "confirm": None, "repeats": config.sweep.arm_repeats}
+    whole = config.sweep.model_copy(update=update)
     of_full, _ = node_hours_bound(config.model_copy(update={"sweep": whole}))
     return f", {format_percent(node_hours_bound(config)[0] / of_full)} of a full sweep's"
 
