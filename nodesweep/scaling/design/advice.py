@@ -40,7 +40,7 @@ from nodesweep.scaling.formats import (
 def recommend_sequential(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, progress: Progress
 ) -> Recommendation:
-    """Return the recommendation that follows from the design's own answers.
+    """Return the recommendation that follows from the sequential design's verdicts.
 
     Counts smaller than the one that passes were not evaluated. If the sweep ended before its design
     was done, the remaining counts are undecided.

@@ -29,7 +29,7 @@ class DesignCost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of a design with its name and repeats, and its own assumptions if it has any."""
+    """The cost of a design, labeled with its name and repeats; `note` has its own assumptions."""
 
     label: str
     cost: DesignCost

@@ -1,4 +1,4 @@
-"""The progress of a sweep of any design: the points that it asks for, and those that are done."""
+"""The progress of a sweep with any design: the points requested so far, and those completed."""
 
 from __future__ import annotations
 
