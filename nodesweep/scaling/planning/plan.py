@@ -86,7 +86,7 @@ def plan_arms(
 
     Args:
         config: The benchmark.
-        instances: Those of config.instance_types, in order.
+        instances: The instance types of config.instance_types, in that order.
         validation_price: See plan_sweep().
     """
     if config.sweep.arm_count == 1:
@@ -257,8 +257,8 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
     """Yield the points: each repeat is a pass over all arms and measured node counts.
 
-    If sweep.order is shuffled, the recorded seed determines the order of each pass. The last ones
-    are those at node counts that are predicted, of which sweep.confirm asks for one.
+    If sweep.order is shuffled, the recorded seed determines the order of each pass. Points at
+    predicted node counts, of which sweep.confirm runs one, come last.
     """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.measured_counts, reverse=config.sweep.order == "descending")
