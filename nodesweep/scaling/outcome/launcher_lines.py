@@ -1,4 +1,4 @@
-"""Log lines of torchrun's agents if one of them ended before another had left the rendezvous.
+"""Recognize messages of torchrun's agents about one that ended before others left the rendezvous.
 
 In a completed job, this is a harmless race; in a failed one, a consequence. The formats are those
 of torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py); since torch 2.3, a rank's own lines in this
