@@ -202,7 +202,7 @@ def table_problems(rows: DataFrame) -> list[str]:
 
 
 def _gaps(column: Series) -> list[str]:
-    """Return a problem if only some rows have a policy or cost; other costs would be computed."""
+    """Return a problem if only some rows have a value, since missing costs would be computed."""
     missing = int(column.isna().sum())
     if missing in (0, len(column)):
         return []
