@@ -305,7 +305,7 @@ def _in_urls(text: str) -> Iterator[str]:
     for start, end in url_users(text):
         user, _, password = text[start:end].partition(":")
         secret = password or (user if _is_random("", user) else "")
-        # What follows an @ may be the URL's path, if there is one in it.
+        # In a secret with an @, the part from there on may belong to the rest of the URL.
         yield from {secret, unquote(secret), secret.partition("@")[0]} - {""}
 
 
