@@ -33,7 +33,7 @@ _LARGEST = 2.0
 
 @dataclass(frozen=True)
 class Drift:
-    """A change of the times with the time of day; slopes per hour on the log scale."""
+    """A change of run times during the sweep; slopes are per hour, on the log scale."""
 
     hours: Mapping[int, float]
     """Mean start of each count's runs."""

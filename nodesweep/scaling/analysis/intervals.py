@@ -1,6 +1,6 @@
 """Means of repeated times and their 95% intervals: of T(N), and of ratios, S(N) or D.
 
-One estimand everywhere: the geometric mean. Times are positive and vary by factors, and ratios of
+The estimand is always the geometric mean: times are positive and vary by factors, and ratios of
 geometric means are geometric means of ratios. A time's interval is Student's t on the logarithms, a
 ratio's is Welch's, or Student's t of the repeats' own ratios if the order of the node counts was
 shuffled within each repeat. benchmarks/interval_coverage.py measures their coverage, which is

@@ -13,7 +13,7 @@ from nodesweep.scaling.formats import format_percent, format_speedup, format_usd
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
-# Both this sweep and the next run have a night of their own; 19 of 20 differences are smaller.
+# This sweep and the next run are on different nights; 19 of 20 differences of two are smaller.
 _NIGHTS = 1.6449 * math.sqrt(2)
 
 
@@ -90,7 +90,7 @@ class MeasuredCount:
 
     @property
     def next_name(self) -> str:
-        """The name of the next thing that a limit is held against: a result or a run."""
+        """The name of what a limit is compared with: the next result or the next run."""
         return "next result" if self.row.per_result else "next run"
 
     @property
@@ -101,11 +101,11 @@ class MeasuredCount:
     def next_run(self, run: float, in_session: float | None) -> float | None:
         """Return the upper 95% prediction bound of the next run's time or cost; None if unknown.
 
-        The spread within the session and, if a history shows it, that between nights add up as
-        independent ones; with too few runs, the history's decides alone.
+        The spread within the session and, if a history shows it, that between nights are combined
+        as independent ones; with too few runs, only the latter counts.
 
         Args:
-            run: That of a completed run.
+            run: The mean time or cost of a completed run.
             in_session: The bound within the session; None with too few runs.
         """
         if self.nights_reach is None:

@@ -109,7 +109,7 @@ def other_unit(times: Times) -> dict[int, float]:
 
 
 def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
-    """Return (N, N, factor) of times that are not in one unit, as far as two of them can tell.
+    """Return (N, N, factor) for each two times that are unlikely to be in the same unit.
 
     Within a count, two runs differ by more than UNIT_FACTOR. Between neighboring counts, the larger
     has less than 1/UNIT_FACTOR of the node-time, or more than SLOWER_FACTOR times it although it

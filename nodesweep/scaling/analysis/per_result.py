@@ -131,9 +131,9 @@ def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> 
 
 
 def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
-    """Return the expected amount of a result for that of a completed run; None if unknown.
+    """Return the expected amount of a result, given that of a completed run; None if unknown.
 
-    It is the run's if older reports don't have the failed attempts' amount.
+    It is the run's if no attempt failed, or if an older report lacks the failed attempts' amount.
     """
     lost = None if per is None else getattr(per.failed_attempt, quantity)
     if run is None or per is None or lost is None:
@@ -163,7 +163,7 @@ def next_result_bound(
 def share_interval(completed: float, failed: float) -> Interval:
     """Return the 90% Jeffreys interval of the share of attempts that complete.
 
-    Each bound alone is a one-sided one at 95%, and one of them decides.
+    Each bound by itself is one-sided at 95%, and a decision uses only one of them.
     """
     low, high = betaincinv(completed + 0.5, failed + 0.5, [1 - LEVEL, LEVEL])
     return Interval(low=float(low), high=float(high), level=round(2 * LEVEL - 1, 9))
