@@ -12,7 +12,7 @@ MAX_BARS = 12
 
 
 class Stack(NamedTuple):
-    """One bar: its layers, and the text behind it."""
+    """One bar: its layers, and the text next to its end."""
 
     nodes: int
     layers: Mapping[str, float]
