@@ -252,7 +252,7 @@ def sweep_config_key(prefix: str, sweep: str) -> str:
 
 
 def run_claim_key(prefix: str, sweep: str) -> str:
-    """Return the key of a sweep's first object, which names the run that the id was given to."""
+    """Return the key of a sweep's first object, which records the run that owns its new id."""
     return sweep_prefix(prefix, sweep) + "run.json"
 
 

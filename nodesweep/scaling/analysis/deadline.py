@@ -60,7 +60,7 @@ _WRITE: Mapping[_Unit, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class Deadline:
-    """The limit, and the clock that it applies to."""
+    """A deadline: the limit, and the clock that it applies to."""
 
     limit_seconds: float
     clock: DeadlineClock
@@ -71,7 +71,7 @@ class Deadline:
 
     @property
     def quantity(self) -> Quantity:
-        """The amount of a result that the deadline limits."""
+        """The name of the time per result that the deadline limits."""
         return "submit_to_end_seconds" if self.clock == "submit_to_end" else "train_seconds"
 
     def run_seconds(self, count: MeasuredCount) -> float:

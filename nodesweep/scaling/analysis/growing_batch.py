@@ -16,7 +16,7 @@ from nodesweep.scaling.formats import format_count
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 SAME = 0.01
-"""Relative difference up to which batches, or samples, are the same: padding, whole batches."""
+"""Relative difference up to which batches, or samples, are the same; runs fill whole batches."""
 WEAK_TIME_SHARE = 0.9
 """Least T(N)/T(N0) of weak scaling, at every N.
 

@@ -81,7 +81,7 @@ class _Total:
 
     @property
     def low(self) -> float:
-        """The lower end; of contended times, with the least that they could have been."""
+        """The lower end, with the least possible time if the nodes were contended."""
         low = self.usd if self.interval is None else self.interval.low
         return low * self.count.least_share
 
@@ -110,7 +110,7 @@ def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
 
 
 def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
-    """Return the ranges in words, such as "4 nodes if less than $31.00"; None for none."""
+    """Return the ranges in words, such as "4 nodes if less than $31.00"; None if empty."""
     if not ranges:
         return None
     least = "the least cost plus waiting, by means,"

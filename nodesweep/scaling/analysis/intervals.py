@@ -133,7 +133,7 @@ def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
 def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> float | None:
     """Return the geometric mean of each repeat's own ratio of times; None without common repeats.
 
-    It is what paired_ratio_interval() covers. A single ratio, or equal ones, are exact.
+    paired_ratio_interval() is its interval. The mean of equal ratios is exact.
 
     Args:
         numerator: Seconds by repeat.
@@ -162,7 +162,7 @@ def paired_ratio_interval(
     Args:
         numerator: Seconds by repeat.
         denominator: Seconds by repeat.
-        residuals: Of the sweep that both belong to.
+        residuals: The residuals of the sweep that both belong to.
 
     Returns:
         The interval; None if fewer than MIN_REPEATS repeats have both times.

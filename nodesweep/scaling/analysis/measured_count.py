@@ -74,7 +74,7 @@ class MeasuredCount:
 
     @property
     def cost_name(self) -> str:
-        """The name of the cost in sentences."""
+        """The name of the cost, for use in sentences."""
         return self.named("run cost", "cost per result", _has_pool(self.row))
 
     def named(self, of_run: str, of_result: str, has_pool: bool = False) -> str:

@@ -109,7 +109,7 @@ def other_unit(times: Times) -> dict[int, float]:
 
 
 def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
-    """Return (N, N, factor) for each two times that are unlikely to be in the same unit.
+    """Return (N, N, factor) for each pair of counts with times unlikely to be in one unit.
 
     Within a count, two runs differ by more than UNIT_FACTOR. Between neighboring counts, the larger
     has less than 1/UNIT_FACTOR of the node-time, or more than SLOWER_FACTOR times it although it

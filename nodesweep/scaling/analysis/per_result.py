@@ -7,8 +7,8 @@ result then takes (1 - p) / p failed attempts on average (geometric distribution
 
 for cost and time alike, with the observed odds (failed / completed) as failures per result. The
 uncertainty of p is that of its Jeffreys posterior, Beta(completed + 1/2, failed + 1/2) (Brown, Cai
-and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure says which
-attempts count.
+and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure defines which
+attempts are failures.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def per_result(
 def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> float | None:
     """Return the expected cost of a completed run on spot, interruptions and failures included.
 
-    It is what the attempts cost in all, divided by those that completed; None if none did, or if
-    a cost is unknown.
+    It is the total cost of the attempts over the number that completed; None if none did, or if a
+    cost is unknown.
 
     Args:
         attempts: All attempts at one node count, each with its cost in USD.
@@ -147,7 +147,7 @@ def next_result_bound(
     """Return the upper 95% prediction bound of the next result.
 
     Args:
-        next_run: That of the next completed run; None: unknown.
+        next_run: The bound of the next completed run; None: unknown.
         per: The attempts; None if none failed.
         quantity: The amount that is bounded.
         more_runs: Further completed runs to assume, with failures at the rate observed so far.
@@ -170,7 +170,7 @@ def share_interval(completed: float, failed: float) -> Interval:
 
 
 def max_failures(completed: float, failed: float) -> int:
-    """Return the failures before the next result that 19 of 20 results do not exceed.
+    """Return the number of failures before a result that 19 of 20 results do not exceed.
 
     With the posterior Beta(a, b) of p, more than k failures have the probability E[(1 - p)^(k + 1)]
     = product over i = 0 … k of (b + i) / (a + b + i).

@@ -74,7 +74,7 @@ class Remedy(NamedTuple):
 
     name: Name
     change: str
-    """{node} stands for the slowest node."""
+    """The change in words, with {node} for the slowest node."""
     cause: Cause
     source: str
     is_possible: Callable[[Setting], bool]
@@ -388,7 +388,7 @@ class _Left(NamedTuple):
     """The share of T that a change leaves at a node count."""
 
     by_run: Sequence[float]
-    """If the assumption holds."""
+    """Of each run, if the assumption holds."""
     expected: float
     """The geometric mean of these."""
     least: float

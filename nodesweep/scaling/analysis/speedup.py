@@ -399,7 +399,7 @@ def _row(
 def _flags(
     group: _Group, train: ClockStatistics, verdict: Parity, is_slower: bool, has_grown: bool
 ) -> tuple[Flag, ...]:
-    """Return the flags.
+    """Return the flags of a node count.
 
     `is_slower`: a smaller node count did the same work in less time; `has_grown`: its global batch
     is larger than the baseline's.

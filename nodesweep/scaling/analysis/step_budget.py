@@ -454,7 +454,7 @@ def most_runs_slowest(runs: Sequence[RunBudget]) -> str | None:
 
 
 def _fewer(nodes: int, known: Collection[int]) -> int | None:
-    """Return the count to compare with: half, or else the next smaller one; None: the smallest."""
+    """Return half the count if known, else the next smaller one; None for the smallest."""
     if nodes % 2 == 0 and nodes // 2 in known:
         return nodes // 2
     return max((each for each in known if each < nodes), default=None)

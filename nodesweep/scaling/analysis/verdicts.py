@@ -64,7 +64,7 @@ class MoreRuns(Part):
 
 
 class Verdict(Part):
-    """One node count against one limit."""
+    """The verdict on one node count by one limit."""
 
     criterion: Criterion = Field(
         description=(
@@ -108,7 +108,7 @@ class Verdict(Part):
 
 
 class JudgedCount(Part):
-    """One measured node count against all limits."""
+    """The verdicts on one measured node count by all limits."""
 
     nodes: int = Field(description="N, nodes per job.")
     answer: Answer = Field(
@@ -123,7 +123,7 @@ class JudgedCount(Part):
 
     @property
     def problems(self) -> list[str]:
-        """The reasons that it does not pass: of the failed limits, else of the undecided ones.
+        """The reasons that it does not pass: those of failed limits, or else of undecided ones.
 
         Failed attempts that may rule it out are always named.
         """

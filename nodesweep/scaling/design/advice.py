@@ -88,7 +88,7 @@ def skipped_run_notes(
     """Yield caveats on the runs that the sequential design skipped.
 
     `made` are the points that were run, including those from an earlier run of the sweep that the
-    design no longer asks for.
+    design no longer requests.
     """
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (

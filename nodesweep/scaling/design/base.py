@@ -131,7 +131,7 @@ class CountAnswer:
 class Progress:
     """The progress of a sweep whose next runs depend on the previous ones.
 
-    `points` are all points that the design has asked for so far; `next_points` those of them that
+    `points` are all points that the design has requested so far; `next_points` those of them that
     have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
     `reason` explains the next points, or why there are none. `deciding` is the node count whose
     rejection a whole run validates.
@@ -255,7 +255,7 @@ class Design:
         return recommend(rows, goals)
 
     def limit_notes(self, judged: Sequence[JudgedCount]) -> list[str]:
-        """Return notes on the counts that the design's own bounds find to be on a limit."""
+        """Return notes on the counts that are on a limit according to the design's own bounds."""
         return []
 
     def find_checks(

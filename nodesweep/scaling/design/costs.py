@@ -52,7 +52,7 @@ def reference_minutes(nodes: int) -> float:
 
 
 def full_cost(counts: Sequence[int], repeats: int) -> float:
-    """Return the node-hours of that many runs of each count on the reference curve."""
+    """Return the node-hours of `repeats` runs of each count on the reference curve."""
     return _node_hours([(nodes, repeat) for nodes in counts for repeat in range(repeats)])
 
 

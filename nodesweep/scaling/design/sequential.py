@@ -92,7 +92,7 @@ def replay(
     """Replay the design with the points that have ended, and return its progress.
 
     The same outcomes give the same next points, even after a crash or on a resume. Points that the
-    design has not asked for are ignored, and a count without a time in its first run is left out.
+    design has not requested are ignored, and a count without a time in its first run is left out.
 
     Args:
         times: The train times of the points that have ended.
@@ -121,8 +121,8 @@ def simulate_points(
 ) -> tuple[Point, ...]:
     """Return all points of a simulated sweep whose runs at N nodes take seconds_of(N).
 
-    seconds_of is called once per run. The points are those that successive replay() calls would ask
-    for, without a replay for each.
+    seconds_of is called once per run. The points are those that successive replay() calls would
+    request, without a replay for each.
     """
     times: dict[Point, float] = {}
     design = _Design(times, sorted(counts), limits, max_repeats, frozenset(), frozenset())
@@ -492,7 +492,7 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation based on the design's own answers where they can decide."""
+        """Return the recommendation, by the design's own verdicts where these apply."""
         # late imports: a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential

@@ -1,6 +1,6 @@
 """The range of N·T(N) beyond the measured counts over every law that fits within the noise.
 
-A law is here a sum of at most MAX_TERMS terms with coefficients of at least 0 (docs/fits.md,
+Here, a law is a sum of at most MAX_TERMS terms with nonnegative coefficients (docs/fits.md,
 "Beyond the measured counts"). The terms are those of the performance model normal form up to N²
 (Calotoiu et al., SC13, doi 10.1145/2503210.2503277) and three that it lacks: a cost of any network,
 a ring, and accelerators that are less full from a measured count on.

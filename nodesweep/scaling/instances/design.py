@@ -64,9 +64,9 @@ Samples = Mapping[Cell, Sequence[Sample]]
 class Rounds:
     """The state of the probing.
 
-    `asked`: every (cell, repeat) asked for. `missing`: those of them that have not ended, () once
-    all rounds are done. `dropped`: dropped cells with reasons. `later`: all that may still be asked
-    for after those. `number`: that of the last round, from 1.
+    `asked`: every (cell, repeat) requested. `missing`: those of them that have not ended, () once
+    all rounds are done. `dropped`: dropped cells with reasons. `later`: all that may be requested
+    after those. `number`: that of the last round, from 1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
@@ -210,7 +210,7 @@ def find_beaten(
 
 
 class _Judge:
-    """The bounds on times and costs at one look, and the cells that meet all limits for sure."""
+    """The bounds on times and costs at one look, and the cells that certainly meet all limits."""
 
     def __init__(
         self,

@@ -102,8 +102,8 @@ def compare_predicted(
 ) -> Iterator[PredictedCount]:
     """Yield each variant and count, as predicted from the runs of base and as measured.
 
-    These are the variants that set what a change would, at the counts where base's runs were split
-    into their parts. The predicted time is that of the samples the variant processed.
+    These are the variants that make a change of SETTINGS, at the counts where base's runs were
+    split into their parts. The predicted time is that of the samples the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
     samples = {(arm.name, nodes): own for (arm, nodes), own in samples_by_cell(reports).items()}
@@ -180,7 +180,7 @@ def _compare(
 
 
 def _double_batch(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch in half the steps, if the config sets them: the same samples."""
+    """Return twice the batch and, if the config sets the steps, half of them: the same samples."""
     changed = _batch_twice(training)
     if not changed or training.steps is None:
         return changed
@@ -219,7 +219,7 @@ def _use_ddp(training: TrainingConfig) -> Settings | None:
 
 
 def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
-    """Return twice the one hyperparameter with such a name, 2 for 0; None without exactly one."""
+    """Return the hyperparameter with such a name, doubled (2 for 0); None unless there is one."""
     found = [
         (name, value)
         for name, value in training.hyperparameters.items()

@@ -33,7 +33,7 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 Memory = Literal["accelerator", "main", "killed"]
-"""The memory that ran out: an accelerator's, a node's main memory, or perhaps the latter.
+"""The memory that ran out: an accelerator's, a node's main memory, or possibly the latter.
 
 "killed": SIGKILL ended a process. The kernel sends it when main memory runs out, but it is also
 sent for other reasons.

@@ -20,9 +20,9 @@ _STACK = re.compile(r"Exception raised from \w+ at |frame #\d+: |<omitting pytho
 
 
 def is_of_race(line: str, follows_race: bool) -> bool:
-    """Return True if the line is part of the race.
+    """Return True if the line is part of a message about the race.
 
-    `follows_race` is True if the previous line is part of it.
+    `follows_race` is True if the previous line is.
     """
     return bool(
         _STORE_LOST.match(line)

@@ -17,7 +17,7 @@ _ITS_WORDS = re.compile(
     r"|user-provided time limit for job execution"
 )
 _FIRST_WORDS = re.compile(r"(?:mpirun|mpiexec|orterun|prterun): Error: |prterun has detected an ")
-"""The first words of a message without a rule above it."""
+"""The first words of a message without a line of dashes above it."""
 _AFTER = re.compile(
     r"\d+ total processes failed to start|Type '\w+ --help' for usage|\[[\w.-]+:\d+\] \[\["
     r"|\[[\w.-]+:\d+\] \d+ more process"

@@ -249,7 +249,7 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
     """Return True if each repeat is one pass over all node counts in random order.
 
     Anything that slows down a whole pass then cancels out in the ratios of its times. A sequential
-    sweep repeats only some counts, each when the design asks for it, so its repeats are not paired.
+    sweep repeats only some counts, each as the design requires, so its repeats are not paired.
     """
     return config.sweep.order == "shuffled" and not config.sweep.rules.repeats_as_needed
 

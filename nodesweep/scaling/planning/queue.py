@@ -144,7 +144,7 @@ class SweepQueue:
     def needs_earlier_statuses(self) -> bool:
         """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
 
-        A budget counts their cost, and a design may no longer ask for them.
+        A budget counts their cost, and a design may no longer request them.
         """
         sweep = self._config.sweep
         return sweep.budget_usd is not None or sweep.rules.decides_as_it_goes

@@ -69,7 +69,7 @@ def look_ahead(
     asked: Sequence[tuple[Place, float]],
     passes: Mapping[float, Sequence[float]],
 ) -> list[Outlook]:
-    """Predict the places asked for.
+    """Predict T and its ratios at the requested places.
 
     Args:
         measured: The measured counts, ascending, at least one of them with several nodes.

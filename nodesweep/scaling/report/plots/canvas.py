@@ -1,4 +1,4 @@
-"""Parts that a report's plots share: colours, axes, markers, and writing a figure.
+"""Parts that a report's plots share: colors, axes, markers, and writing a figure.
 
 It uses matplotlib's object-oriented API instead of pyplot. matplotlib takes about a second to
 import, so it is imported only when a plot is made.
@@ -165,7 +165,7 @@ def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], lab
 
 
 def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> None:
-    """Draw a vertical bar with caps per node count, labelled with the level of its interval."""
+    """Draw a vertical bar with caps per node count, labeled with the level of its interval."""
     if not bars:
         return
     levels = sorted({interval.level for _, interval in bars})
