@@ -13,7 +13,7 @@ from nodesweep.scaling.formats import format_percent, format_speedup, format_usd
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
-# This sweep and the next run are on different nights; 19 of 20 differences of two are smaller.
+# Bound on the difference between the nights of this sweep and the next run: 19 of 20 are smaller.
 _NIGHTS = 1.6449 * math.sqrt(2)
 
 
@@ -81,7 +81,7 @@ class MeasuredCount:
         """Return the name of an amount, with the attempts if some failed."""
         per = self.row.per_result
         notes = []
-        # if too few may complete, the verdict on that names them
+        # otherwise, completes() names the attempts
         if per is not None and per.completed_share.low >= LEAST_COMPLETED:
             notes.append(per.text)
         notes += [_WARM_POOL] if has_pool else []

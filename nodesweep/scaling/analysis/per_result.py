@@ -192,7 +192,7 @@ def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> 
     waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
     trained = phases.get("Training", outcome.clocks.billable_seconds)
     if trained is None and not phases:
-        trained = outcome.clocks.train_seconds  # as a table may give it
+        trained = outcome.clocks.train_seconds  # as given in a table
     if phases and trained is None:
         return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited, node_hours=0)
     if clock == "projected":

@@ -29,8 +29,8 @@ from nodesweep.scaling.t_distribution import t_quantile
 MODEL_FACTOR = 2.0
 """Factor by which the critical batch may be off in both directions, besides the noise."""
 _LEAST_WINDOWS = 4
-_LEAST_CROWDING = 1e-12  # less is a critical batch beyond all that is trained with
-_LEAST_SHARE = -1e6  # less is no measurement
+_LEAST_CROWDING = 1e-12  # below, the critical batch exceeds any batch in use
+_LEAST_SHARE = -1e6  # below, it is not a measurement
 _TWO_SIDED = 0.975  # 95%
 Passed = Literal["no", "maybe", "yes"]
 

@@ -94,7 +94,7 @@ def _messages(lines: Sequence[str]) -> list[range]:
                 end = None
         elif first := _FIRST_WORDS.match(line):
             end = index
-            if not first[0].endswith(": "):  # as root, Open MPI 5 has only the closing rule
+            if not first[0].endswith(": "):  # as root, Open MPI 5 writes only the closing line
                 rules = (at for at in range(index, len(lines)) if _RULE.fullmatch(lines[at]))
                 end = next(rules, index)
         if end is None:

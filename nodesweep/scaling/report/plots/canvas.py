@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colours of the page's light style.
+# The colors of the page's light style.
 COLOURS = {
     "ink": "#1b2127",
     "muted": "#5f6b76",
@@ -39,7 +39,7 @@ COLOURS = {
 }
 # Evenly spaced markers show the shape of a curve as well as thousands of them would.
 MAX_MARKERS = 100
-# A phone shows 4.7 inches at about their real width, so the text stays readable.
+# A phone shows 4.7 inches at about actual size, so the text stays readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
 HOLLOW: dict[str, Any] = {
     "markerfacecolor": COLOURS["hollow"],
