@@ -99,7 +99,7 @@ def replay(
         counts: The sweep's node counts.
         limits: The limits to pass.
         max_repeats: The most runs of a count.
-        not_comparable: Counts that do not train the same model as the baseline; they are run once
+        not_comparable: Counts not shown to train the same model as the baseline; they are run once
             and not evaluated.
         contended: Points on CPU-throttled or contended nodes, whose times do not count.
     """
