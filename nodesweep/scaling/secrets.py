@@ -57,7 +57,7 @@ _OPEN_KEY_KINDS = frozenset(
     {"s3", "3", "object", "primary", "foreign", "public", "sort", "partition", "cache", "index",
      "metric", "group", "column"}
 )  # fmt: skip
-"""The FOO of variables named FOO_KEY that hold no secret."""
+"""Values of FOO for which a variable named FOO_KEY holds no secret."""
 
 _NAMED = re.compile(
     # name=, name ->, <name>, "name": (nested JSON escapes the quotes), --name=, --name value and

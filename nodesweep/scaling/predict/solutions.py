@@ -68,8 +68,8 @@ def corners(
     """Return the least-squares solutions with at most as many terms as there are measurements.
 
     Args:
-        columns: Each term where it was measured: shape (measurements, terms).
-        at: Each term at the prediction.
+        columns: Value of each term where it was measured: shape (measurements, terms).
+        at: Value of each term at the prediction.
         values: The measurements, at least 0: shape (draws, measurements). The first draw has the
             measured values themselves.
         most: Largest coefficient of each term; None: unbounded.
