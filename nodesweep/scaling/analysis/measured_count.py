@@ -95,7 +95,7 @@ class MeasuredCount:
 
     @property
     def nights_reach(self) -> float | None:
-        """How much slower the next night may be, on the log scale; None without a history."""
+        """Bound on a slowdown from night to night, on the log scale; None without a history."""
         return None if self.row.night_sigma is None else _NIGHTS * self.row.night_sigma
 
     def next_run(self, run: float, in_session: float | None) -> float | None:
