@@ -90,7 +90,7 @@ def soundness(run: Metered) -> tuple[bool, float]:
 
 
 def least_time_share(runs: Iterable[Metered]) -> float | None:
-    """Return the least share of these runs' times that they would have taken undisturbed.
+    """Return the smallest share of its time that any of these runs would have taken undisturbed.
 
     None if one was disturbed by an unknown amount.
     """
