@@ -175,7 +175,7 @@ class Comparison(Part):
         description="Conditions that differ and were allowed or forced."
     )
     unknown_conditions: tuple[str, ...] = Field(
-        description=("Conditions that are unknown for at least one sweep.")
+        description=("Conditions that are unknown for both sweeps.")
     )
     notes: tuple[str, ...] = Field(
         description=("Limitations of the comparison; only those that apply.")

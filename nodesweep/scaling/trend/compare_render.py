@@ -89,7 +89,7 @@ def _details(comparison: Comparison) -> list[str]:
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
         lines.append(
-            f"Unknown for at least one sweep: {join_words(comparison.unknown_conditions)}."
+            f"Unknown for both sweeps: {join_words(comparison.unknown_conditions)}."
         )
     for name, counts in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if counts:
