@@ -285,7 +285,7 @@ def _readable_build(record: Mapping[str, Any]) -> Build:
     """Return the build of a record.
 
     Raises:
-        TypeError: If the record cannot be described; or a similar error, such as KeyError.
+        TypeError: If the record cannot be described; other exceptions mean the same.
     """
     build = Build(**record)
     build.describe()
