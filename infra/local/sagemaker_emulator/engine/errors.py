@@ -19,4 +19,4 @@ class StateInUseError(EngineError):
 
 
 class SupervisorError(EngineError):
-    """The nodes' supervisor did not start, or its processes survived SIGKILL."""
+    """The nodes did not start or could not be ended, or their output could not be delivered."""

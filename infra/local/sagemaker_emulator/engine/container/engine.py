@@ -66,7 +66,7 @@ class ContainerEngine(ExclusiveEngine):
     """Runs nodes as containers, several jobs at once if they fit.
 
     See `sagemaker_emulator.interfaces.Engine`. `room` is the capacity that running jobs leave; a
-    job without a reservation waits for one in `run`.
+    job without a reservation waits for one before its turn.
     """
 
     def __init__(

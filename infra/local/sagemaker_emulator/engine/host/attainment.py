@@ -110,10 +110,10 @@ def demanded_cpu_seconds(
 ) -> float | None:
     """Return the CPU seconds that a node would have used on a dedicated machine.
 
-    This is what it used plus what it waited for in periods that did not exhaust its quota, but at
-    most its quota. The wait is capped by what it would have met by chance on a CPU that others use
-    for `others_share` of the time, and by what it would have used in the time that the wait took,
-    at its pace in the rest (docs/method.md, "Attainment").
+    This is the CPU time that it used plus its wait in periods that did not exhaust its quota, but
+    at most its quota. The wait counts at most as the wait to expect by chance on a CPU that others
+    use for `others_share` of the time, and at most as the CPU time that the node would have used
+    during the wait, at its pace in the rest of the time (docs/method.md, "Attainment").
 
     Args:
         quota_seconds: CPU time that the quota allows.
