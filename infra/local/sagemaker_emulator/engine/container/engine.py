@@ -287,10 +287,10 @@ def launched_over_ssh(job: JobSpec) -> bool:
 
 
 def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
-    """Return the nodes' addresses in a network as podman or docker describes it.
+    """Return the nodes' addresses in a network, given its description by podman or docker.
 
     Raises:
-        EngineError: If the network has too few.
+        EngineError: If the network has too few addresses.
     """
     import ipaddress
 

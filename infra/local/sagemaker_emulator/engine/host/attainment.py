@@ -1,4 +1,4 @@
-"""The share of its requested CPU time that a node got, from kernel counters between two readings.
+"""Computes the share of the requested CPU time that a node got, from readings of kernel counters.
 
 docs/method.md, "Attainment", describes the counters, their interpretation and the limitations.
 """
@@ -167,7 +167,7 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 class AttainmentMeter:
-    """Reads a job's nodes while they measure: `begin`, `take_reading` periodically, `attainments`.
+    """Measures nodes' attainment: call `begin`, `take_reading` periodically, then `attainments`.
 
     Periodic readings are needed because the kernel forgets a thread's wait when the thread ends.
     """

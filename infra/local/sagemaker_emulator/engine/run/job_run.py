@@ -100,7 +100,7 @@ class Quota:
 
 @dataclass
 class JobRun:
-    """The state of a run.
+    """Runs a job's nodes to their end, and holds the state of the run.
 
     `boot_folders` are the nodes' boot barrier folders, None if they do not wait at the barrier.
     """
