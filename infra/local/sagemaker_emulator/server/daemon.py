@@ -269,7 +269,7 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
-    """Refuse settings that differ from the running server's, instead of silently ignoring them."""
+    """Refuse requested settings that differ from the running server's, instead of ignoring them."""
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
     for name, value in config.described().items():
         if value and answer.get(name) != value:
