@@ -152,7 +152,7 @@ LineSink = Callable[[str, str, int], None]
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once if its backend has capacity."""
+    """Runs the nodes of one job at a time, or of several at once if they fit on the machine."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         """Return why this machine cannot hold that many nodes, or None if it can.
