@@ -255,10 +255,7 @@ class ImageStore(Protocol):
         """
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return a path if the image …/repository:tag or …/repository@digest exists, else None.
-
-        Only the process engine's store returns the image's own folder.
-        """
+        """Return a path (in the process engine's store, the image's folder), or None if missing."""
 
     def images(self) -> Sequence[tuple[str, str, str]]:
         """Return every (repository, tag, digest) in the store; ECR is filled from it at startup."""

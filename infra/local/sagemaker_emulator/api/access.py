@@ -87,7 +87,7 @@ def access_keys(state_dir: Path) -> AccessKeys:
     """Return the keys of a state folder; generate random ones if it has none.
 
     Raises:
-        DamagedFile: If the credentials file cannot be parsed, or if others may access it.
+        DamagedFile: If the credentials file is damaged, or others may access it.
     """
     path = state_dir / CREDENTIALS_FILE
     try:
@@ -108,7 +108,7 @@ def _read_keys(path: Path) -> AccessKeys:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        DamagedFile: If it cannot be parsed, or if others may access it.
+        DamagedFile: If it cannot be used.
     """
     parser = configparser.RawConfigParser()
     try:

@@ -1,7 +1,4 @@
-"""CodeBuild's build actions, for builds that run one at a time.
-
-StartBuild, BatchGetBuilds, ListBuilds, ListBuildsForProject and StopBuild.
-"""
+"""CodeBuild's build actions, for builds that run one at a time."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def invalid_input(message: str) -> ApiError:
 
 
 class Builds:
-    """The builds and the thread that runs them.
-
-    Actions take (region, request) and return the response.
-    """
+    """The builds, CodeBuild's actions on them, and the thread that runs them."""
 
     def __init__(
         self,

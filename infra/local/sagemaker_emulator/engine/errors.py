@@ -1,7 +1,4 @@
-"""Errors of the engine itself, as opposed to a job's.
-
-ImageNotFoundError, StateInUseError and SupervisorError derive from EngineError.
-"""
+"""Errors of the engine itself, as opposed to a job's."""
 
 from __future__ import annotations
 

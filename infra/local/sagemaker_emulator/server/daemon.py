@@ -138,11 +138,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) ->
 
 @contextmanager
 def _start_lock(state_dir: Path) -> Iterator[None]:
-    """Allow one start at a time per folder; a second one waits, and then finds a running server.
-
-    Raises:
-        ServerStartError: If the first one takes too long.
-    """
+    """Allow one start at a time per folder; a second one waits, and then finds a running server."""
     deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS + LONGEST_SECONDS
     with open_lock(state_dir, "start.lock") as file:
         while True:

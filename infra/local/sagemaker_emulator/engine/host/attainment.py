@@ -110,10 +110,10 @@ def demanded_cpu_seconds(
 ) -> float | None:
     """Return the CPU seconds that a node would have used on a dedicated machine.
 
-    This is the CPU time that it used plus its wait in periods that did not exhaust its quota, but
-    at most its quota. The wait counts at most as the wait to expect by chance on a CPU that others
-    use for `others_share` of the time, and at most as the CPU time that the node would have used
-    during the wait, at its pace in the rest of the time (docs/method.md, "Attainment").
+    This is its CPU time plus its wait in periods that did not exhaust its quota, at most its quota.
+    The wait is capped at the wait to expect on a CPU that others use for `others_share` of the
+    time, and at the CPU time that the node would have used during the wait, at its pace in the rest
+    of the time (docs/method.md, "Attainment").
 
     Args:
         quota_seconds: CPU time that the quota allows.
