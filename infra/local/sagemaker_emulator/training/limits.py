@@ -66,8 +66,7 @@ def warm_pool_quota(instance_type: str) -> str:
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
     """Yield violations that the model does not express: missing members, and their bounds.
 
-    The model calls the members optional, since serverless jobs, instance groups and preferences do
-    without some of them.
+    The model calls them optional, since serverless jobs, instance groups and preferences omit some.
     """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),
