@@ -33,7 +33,7 @@ _WRITES_LOG = (TRAINING_PHASE, "Uploading")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds that a job may wait from its creation until it starts, and may run from then on."""
+    """Maximum seconds from a job's creation until it starts, and from then until it ends."""
 
     queue_seconds: float
     run_seconds: float

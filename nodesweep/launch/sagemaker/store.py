@@ -147,7 +147,7 @@ class BucketStore:
     def _s3(self) -> Any:
         if self.client is not None:
             return self.client
-        # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+        # aws_client() caches by the arguments as written: quick=False would make a second client.
         if self.is_quick:
             return aws_client("s3", self.platform, quick=True)
         return aws_client("s3", self.platform)
