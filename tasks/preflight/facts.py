@@ -94,7 +94,7 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
 
 
 def _capacity(config: BenchmarkConfig) -> tuple[str, str | None]:
-    """Return the instance type and the training plan, whose nodes the arms with both share."""
+    """Return the instance type and training plan; arms that have both in common share nodes."""
     return config.training.instance_type, config.training.training_plan_arn
 
 

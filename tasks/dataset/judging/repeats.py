@@ -66,7 +66,7 @@ class RepeatedRows:
         """Add a file's rows; errors of `read` pass through."""
         frame = read()
         if frame.empty:
-            return  # without values its types mean nothing: in a CSV file all are object
+            return  # without values, types mean nothing: in a CSV file, all are object
         self._rows += len(frame)
         self._files.append((file, read))
         self._heads.append(frame.iloc[:1].copy())
