@@ -1,4 +1,4 @@
-"""A bucket as a store."""
+"""Store a sweep's small objects in an S3 bucket."""
 
 from __future__ import annotations
 
