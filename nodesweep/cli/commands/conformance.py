@@ -127,7 +127,7 @@ def run(
     retry: bool,
     emulator: str | None,
 ) -> None:
-    """Run the chosen checks, write the result file, and delete the objects they wrote.
+    """Run the chosen checks, write the result file, and delete the jobs' outputs.
 
     The exit code is 1 if a check failed. The same command resumes an interrupted run.
     """

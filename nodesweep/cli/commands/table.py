@@ -282,7 +282,7 @@ def _readable_region(region: str | None) -> str | None:
 
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
-    """Return the catalogue price of the table's nodes, or the reason there is none."""
+    """Return the newest known price of the table's nodes, or the reason there is none."""
     instance_type = next(
         (outcome.instance_type for outcome in outcomes if outcome.instance_type), None
     )

@@ -30,7 +30,7 @@ _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build
 
 
 class EventFilter:
-    """Select the events that the plain view prints."""
+    """Selects the events that a view prints as lines."""
 
     def __init__(self, verbose: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._verbose, self._monotonic = verbose, monotonic
