@@ -56,7 +56,7 @@ def read_price_list(
         say: Called with a line per file, since reading all of them takes minutes.
 
     Raises:
-        PriceListNotFound: There is no such file, or a region is none of the list's.
+        PriceListNotFound: The file does not exist, or a region is not in the list.
         PriceListRefused: A file is not the Price List, or is truncated, stale or without prices;
             for regions' files, raised after all have been read.
     """

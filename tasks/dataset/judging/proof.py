@@ -115,7 +115,7 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
     asked = (expectation.min_value, expectation.max_value)
     bounds = tuple(_as_of_type(bound, kind) for bound in asked)
     if [bound is None for bound in bounds] != [bound is None for bound in asked]:
-        return False  # decimals can't be compared with a date, which must not count as no bound
+        return False  # as_decimal() returns None for a date, which must not count as no bound
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):

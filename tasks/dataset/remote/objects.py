@@ -99,7 +99,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
     Raises:
         DatasetMissing: there are none.
         DatasetRefused: listing is forbidden, a key cannot be a file name, or an object looks like
-            data but is not.
+            a table but would be ignored.
     """
     bucket, prefix = split_uri(config.source)
     try:
