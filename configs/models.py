@@ -279,14 +279,14 @@ def _none_to_null(value: Any) -> Any:
 
 
 def launcher(platform: Any) -> Any:
-    """Return the launcher of a platform section, even of one that is not validated yet."""
+    """Return the launcher of a platform section, validated or not."""
     if isinstance(platform, Mapping):
         return platform.get("launcher", "sagemaker")
     return getattr(platform, "launcher", "sagemaker")
 
 
 def launcher_section(platform: Any) -> type[PlatformConfig]:
-    """Return the class of a platform section, even of one that is not validated yet."""
+    """Return the class of a platform section, validated or not."""
     return SlurmPlatform if launcher(platform) == "slurm" else PlatformConfig
 
 

@@ -56,7 +56,7 @@ _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 
 
 def utc_now() -> datetime:
-    """Return the UTC time, measured from the start of this process by the monotonic clock.
+    """Return the UTC time, measured from the process's start by the monotonic clock.
 
     Changes to the system clock therefore move no deadline.
     """

@@ -274,9 +274,9 @@ budget = Budget()
 def install(torch, is_compiling):
     """Install the events in torch, which has public hooks only for optimizer steps.
 
-    While torch.compile traces the wrappers, they do nothing but call the original function.
+    While torch.compile traces the wrappers, they only call the original function.
     """
-    # not torch.optim.optimizer: torch.optim deletes that attribute
+    # torch.optim deletes its attribute `optimizer`
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
 
     def before_step(optimizer, args, kwargs):

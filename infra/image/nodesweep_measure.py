@@ -117,7 +117,7 @@ class Watch:
         self._reset()
 
     def fail(self, error):
-        """Stop measuring because of an error in this file; the program continues."""
+        """Stop measuring after an error in this file; the program continues."""
         self.turn_off(f"nodesweep_measure.py failed with {type(error).__name__}: {error}")
 
     def turn_off(self, reason):
@@ -256,7 +256,7 @@ class Watch:
         if last <= start:
             return self._without("its only optimizer step began at an unknown time")
         metrics = self._metrics(start, last, training)
-        # if another thread fetches the batches, the training may not have waited for them
+        # another thread may fetch the batches ahead
         is_waiting = training and all(each.thread == self._thread for each in training)
         waited = sum(each.waited_seconds for each in training) if is_waiting else None
         metrics["data_wait_share"] = None if waited is None else min(1.0, waited / (last - start))
@@ -320,8 +320,8 @@ class Watch:
     def _training_loaders(self):
         """Return the loaders that deliver to steps, not to evaluations.
 
-        Empty if the training's batches come from elsewhere: the loader before the first step then
-        delivers only once, or all loaders together to less than one step in ten.
+        Empty if batches come from elsewhere: the first step's loader then delivers only once, or
+        all loaders together to less than one step in ten.
         """
         made = len(self._times)
         delivered, most = 0, 0
@@ -489,7 +489,7 @@ def _are_in_parts(steps, batches, loaders):
 
 
 def _length(batch):
-    """Return the length of the first tensor in a batch; None if there is none.
+    """Return the length of the first tensor in a batch, or None.
 
     No other code of the program's own classes is called: it may have side effects.
     """

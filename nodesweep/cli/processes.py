@@ -40,7 +40,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """Tracks the progress of processes from the creation of this object on."""
+    """Tracks the progress of processes since this object was created."""
 
     def __init__(
         self,

@@ -115,7 +115,7 @@ class Check:
         pays: its cost items.
         optional: True if it only runs when it is named, or with --all.
         gates: True if it always runs, and ends the run unless it passes.
-        by_hand: instructions for a check that no program can do; it stays open.
+        by_hand: instructions, if no program can do it; it stays open.
     """
 
     id: str

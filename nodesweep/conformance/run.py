@@ -129,7 +129,7 @@ def check_config(config: BenchmarkConfig) -> None:
 
 
 class OtherRecord(NodesweepError):
-    """The file holds the result of another config or platform, or is no result file."""
+    """The file is not a result of this config and platform."""
 
 
 @dataclass
@@ -328,7 +328,7 @@ def outcome(check: Check, trial: Trial, where: str) -> dict[str, Any]:
         return entry("fail", reason=str(error))
     except (BotoCoreError, ClientError, ResponseParserError, NodesweepError) as error:
         if isinstance(error, BotoCoreError) and is_transient(error):
-            raise  # the platform does not respond; the user can resume later
+            raise  # no response; the user can resume later
         is_lacking = error_code(error) in (
             NO_PERMISSION if where == AWS else NO_PERMISSION | NO_SUCH_SERVICE
         )

@@ -43,10 +43,10 @@ class Backend:
         read_metrics: returns the metrics.json of a sweep's job; None if there is none.
         read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
             metric.
-        code_uri: returns the place where jobs find the packed code of a key.
+        code_uri: returns where jobs find the packed code of a key.
         send_code: stores packed code there, unless it is there already.
-        shared_folder: returns the place where jobs read a folder of this machine without a copy;
-            None if it has to be uploaded.
+        shared_folder: returns where jobs read a folder of this machine without a copy; None if it
+            has to be uploaded.
     """
 
     is_aws: bool
@@ -105,5 +105,5 @@ def check_account(facts: Facts) -> Findings:
 
 
 def renderer_of(platform: PlatformConfig) -> Render:
-    """Return the function that renders the platform's jobs as requests."""
+    """Return the platform's function that renders jobs as requests."""
     return partial(backend_of(platform).render, platform)

@@ -150,7 +150,7 @@ class FolderStore:
             return StoredObject(body, datetime.fromtimestamp(written, UTC), _time_in(self.root))
 
     def written_at(self, key: str) -> datetime | None:
-        """Return the time of the object's last writing; see Store."""
+        """Return the object's modification time; see Store."""
         path = self._path(key)
         with _reachable(path):
             try:

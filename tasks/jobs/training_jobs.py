@@ -30,7 +30,7 @@ def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
 
 
 def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[JobStatus]:
-    """Return the status of training jobs; unknown ones are left out.
+    """Return the status of each job that the backend knows.
 
     Calls share the watches' budget.
     """

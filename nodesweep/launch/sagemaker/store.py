@@ -119,7 +119,7 @@ class BucketStore:
         return StoredObject(found["Body"].read(), found["LastModified"], read_at)
 
     def written_at(self, key: str) -> datetime | None:
-        """Return the time of the object's last writing; see Store."""
+        """Return the object's modification time; see Store."""
         listed = list_objects(self._s3, self.platform.bucket, key)
         return next((item["LastModified"] for item in listed if item["Key"] == key), None)
 

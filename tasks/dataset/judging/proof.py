@@ -288,7 +288,7 @@ def _column(expectation: Any) -> str:
 
 
 def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _Rule | None:
-    """Return the rule that can prove the expectation on this file; None if there is none."""
+    """Return the rule that can prove the expectation on this file, or None."""
     rule = _COLUMN_RULES.get(expectation.expectation_type)
     if rule is None or not set(expectation.configuration.kwargs) <= rule.arguments:
         return None

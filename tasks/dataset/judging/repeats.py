@@ -82,7 +82,7 @@ class RepeatedRows:
             self._hashes.add(row_hashes(frame))
 
     def find(self) -> Repeats | None:
-        """Return the repeated rows; None if there are none."""
+        """Return the repeated rows, or None."""
         if not self._files:
             return None
         if self._held is not None:
