@@ -88,7 +88,7 @@ class RemoteDataset:
         )
 
     def is_named(self, digest: str | None) -> bool:
-        """Return True for its digest with versions or without, as not all callers see them."""
+        """Return True for its digest with or without versions, which some callers cannot see."""
         without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
         return digest in (self.digest, without)
 
