@@ -6,7 +6,8 @@
 
 This is a new user's first command. Conditions alternate, so that changes of the machine affect all
 of them. Every run has its own folder and Prefect home, as after a fresh clone; the platform's state
-with the built image is shared. Nothing else should run meanwhile.
+with the built image is shared. Nothing else should run meanwhile. The runs of an existing --output
+are kept and judged with the new ones, if they are of the same configs/local.yaml.
 
 - quiet: no other load;
 - one_neighbour, two_neighbours: one or two busy processes;
@@ -45,6 +46,7 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import pwd
@@ -88,6 +90,10 @@ class FirstRun:
     """GB hashed per CPU second during the run that counts, by node count (docs/method.md)."""
     jobs: int
     headline: str
+    started: str
+    """UTC, ISO 8601."""
+    load_before: float
+    """Load average over the minute before the run, beside which it was quiet or not."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,9 @@ def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
     return between if len(between) == 2 else ()
 
 
-def described(condition: str, report: Mapping[str, Any], wall_seconds: float) -> FirstRun:
+def described(
+    condition: str, report: Mapping[str, Any], wall_seconds: float, started: str, load_before: float
+) -> FirstRun:
     """Return the run that a report describes."""
     rows = [row for row in report["summary"] if row["clocks"]["train"]["seconds"] is not None]
     attained: dict[int, float] = {}
@@ -137,7 +145,34 @@ def described(condition: str, report: Mapping[str, Any], wall_seconds: float) ->
         cpu_speed=speed,
         jobs=len(report["points"]),
         headline=report["headline"],
+        started=started,
+        load_before=round(load_before, 2),
     )
+
+
+def earlier_runs(output: Path | None, config_sha256: str) -> list[FirstRun]:
+    """Return the runs that a result holds; none if there is no such file.
+
+    Raises:
+        ValueError: They are of another config.
+    """
+    if output is None or not output.exists():
+        return []
+    stored = json.loads(output.read_text(encoding="utf-8"))
+    if stored.get("config_sha256") != config_sha256:
+        raise ValueError(f"{output} has runs of another {CONFIG.name}; choose another --output")
+    by_count = ("train_seconds", "efficiency", "least_attained", "cpu_speed")
+    return [
+        FirstRun(
+            **cell
+            | {"answer": tuple(cell["answer"])}
+            | {
+                name: {int(nodes): value for nodes, value in cell[name].items()}
+                for name in by_count
+            }
+        )
+        for cell in stored["cells"]
+    ]
 
 
 def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
@@ -233,6 +268,8 @@ def first_run(condition: str, place: Place) -> FirstRun:
     } | {"PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
     if user is not None:
         environment |= {"HOME": str(folder), "USER": user}
+    load_before, _, _ = os.getloadavg()
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with CONDITIONS[condition]():
         began = time.perf_counter()
         done = subprocess.run(
@@ -245,7 +282,8 @@ def first_run(condition: str, place: Place) -> FirstRun:
     if done.returncode != 0:
         raise RuntimeError(f"{condition}: exit code {done.returncode}\n{done.stderr[-4000:]}")
     (path,) = (folder / "reports").glob("local-*/report.json")
-    return described(condition, json.loads(path.read_text(encoding="utf-8")), wall_seconds)
+    report = json.loads(path.read_text(encoding="utf-8"))
+    return described(condition, report, wall_seconds, started, load_before)
 
 
 def _text(counts: Sequence[int]) -> str:
@@ -280,7 +318,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "ordinary_user" in options.conditions and options.user is None:
         parser.error("the condition ordinary_user requires --user NAME")
     started = time.perf_counter()
-    runs: list[FirstRun] = []
+    config_sha256 = hashlib.sha256(CONFIG.read_bytes()).hexdigest()
+    try:
+        runs = earlier_runs(options.output, config_sha256)
+    except ValueError as problem:
+        parser.error(str(problem))
     with tempfile.TemporaryDirectory(prefix="first-run-") as folder:
         Path(folder).chmod(0o755)
         place = Place(Path(folder), options.state_directory or Path(folder), options.user)
@@ -290,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(line(runs[-1]), flush=True)
                 store_result(
                     options.output, started, runs,
-                    cpus=os.cpu_count(), conditions=options.conditions,
+                    cpus=os.cpu_count(), config_sha256=config_sha256,
                     broken=broken_promises(runs),
                 )  # fmt: skip
     broken = broken_promises(runs)
