@@ -201,7 +201,7 @@ def broadcast_bytes(content: bytes | None) -> bytes:
 
 
 def leave_process_group() -> None:
-    """Close the process group, if there is one."""
+    """Close the process group, if any."""
     if dist.is_initialized():
         let_gloo_finish()
         dist.destroy_process_group()
