@@ -19,7 +19,7 @@ class Stores:
         self.refused, self.unless = refused, unless
         self.made: list[dict[str, Any]] = []
 
-    def TCPStore(self, address: str, port: int, world_size: int, **options: Any) -> object:  # noqa: N802
+    def TCPStore(self, address: str, port: int, world_size: int, **options: Any) -> object:
         if self.refused is not None and self.unless not in options:
             raise self.refused("TCPStore")
         self.made.append(options)
