@@ -32,7 +32,7 @@ from nodesweep.scaling.predict.solutions import Floats, Span, between, exactly
 LEVEL = 0.9
 DRAWS = 1000
 _LEAST = 1e-3
-"""Least time that noise leaves, as a share of the prediction."""
+"""Floor of a drawn time, as a share of the prediction."""
 _SEED = 38
 
 
@@ -69,7 +69,7 @@ def look_ahead(
     asked: Sequence[tuple[Place, float]],
     passes: Mapping[float, Sequence[float]],
 ) -> list[Outlook]:
-    """Predict the places asked for.
+    """Predict T and its ratios at the requested places.
 
     Args:
         measured: The measured counts, ascending, at least one of them with several nodes.
@@ -113,7 +113,9 @@ def look_ahead(
             Outlook(
                 place=place,
                 seconds=float(total.middle[0]),
-                interval=_interval(total.plus(exactly(noise)), freedom),
+                interval=_interval(
+                    total.plus(exactly(noise)), freedom, _LEAST * float(total.middle[0])
+                ),
                 efficiency=gain * float(at_base[0] / total.middle[0]),
                 efficiency_interval=_interval(efficiency, freedom),
                 doubling_ratio=(
@@ -132,7 +134,7 @@ def look_ahead(
 
 
 def _over(numerator: Span, denominator: Span, factor: float) -> Span:
-    # very noisy runs have draws in which nothing takes time
+    # very noisy runs have draws in which every part takes 0 s
     low, high = (
         np.maximum(end, _LEAST * denominator.middle[0])
         for end in (denominator.low, denominator.high)
@@ -140,12 +142,12 @@ def _over(numerator: Span, denominator: Span, factor: float) -> Span:
     return between(numerator.low / high, numerator.high / low).times(factor)
 
 
-def _interval(span: Span, freedom: int) -> Interval | None:
+def _interval(span: Span, freedom: int, least: float = 0.0) -> Interval | None:
     if not freedom:
         return None
     low = float(np.quantile(span.low[1:], (1 - LEVEL) / 2))
     high = float(np.quantile(span.high[1:], (1 + LEVEL) / 2))
-    return Interval(low=max(low, 0.0), high=high, level=LEVEL)
+    return Interval(low=max(low, least), high=max(high, least), level=LEVEL)
 
 
 def _total(known: Known, index: int) -> Span:
@@ -156,9 +158,9 @@ def _total(known: Known, index: int) -> Span:
 def _draw(
     measured: Sequence[Measurement], passes: Mapping[float, Sequence[float]]
 ) -> tuple[Known, Floats, int]:
-    """Return the draws of what was measured, the next run's relative noise, and nu.
+    """Return the draws of the measurements, the next run's relative noise, and nu.
 
-    The first draw is what was measured, without noise.
+    The first draw has the measurements themselves, without noise.
     """
     random = np.random.default_rng(_SEED)
     table = [np.column_stack([each.runs[part] for part in PARTS]) for each in measured]

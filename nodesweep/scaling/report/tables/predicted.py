@@ -45,7 +45,7 @@ def confirmed_lines(report: ScalingReport) -> list[str]:
 
 
 def predicted_lines(report: ScalingReport) -> list[str]:
-    """Return lines on confirmed counts, then on what the predictions assume."""
+    """Return lines on confirmed counts, then on the assumptions of the predictions."""
     if report.prediction is None:
         return []
     return [*confirmed_lines(report), *report.prediction.assumes]
