@@ -69,10 +69,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             shipped.program_has_its_torch,
             shipped.program_has_its_libraries,
             shipped.program_uses_the_library,
+            shipped.program_can_compress,
         ),
         refuses=(
             "PyTorch before 2.1; `strategy: fsdp` before 2.6, on CPUs before 2.7; `backend: "
-            "smddp`, `backend: xla` or `strategy: smp` without a container that has the library"
+            "smddp`, `backend: xla` or `strategy: smp` without a container that has the library; "
+            "`compress` without DDP, `compress: bf16` without GPUs"
         ),
         remedy=(
             "a newer container or one with the library, another strategy, or your training script"
