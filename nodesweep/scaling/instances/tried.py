@@ -58,8 +58,11 @@ class Trial(NamedTuple):
 def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfig | None:
     """Return the config with as many steps as the sweep's jobs made; None if that is unknown.
 
-    A config without training.baseline_seconds is returned unchanged.
+    Its type is the one that they ran on. A config with neither training.baseline_seconds nor
+    instance_fallbacks is returned unchanged.
     """
+    if config.training.instance_fallbacks:
+        config = config.on_type(report.platform.instance_type or config.training.instance_type)
     if config.training.baseline_seconds is None:
         return config
     if report.sized_steps is None:

@@ -130,6 +130,15 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
     ),
     Rule(
+        "fallbacks",
+        (features.fallbacks_have_as_many_accelerators,),
+        refuses=(
+            "a type of `training.instance_fallbacks` with another number of accelerators than "
+            "`training.instance_type`. All other rules hold for each type"
+        ),
+        remedy="types with as many accelerators; `sweep.instance_types` to compare types",
+    ),
+    Rule(
         "placement",
         (features.placement_is_on_an_ultra_server, features.jobs_may_share_an_ultra_server),
         refuses=(

@@ -200,6 +200,12 @@ def test_a_trial_makes_the_steps_that_its_sweep_was_sized_to(config_with):
     assert tried.of_arm("loader-workers").training.steps == 12
 
 
+def test_a_trial_runs_on_the_type_that_its_sweep_got(config_with):
+    config = config_with(instance_fallbacks=["ml.m5.2xlarge"])
+    outcomes = [replace(each, instance_type="ml.m5.2xlarge") for each in ran("", SECONDS)]
+    assert counted_as(report_of(config, outcomes), config).possible_types == ("ml.m5.2xlarge",)
+
+
 def test_without_a_size_the_config_stays_and_an_unknown_one_is_none(config_with):
     config, report = config_with(), report_of(config_with(), ran("", SECONDS))
     assert counted_as(report, config) is config
