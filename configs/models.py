@@ -435,7 +435,7 @@ class BenchmarkConfig(Section):
                 f" sweep.{self.sweep.arms_field} already compares {list(self.arm_names)}; remove"
                 " either"
             )
-        if self.sweep.design != "full":
+        if self.sweep.rules.decides_as_it_goes:
             raise ValueError(
                 f"training.instance_fallbacks is {list(self.training.instance_fallbacks)}, but"
                 f" sweep.design is {self.sweep.design}; use sweep.design: full, or remove the"

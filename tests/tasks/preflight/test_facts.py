@@ -148,6 +148,9 @@ def test_rules_hold_for_each_type_that_a_job_may_get(make_config: Configs) -> No
     [key] = [each for each in problems if "volume_kms_key_id" in each]
     assert key.startswith("ml.g5.2xlarge: ")  # it trains on its own disks
     assert sum("instance_fallbacks" in each for each in problems) == 1  # other accelerators
+    mixed = make_config(training={**training, "instance_fallbacks": ["ml.local.small"]})
+    [kinds] = [each for each in check_offline(mixed).findings.problems if "emulated nodes" in each]
+    assert kinds.startswith("training.instance_fallbacks: ml.local.small ")
 
 
 def test_a_notice_is_said_once(make_config: Configs, tmp_path: Path) -> None:
