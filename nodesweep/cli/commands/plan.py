@@ -143,7 +143,7 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     Designs that would be refused are left out; the table is empty if fewer than two remain.
     """
     shown = [each for design in DESIGNS.values() if (each := design.estimate(config))]
-    if len(shown) < 2:
+    if len(shown) < 2 or config.training.instance_fallbacks:
         return []
     usd = _mean_price(plan)
     times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())
