@@ -69,6 +69,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
 from nodesweep.scaling.outcome.cpu_speed import CPU_SPEED
@@ -325,7 +327,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "ordinary_user" in options.conditions and options.user is None:
         parser.error("the condition ordinary_user requires --user NAME")
     started = time.perf_counter()
-    config_sha256 = hashlib.sha256(CONFIG.read_bytes()).hexdigest()
+    content = yaml.safe_load(CONFIG.read_bytes())  # without its comments
+    config_sha256 = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     try:
         runs = earlier_runs(options.output, config_sha256)
     except ValueError as problem:
