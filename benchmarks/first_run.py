@@ -44,10 +44,11 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
 
 Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-27.json; 11 of 40 so far,
 beside other work at idle priority): 5 quiet ones and 3 of an ordinary user recommend 4 nodes. At
-half speed, which leaves eight nodes of 0.2 vCPU one CPU, 8 nodes attained 55 to 57% and 4 nodes 71
-to 73%. Judged by the bounds of contended times, one run recommends 4 and two name 2 or 4. The
-bounds of T(8) contain the mean of 14.2 s of the quiet runs in all three; those of T(4) lie 2 and
-11% above their mean of 16.0 s (standard deviation 0.9 s) in two. No run with neighbours yet.
+half speed, where the nodes share one CPU with Prefect and the platform, 8 nodes attained 55 to 57%
+and 4 nodes 71 to 73%. Judged by the bounds of contended times, one run recommends 4 and two name 2
+or 4. The bounds of T(8) contain the mean of 14.2 s of the quiet runs in all three; those of T(4)
+lie 2 and 11% above their mean of 16.0 s (standard deviation 0.9 s) in two. No run with neighbours
+yet.
 """
 
 from __future__ import annotations
