@@ -149,7 +149,7 @@ class PlatformConfig(Section):
     )
 
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
-        """Return what in the config the launcher lacks; SageMaker has all of it, a queue has not."""
+        """Return what in the config the launcher lacks: with a Batch queue, warm pools."""
         if self.batch is None or config.training.keep_alive_seconds is None:
             return ()
         return (

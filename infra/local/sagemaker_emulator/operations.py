@@ -56,10 +56,9 @@ SERVICES = (
     Service(
         "AWS Batch, queues and service jobs",
         "batch",
-        only=("CreateJobQueue", "CreateService", "DeleteJobQueue", "DeleteService",
-              "DescribeJobQueues", "DescribeService", "ListServiceJobs", "SubmitServiceJob",
-              "TerminateServiceJob", "UpdateJobQueue", "UpdateService"),
-    ),  # fmt: skip
+        only=("CreateJobQueue", "CreateServiceEnv", "DescribeJobQueues", "DescribeService")
+        + ("ListServiceJobs", "SubmitServiceJob", "TerminateServiceJob", "UpdateJobQueue"),
+    ),
     Service("S3", "s3"),
     Service("ECR", "ecr"),
     Service("IAM", "iam"),

@@ -130,8 +130,9 @@ class QueuedTraining(JobKind):
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
         """Return these service jobs by name, as far as Batch knows them, with one query."""
-        exact = len(job_names) == 1
-        pattern = job_names[0] if exact else f"{os.path.commonprefix(job_names)}*"
+        pattern = job_names[0]
+        if len(job_names) > 1:
+            pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
         # Newest first, so that of several the first one counts.
         return {
             job["jobName"]: job
@@ -197,7 +198,7 @@ class QueuedTraining(JobKind):
         payload = self._payload(service_job)
         remember_secrets(secrets_of_job(payload["HyperParameters"], payload.get("Environment", {})))
         state, reason = "InProgress", service_job.get("statusReason")
-        changes = []
+        changes: list[dict[str, Any]] = []
         if service_job["status"] == "FAILED":
             state = "Stopped" if service_job.get("isTerminated") else "Failed"
             changes = [{"Status": state, "StartTime": _moment(service_job, "stoppedAt")}]
@@ -300,10 +301,11 @@ class BatchJobs(SageMakerJobs):
         self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
     ) -> dict[str, JobStatus]:
         """Return the status of each of these jobs that Batch or SageMaker knows."""
-        wanted, found = list(job_names), {}
-        if wanted:
-            take()
-        service_jobs = self.queued.find(*wanted) if wanted else {}
+        found: dict[str, JobStatus] = {}
+        if not (wanted := list(job_names)):
+            return found
+        take()
+        service_jobs = self.queued.find(*wanted)
         for name in wanted:
             take()
             job = self.queued.describe_found(self.sagemaker, name, service_jobs.get(name))

@@ -122,7 +122,9 @@ class JobKind:
                 raise
             if existing is None:
                 return JobStatus(name, "running")
-        check_same_request(name, request, existing, partial(self.digest, sagemaker, existing), clock)
+        check_same_request(
+            name, request, existing, partial(self.digest, sagemaker, existing), clock
+        )
         return self.read(existing)
 
 

@@ -68,9 +68,7 @@ def read_job_log(
     return read_saved_log(sorted(folder.glob(kept)))
 
 
-def save_log(
-    logs: Any, job_name: str, folder: Path, streams_of: str | None = None
-) -> list[Path]:
+def save_log(logs: Any, job_name: str, folder: Path, streams_of: str | None = None) -> list[Path]:
     """Save the log of every node of an ended job, and return the files.
 
     A node without a log has no file. `streams_of` is the job in the names of the log streams, if it

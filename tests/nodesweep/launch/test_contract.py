@@ -131,7 +131,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(params=["memory", "sagemaker", "batch", pytest.param("slurm", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["memory", "sagemaker", "batch", pytest.param("slurm", marks=pytest.mark.slow)]
+)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     number = zlib.crc32(request.node.name.encode())
     sweep = f"bench-20260102030405-{number:08x}"

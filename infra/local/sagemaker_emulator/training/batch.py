@@ -13,7 +13,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -188,7 +188,8 @@ class Batch:
 
     def describe_environments(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            return {"serviceEnvironments": _named(self._environments, region, request, "service")}
+            named = request.get("serviceEnvironments", ())
+            return {"serviceEnvironments": _of_names(self._environments, region, named)}
 
     def create_queue(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         name = request["jobQueueName"]
@@ -196,11 +197,11 @@ class Batch:
         with self._lock:
             if arn in self._queues:
                 raise client_error("Object already exists")
-            for each in request["serviceEnvironmentOrder"]:
-                if each["serviceEnvironment"] not in self._environments:
-                    raise client_error(f"{each['serviceEnvironment']} does not exist")
             if len(request["serviceEnvironmentOrder"]) != 1:
                 raise client_error("A job queue must have one service environment.")
+            [used] = request["serviceEnvironmentOrder"]
+            if not _of_names(self._environments, region, [used["serviceEnvironment"]]):
+                raise client_error(f"{used['serviceEnvironment']} does not exist")
             names = {"jobQueueName": name, "jobQueueArn": arn}
             fixed = {"jobQueueType": JOB_TYPE, "computeEnvironmentOrder": [], "status": "VALID"}
             self._save_queue(region, {"state": "ENABLED", **request, **names, **fixed})
@@ -215,7 +216,7 @@ class Batch:
 
     def describe_queues(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            return {"jobQueues": _named(self._queues, region, request, "jobQueue")}
+            return {"jobQueues": _of_names(self._queues, region, request["jobQueues"])}
 
     def _save_queue(self, region: str, queue: dict[str, Any]) -> None:
         self._store.save(region, f"queue-{queue['jobQueueName']}", record=queue)
@@ -348,7 +349,8 @@ class Batch:
         """Start the training job; return False if it has to wait."""
         payload = job.payload
         queue = self._queues[job.queue]
-        environment = self._environments[queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]]
+        used_environment = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
+        [environment] = _of_names(self._environments, job.region, [used_environment])
         used = sum(
             _instances(other.payload)
             for other in self._of(job.region)
@@ -359,7 +361,9 @@ class Batch:
             return False
         name = f"AWSBatch{payload['TrainingJobName'][:_NAME_CHARACTERS]}{uuid.uuid4().hex}"
         try:
-            self._sagemaker.call("CreateTrainingJob", job.region, {**payload, "TrainingJobName": name})
+            self._sagemaker.call(
+                "CreateTrainingJob", job.region, {**payload, "TrainingJobName": name}
+            )
         except ApiError as error:
             if error.code == "ResourceLimitExceeded":
                 return False
@@ -376,12 +380,11 @@ def _instances(payload: Mapping[str, Any]) -> int:
     return int(payload.get("ResourceConfig", {}).get("InstanceCount", 1))
 
 
-def _named(
-    found: Mapping[str, dict[str, Any]], region: str, request: Mapping[str, Any], kind: str
+def _of_names(
+    found: Mapping[str, dict[str, Any]], region: str, named: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the queues or environments that a request names, or all of them."""
-    member = "jobQueues" if kind == "jobQueue" else "serviceEnvironments"
-    wanted = [name.rpartition("/")[2] for name in request.get(member, ())]
+    """Return the queues or environments of these names or ARNs; all of them without any."""
+    wanted = [name.rpartition("/")[2] for name in named]
     return [
         one
         for arn, one in found.items()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from nodesweep.launch.sagemaker.batch import JOB_TYPE
 from nodesweep.launch.sagemaker.preflight.rule import ResourceNotFound, RuleContext
+from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 _FIELD = "platform.batch.queue"
@@ -48,14 +49,12 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
     name, kind = queue["jobQueueName"], queue.get("jobQueueType")
     if kind != JOB_TYPE:
         return _problem(
-            f"{name} is a queue of type {kind or 'unknown'}, which takes no training jobs; use one"
-            f" of type {JOB_TYPE}"
+            f"{name} takes no training jobs (its type is {kind or 'unknown'}); use a queue of type"
+            f" {JOB_TYPE}"
         )
-    if queue["state"] != "ENABLED" or queue.get("status", "VALID") not in ("VALID", "UPDATING"):
-        return _problem(
-            f"{name} is {queue['state']} ({queue.get('status', 'VALID')}) and accepts no jobs;"
-            " enable it, or use another queue"
-        )
+    status = queue.get("status", "VALID") if queue["state"] == "ENABLED" else queue["state"]
+    if status not in ("VALID", "UPDATING"):
+        return _problem(f"{name} is {status} and accepts no jobs; enable it, or use another queue")
     has_policy, share = bool(queue.get("schedulingPolicyArn")), batch.share_identifier
     if has_policy and share is None:
         return Findings(
@@ -78,7 +77,7 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
     most = max((_capacity(one) for one in usable), default=facts.max_nodes)
     if most < facts.max_nodes:
         return _problem(
-            f"{name} runs up to {most} instances at once, but the largest job needs"
+            f"{name} runs up to {pluralize(most, 'instance')} at once, but the largest job needs"
             f" {facts.max_nodes} and would wait forever; raise the capacity limit of the service"
             " environment, or drop the larger node counts"
         )

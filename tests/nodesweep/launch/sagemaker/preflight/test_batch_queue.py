@@ -59,7 +59,7 @@ def test_queue_with_room_for_the_largest_job_passes(judged: Callable[..., Findin
         {"schedulingPolicyArn": POLICY},
         {"share": "a"},
         {"environment": {"state": "DISABLED"}},
-        {"environment": {"capacityLimits": [{"maxCapacity": 3}]}},
+        {"environment": {"capacityLimits": [{"maxCapacity": 1}]}},
         {"environment": {"capacityLimits": []}},
     ],
     ids=[
