@@ -22,8 +22,8 @@ Configs = Callable[..., BenchmarkConfig]
 
 
 def queued(config: BenchmarkConfig, queue: str) -> BenchmarkConfig:
-    batch = {"batch": BatchConfig(queue=queue)}
-    return config.on_platform(config.platform.model_copy(update=batch))
+    changes = {"batch": BatchConfig(queue=queue), "calls_per_second": None}
+    return config.on_platform(config.platform.model_copy(update=changes))
 
 
 def test_sweep_through_a_queue_is_measured_resumed_and_stopped(
