@@ -56,8 +56,10 @@ SERVICES = (
     Service(
         "AWS Batch, queues and service jobs",
         "batch",
-        only=("CreateJobQueue", "CreateServiceEnv", "DescribeJobQueues", "DescribeService")
-        + ("ListServiceJobs", "SubmitServiceJob", "TerminateServiceJob", "UpdateJobQueue"),
+        only=(
+            *("CreateJobQueue", "CreateServiceEnv", "DescribeJobQueues", "DescribeService"),
+            *("ListServiceJobs", "SubmitServiceJob", "TerminateServiceJob", "UpdateJobQueue"),
+        ),
     ),
     Service("S3", "s3"),
     Service("ECR", "ecr"),

@@ -248,11 +248,16 @@ class Batch:
             token = request.get("clientToken")
             if token and any(token == job.request.get("clientToken") for job in self._of(region)):
                 raise client_error(f"A request with clientToken {token} was received before.")
-            identity = str(uuid.uuid4())
-            now, number = int(self._clock() * 1000), len(self._jobs)
-            job = ServiceJob(region, number, identity, queue["jobQueueArn"], request, now)
+            job = ServiceJob(
+                region=region,
+                number=len(self._jobs),
+                id=str(uuid.uuid4()),
+                queue=queue["jobQueueArn"],
+                request=request,
+                created_at=int(self._clock() * 1000),
+            )
             self._save(job)
-            self._jobs[identity] = job
+            self._jobs[job.id] = job
             self._move(region)
             answer = job.summary(self._account_id)
             return {name: answer[name] for name in ("jobArn", "jobName", "jobId")}
