@@ -1,9 +1,9 @@
 """AWS Batch's service jobs: training jobs that wait in a job queue until there is capacity.
 
-The queues move whenever one of these actions is called. A queue has one service environment, whose
-instances its jobs in progress share; a training job that exceeds a quota waits on, as on AWS after
-a lack of capacity. Fair shares are not modelled: a queue with a scheduling policy requires
-a share identifier, and goes by priority.
+The queues move, first in, first out, whenever one of these actions is called. A queue has one
+service environment, whose instances its jobs in progress share; a training job that exceeds a quota
+waits on, as on AWS after a lack of capacity. Shares, priorities, timeouts and retries are only
+recorded.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sagemaker_emulator.api.protocol import ApiError, JsonService
@@ -33,7 +33,6 @@ _SECONDARY = {"Starting": "SCHEDULED", "Pending": "SCHEDULED", "Downloading": "S
 SageMaker AI status" in the user guide.
 """
 _ECHOED = ("shareIdentifier", "schedulingPriority", "retryStrategy", "timeoutConfig", "tags")
-_SUMMARY = ("shareIdentifier",)
 
 
 def client_error(message: str) -> ApiError:
@@ -45,16 +44,14 @@ class ServiceJob:
     """A service job; times are Unix milliseconds."""
 
     region: str
-    number: int
     id: str
     queue: str
     request: dict[str, Any]
-    created_at: int
+    times: dict[str, int]
     status: str = "RUNNABLE"
     reason: str = ""
     is_terminated: bool = False
     training_job: str | None = None
-    times: dict[str, int] = field(default_factory=dict)
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -62,24 +59,25 @@ class ServiceJob:
         return dict(json.loads(self.request["serviceRequestPayload"]))
 
     @property
-    def order(self) -> tuple[int, int]:
-        """The place in the queue: priorities only count within shares."""
-        has_share = "shareIdentifier" in self.request
-        return -self.request.get("schedulingPriority", 0) if has_share else 0, self.number
+    def instances(self) -> int:
+        """The number of instances of the training job."""
+        return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
 
-    def summary(self, account_id: str) -> dict[str, Any]:
-        """Return the job's entry of ListServiceJobs."""
-        arn = f"arn:aws:batch:{self.region}:{account_id}:service-job/{self.id}"
+    def describe(self, account_id: str) -> dict[str, Any]:
+        """Return DescribeServiceJob's response, which includes the entry of ListServiceJobs."""
         found = {
-            "jobArn": arn,
+            "startedAt": 0,  # required by the model
+            "jobArn": f"arn:aws:batch:{self.region}:{account_id}:service-job/{self.id}",
             "jobId": self.id,
             "jobName": self.request["jobName"],
+            "jobQueue": self.queue,
             "serviceJobType": JOB_TYPE,
-            "createdAt": self.created_at,
+            "serviceRequestPayload": self.request["serviceRequestPayload"],
             "status": self.status,
             "isTerminated": self.is_terminated,
+            "attempts": [],
             **self.times,
-            **{name: self.request[name] for name in _SUMMARY if name in self.request},
+            **{name: self.request[name] for name in _ECHOED if name in self.request},
         }
         if self.reason:
             found["statusReason"] = self.reason
@@ -87,20 +85,8 @@ class ServiceJob:
             training = f"arn:aws:sagemaker:{self.region}:{account_id}:training-job"
             resource = {"name": "TrainingJobArn", "value": f"{training}/{self.training_job}"}
             found["latestAttempt"] = {"serviceResourceId": resource}
+            found["attempts"] = [found["latestAttempt"]]
         return found
-
-    def describe(self, account_id: str) -> dict[str, Any]:
-        """Return DescribeServiceJob's response."""
-        found = self.summary(account_id)
-        attempt = found.get("latestAttempt")
-        return {
-            "startedAt": 0,  # required by the model
-            **found,
-            "jobQueue": self.queue,
-            "serviceRequestPayload": self.request["serviceRequestPayload"],
-            "attempts": [] if attempt is None else [attempt],
-            **{name: self.request[name] for name in _ECHOED if name in self.request},
-        }
 
 
 class Batch:
@@ -126,20 +112,19 @@ class Batch:
         self._store, self._account_id = store, account_id
         self._sagemaker, self._clock = sagemaker, clock
         self._lock = threading.RLock()
-        self._environments: dict[str, dict[str, Any]] = {}
-        self._queues: dict[str, dict[str, Any]] = {}
+        self._resources: dict[str, dict[str, Any]] = {}
+        """Job queues and service environments by ARN."""
         self._jobs: dict[str, ServiceJob] = {}
 
     def load(self) -> None:
         """Load the records of the last server."""
+        jobs = []
         for record in self._store.load_all(dict):
-            if "payload_of" in record:
-                job = ServiceJob(**record["payload_of"])
-                self._jobs[job.id] = job
-            elif "jobQueueArn" in record:
-                self._queues[record["jobQueueArn"]] = record
+            if "arn" in record:
+                self._resources[record["arn"]] = record["resource"]
             else:
-                self._environments[record["serviceEnvironmentArn"]] = record
+                jobs.append(ServiceJob(**record))
+        self._jobs = {job.id: job for job in sorted(jobs, key=lambda job: job.times["createdAt"])}
 
     def service(self) -> JsonService:
         return JsonService(
@@ -165,68 +150,73 @@ class Batch:
         """Return False for queues of containers, which moto has."""
         if action == "CreateJobQueue":
             return "serviceEnvironmentOrder" in request
-        named = request.get("jobQueues", [request.get("jobQueue")])
+        named = request.get("jobQueues", [str(request.get("jobQueue"))])
+        own = {arn.rpartition("/")[2] for arn in self._resources}
         return not action.endswith(("JobQueue", "JobQueues")) or any(
-            name in (arn, queue["jobQueueName"])
-            for name in named
-            for arn, queue in self._queues.items()
+            name.rpartition("/")[2] in own for name in named
         )
 
     # -- environments and queues -------------------------------------------------------------------
 
     def create_environment(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        name = request["serviceEnvironmentName"]
-        arn = f"arn:aws:batch:{region}:{self._account_id}:service-environment/{name}"
-        with self._lock:
-            if arn in self._environments:
-                raise client_error("Object already exists")
-            names = {"serviceEnvironmentName": name, "serviceEnvironmentArn": arn}
-            record = {"state": "ENABLED", **request, **names, "status": "VALID"}
-            self._store.save(region, f"environment-{name}", record=record)
-            self._environments[arn] = record
-            return names
-
-    def describe_environments(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            named = request.get("serviceEnvironments", ())
-            return {"serviceEnvironments": _of_names(self._environments, region, named)}
+        return self._create(region, "service-environment", "serviceEnvironment", request)
 
     def create_queue(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        name = request["jobQueueName"]
-        arn = f"arn:aws:batch:{region}:{self._account_id}:job-queue/{name}"
-        with self._lock:
-            if arn in self._queues:
-                raise client_error("Object already exists")
-            if len(request["serviceEnvironmentOrder"]) != 1:
-                raise client_error("A job queue must have one service environment.")
-            [used] = request["serviceEnvironmentOrder"]
-            if not _of_names(self._environments, region, [used["serviceEnvironment"]]):
-                raise client_error(f"{used['serviceEnvironment']} does not exist")
-            names = {"jobQueueName": name, "jobQueueArn": arn}
-            fixed = {"jobQueueType": JOB_TYPE, "computeEnvironmentOrder": [], "status": "VALID"}
-            self._save_queue(region, {"state": "ENABLED", **request, **names, **fixed})
-            return names
+        used = request["serviceEnvironmentOrder"]
+        if len(used) != 1:
+            raise client_error("A job queue must have one service environment.")
+        self._find(region, "service-environment", used[0]["serviceEnvironment"])
+        fixed = {"jobQueueType": JOB_TYPE, "computeEnvironmentOrder": []}
+        return self._create(region, "job-queue", "jobQueue", {**request, **fixed})
 
     def update_queue(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            queue = self._queue(region, request["jobQueue"])
+            queue = self._find(region, "job-queue", request["jobQueue"])
             changes = {name: value for name, value in request.items() if name != "jobQueue"}
-            self._save_queue(region, {**queue, **changes})
+            self._save_resource(queue["jobQueueArn"], {**queue, **changes})
             return {name: queue[name] for name in ("jobQueueName", "jobQueueArn")}
 
+    def describe_environments(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        named = request.get("serviceEnvironments", ())
+        return {"serviceEnvironments": self._described(region, "service-environment", named)}
+
     def describe_queues(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        return {"jobQueues": self._described(region, "job-queue", request["jobQueues"])}
+
+    def _described(self, region: str, kind: str, named: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the resources of a kind with these names or ARNs; all of them without any."""
+        wanted = [name.rpartition("/")[2] for name in named]
+        start = self._arn(region, kind, "")
+        return [
+            one
+            for arn, one in self._resources.items()
+            if arn.startswith(start) and (not wanted or arn.removeprefix(start) in wanted)
+        ]
+
+    def _find(self, region: str, kind: str, name: str) -> dict[str, Any]:
+        found = self._described(region, kind, [name])
+        if not found:
+            raise client_error(f"{name} not found.")
+        return found[0]
+
+    def _create(
+        self, region: str, kind: str, member: str, request: dict[str, Any]
+    ) -> dict[str, Any]:
+        arn = self._arn(region, kind, request[f"{member}Name"])
+        names = {f"{member}Name": request[f"{member}Name"], f"{member}Arn": arn}
         with self._lock:
-            return {"jobQueues": _of_names(self._queues, region, request["jobQueues"])}
+            if arn in self._resources:
+                raise client_error("Object already exists")
+            self._save_resource(arn, {"state": "ENABLED", **request, **names, "status": "VALID"})
+        return names
 
-    def _save_queue(self, region: str, queue: dict[str, Any]) -> None:
-        self._store.save(region, f"queue-{queue['jobQueueName']}", record=queue)
-        self._queues[queue["jobQueueArn"]] = queue
+    def _arn(self, region: str, kind: str, name: str) -> str:
+        return f"arn:aws:batch:{region}:{self._account_id}:{kind}/{name}"
 
-    def _queue(self, region: str, name: str) -> dict[str, Any]:
-        arn = f"arn:aws:batch:{region}:{self._account_id}:job-queue/{name.rpartition('/')[2]}"
-        if arn not in self._queues:
-            raise client_error(f"JobQueue {name} not found.")
-        return self._queues[arn]
+    def _save_resource(self, arn: str, resource: dict[str, Any]) -> None:
+        region, key = arn.split(":")[3], arn.rpartition(":")[2].replace("/", "-")
+        self._store.save(region, key, record={"arn": arn, "resource": resource})
+        self._resources[arn] = resource
 
     # -- service jobs ------------------------------------------------------------------------------
 
@@ -237,7 +227,7 @@ class Batch:
             ClientException: If the queue takes no such job, or the token is that of another one.
         """
         with self._lock:
-            queue = self._queue(region, request["jobQueue"])
+            queue = self._find(region, "job-queue", request["jobQueue"])
             if queue["state"] != "ENABLED":
                 raise client_error(f"JobQueue {queue['jobQueueName']} is not enabled.")
             if ("schedulingPolicyArn" in queue) != ("shareIdentifier" in request):
@@ -250,167 +240,141 @@ class Batch:
                 raise client_error(f"A request with clientToken {token} was received before.")
             job = ServiceJob(
                 region=region,
-                number=len(self._jobs),
                 id=str(uuid.uuid4()),
                 queue=queue["jobQueueArn"],
                 request=request,
-                created_at=int(self._clock() * 1000),
+                times={"createdAt": self._now()},
             )
             self._save(job)
             self._jobs[job.id] = job
             self._move(region)
-            answer = job.summary(self._account_id)
+            answer = job.describe(self._account_id)
             return {name: answer[name] for name in ("jobArn", "jobName", "jobId")}
 
     def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            self._move(region)
             return self._job(region, request["jobId"]).describe(self._account_id)
 
     def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return a page of a queue's jobs, newest first."""
         with self._lock:
             self._move(region)
-            arn = self._queue(region, request.get("jobQueue", ""))["jobQueueArn"]
+            arn = self._find(region, "job-queue", request.get("jobQueue", ""))["jobQueueArn"]
             found = [
-                job.summary(self._account_id)
-                for job in sorted(self._of(region), key=lambda job: job.number, reverse=True)
+                job.describe(self._account_id)
+                for job in reversed(tuple(self._of(region)))
                 if job.queue == arn and _matches(job, request)
             ]
-            start = int(request.get("nextToken", "0"))
-            end = start + request.get("maxResults", _PAGE_SIZE)
-            more = {"nextToken": str(end)} if end < len(found) else {}
-            return {"jobSummaryList": found[start:end], **more}
+        for job in found:
+            del job["serviceRequestPayload"], job["attempts"]
+        start = int(request.get("nextToken", "0"))
+        end = start + request.get("maxResults", _PAGE_SIZE)
+        more = {"nextToken": str(end)} if end < len(found) else {}
+        return {"jobSummaryList": found[start:end], **more}
 
     def terminate(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            self._move(region)
             job = self._job(region, request["jobId"])
-            if job.status in _ENDED:
-                return {}
-            job.is_terminated, job.reason = True, request["reason"]
-            if job.training_job is None:
-                self._end(job, "FAILED")
-            else:
-                self._stop(job)
-            self._save(job)
-            return {}
+            if job.status not in _ENDED:
+                job.is_terminated, job.reason = True, request["reason"]
+                if job.training_job is None:
+                    self._enter(job, "FAILED")
+                else:
+                    with suppress(ApiError):  # it has just ended
+                        self._call(job, "StopTrainingJob")
+                    self._save(job)
+        return {}
 
     def _of(self, region: str) -> Iterator[ServiceJob]:
         return (job for job in self._jobs.values() if job.region == region)
 
     def _job(self, region: str, identity: str) -> ServiceJob:
+        self._move(region)
         job = self._jobs.get(identity.rpartition("/")[2])
         if job is None or job.region != region:
             raise client_error(f"Service job {identity} not found.")
         return job
 
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
     def _save(self, job: ServiceJob) -> None:
-        self._store.save(job.region, job.id, record={"payload_of": asdict(job)})
+        self._store.save(job.region, job.id, record=asdict(job))
 
-    def _end(self, job: ServiceJob, status: str) -> None:
+    def _call(self, job: ServiceJob, action: str, **request: Any) -> dict[str, Any]:
+        return self._sagemaker.call(
+            action, job.region, {**request, "TrainingJobName": job.training_job}
+        )
+
+    def _enter(self, job: ServiceJob, status: str) -> None:
+        """Give a job a status."""
         job.status = status
-        job.times["stoppedAt"] = int(self._clock() * 1000)
-
-    def _stop(self, job: ServiceJob) -> None:
-        with suppress(ApiError):  # it has just ended
-            named = {"TrainingJobName": job.training_job}
-            self._sagemaker.call("StopTrainingJob", job.region, named)
+        if status in (*_ENDED, "SCHEDULED", "RUNNING"):
+            place = (
+                "stopped" if status in _ENDED else {"RUNNING": "started"}.get(status, "scheduled")
+            )
+            job.times.setdefault(f"{place}At", self._now())
+        self._save(job)
 
     def _move(self, region: str) -> None:
         """Note what became of the training jobs, then start those that have room."""
         for job in self._of(region):
             if job.training_job and job.status not in _ENDED:
-                self._follow(job, job.training_job)
+                self._follow(job)
         blocked = set()
-        for job in sorted(self._of(region), key=lambda job: job.order):
+        for job in self._of(region):
             if job.status == "RUNNABLE" and job.queue not in blocked and not self._started(job):
                 blocked.add(job.queue)
 
-    def _follow(self, job: ServiceJob, name: str) -> None:
-        named = {"TrainingJobName": name}
+    def _follow(self, job: ServiceJob) -> None:
         try:
-            found = self._sagemaker.call("DescribeTrainingJob", job.region, named)
+            found = self._call(job, "DescribeTrainingJob")
         except ApiError:
-            found = {"TrainingJobStatus": "Failed", "FailureReason": f"{name} was deleted"}
-        before, ended = job.status, _STATUS.get(found["TrainingJobStatus"])
-        job.status = ended or _SECONDARY.get(found["SecondaryStatus"], "RUNNING")
-        seconds = job.request.get("timeoutConfig", {}).get("attemptDurationSeconds")
-        if seconds and not ended and self._clock() > job.times["scheduledAt"] / 1000 + seconds:
-            job.reason = "Job attempt duration exceeded timeout"
-            self._stop(job)
-        if job.status == before:
-            return
-        if job.status not in ("SCHEDULED", "STARTING"):
-            job.times.setdefault("startedAt", int(self._clock() * 1000))
+            found = {"TrainingJobStatus": "Failed", "FailureReason": "it was deleted"}
+        ended = _STATUS.get(found["TrainingJobStatus"])
+        status = ended or _SECONDARY.get(found["SecondaryStatus"], "RUNNING")
         if ended:
-            self._end(job, ended)
-            job.reason = job.reason or "Received status from SageMaker: " + (
-                found.get("FailureReason") or f"Training job {found['TrainingJobStatus'].lower()}"
-            )
-        self._save(job)
+            state = f"Training job {found['TrainingJobStatus'].lower()}"
+            reason = f"Received status from SageMaker: {found.get('FailureReason') or state}"
+            job.reason = job.reason or reason
+        if status != job.status:
+            self._enter(job, status)
 
     def _started(self, job: ServiceJob) -> bool:
         """Start the training job; return False if it has to wait."""
-        payload = job.payload
-        queue = self._queues[job.queue]
-        used_environment = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
-        [environment] = _of_names(self._environments, job.region, [used_environment])
+        queue = self._resources[job.queue]
+        name = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
+        environment = self._find(job.region, "service-environment", name)
         used = sum(
-            _instances(other.payload)
+            other.instances
             for other in self._of(job.region)
             if other.queue == job.queue and other.training_job and other.status not in _ENDED
         )
         most = environment["capacityLimits"][0]["maxCapacity"]
-        if environment["state"] != "ENABLED" or used + _instances(payload) > most:
+        if environment["state"] != "ENABLED" or used + job.instances > most:
             return False
-        name = f"AWSBatch{payload['TrainingJobName'][:_NAME_CHARACTERS]}{uuid.uuid4().hex}"
+        start = str(job.payload["TrainingJobName"])[:_NAME_CHARACTERS]
+        job.training_job = f"AWSBatch{start}{uuid.uuid4().hex}"
         try:
-            self._sagemaker.call(
-                "CreateTrainingJob", job.region, {**payload, "TrainingJobName": name}
-            )
+            self._call(job, "CreateTrainingJob", **job.payload)
         except ApiError as error:
+            job.training_job = None
             if error.code == "ResourceLimitExceeded":
                 return False
             job.reason = f"{error.code}: {error.message}"
-            self._end(job, "FAILED")
+            self._enter(job, "FAILED")
         else:
-            job.training_job, job.status = name, "SCHEDULED"
-            job.times["scheduledAt"] = int(self._clock() * 1000)
-        self._save(job)
+            self._enter(job, "SCHEDULED")
         return True
 
 
-def _instances(payload: Mapping[str, Any]) -> int:
-    return int(payload.get("ResourceConfig", {}).get("InstanceCount", 1))
-
-
-def _of_names(
-    found: Mapping[str, dict[str, Any]], region: str, named: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Return the queues or environments of these names or ARNs; all of them without any."""
-    wanted = [name.rpartition("/")[2] for name in named]
-    return [
-        one
-        for arn, one in found.items()
-        if arn.split(":")[3] == region and (not wanted or arn.rpartition("/")[2] in wanted)
-    ]
-
-
-def _matches(job: ServiceJob, request: Mapping[str, Any]) -> bool:
+def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
     """Return True if a job matches the filter; without one, if it has the status or is RUNNING."""
-    status = request.get("jobStatus")
     if not request.get("filters"):
-        return job.status == (status or "RUNNING")
-    [one] = request["filters"]
-    name, values = one["name"], one["values"]
+        return bool(job.status == request.get("jobStatus", "RUNNING"))
+    [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]
     if name == "JOB_NAME":
-        wanted = [value.lower() for value in values]
-        return any(fnmatch.fnmatchcase(job.request["jobName"].lower(), each) for each in wanted)
-    if name == "SHARE_IDENTIFIER":
-        return job.request.get("shareIdentifier") in values and status in (None, job.status)
+        return fnmatch.fnmatchcase(job.request["jobName"].lower(), value.lower())
     if name == "AFTER_CREATED_AT":
-        return job.created_at > int(values[0])
-    if name == "BEFORE_CREATED_AT":
-        return job.created_at < int(values[0])
-    raise client_error(f"{name} is not a filter of service jobs.")
+        return job.times["createdAt"] > int(value)
+    raise client_error(f"The local platform does not model the filter {name}.")

@@ -106,27 +106,14 @@ def test_jobs_wait_until_the_environment_has_room(platform: SimpleNamespace) -> 
     ended(platform, second)
 
 
-def test_higher_priority_goes_first_in_a_queue_with_shares(platform: SimpleNamespace) -> None:
-    policy = "arn:aws:batch:us-east-1:000000000000:scheduling-policy/fair"
-    queue = made_queue(platform, "shares", schedulingPolicyArn=policy)
-    assert "shareIdentifier" in refusal(platform, queue)
-    first = submit(platform, queue, "now", shareIdentifier="a")
-    low = submit(platform, queue, "low", shareIdentifier="a", schedulingPriority=1)
-    high = submit(platform, queue, "high", shareIdentifier="a", schedulingPriority=9)
-    platform.batch.terminate_service_job(jobId=first, reason="next")
-    ended(platform, first)
-    assert "latestAttempt" in described(platform, high)
-    assert described(platform, low)["status"] == "RUNNABLE"
-    platform.batch.terminate_service_job(jobId=high, reason="next")
-    ended(platform, high)
-    platform.batch.terminate_service_job(jobId=low, reason="done")
-    ended(platform, low)
-
-
 def test_what_a_queue_refuses(platform: SimpleNamespace) -> None:
     queue = made_queue(platform, "refuses")
     assert "not found" in refusal(platform, "no-such-queue")
     assert "shareIdentifier" in refusal(platform, queue, shareIdentifier="a")
+    policy = "arn:aws:batch:us-east-1:000000000000:scheduling-policy/fair"
+    assert "shareIdentifier" in refusal(
+        platform, made_queue(platform, "shares", schedulingPolicyArn=policy)
+    )
     job = submit(platform, queue, "once", "quick", clientToken="t1")
     assert "clientToken" in refusal(platform, queue, clientToken="t1")
     ended(platform, job)
