@@ -44,10 +44,11 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
 
 Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-27.json; 11 of 40 so far,
 beside other work at idle priority): 5 quiet ones and 3 of an ordinary user recommend 4 nodes. At
-half speed, which leaves eight nodes of 0.2 vCPU one CPU, 8 nodes attained 55 to 57% and 4 nodes 71
-to 73%. Judged by the bounds of contended times, one run recommends 4 and two name 2 or 4. The
-bounds of T(8) contain the mean of 14.2 s of the quiet runs in all three; those of T(4) lie 2 and
-11% above their mean of 16.0 s (standard deviation 0.9 s) in two. No run with neighbours yet.
+half speed, where the nodes share one CPU with Prefect and the platform, 8 nodes attained 55 to 57%
+and 4 nodes 71 to 73%. Judged by the bounds of contended times, one run recommends 4 and two name 2
+or 4. The bounds of T(8) contain the mean of 14.2 s of the quiet runs in all three; those of T(4)
+lie 2 and 11% above their mean of 16.0 s (standard deviation 0.9 s) in two. No run with neighbours
+yet.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
@@ -325,7 +328,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "ordinary_user" in options.conditions and options.user is None:
         parser.error("the condition ordinary_user requires --user NAME")
     started = time.perf_counter()
-    config_sha256 = hashlib.sha256(CONFIG.read_bytes()).hexdigest()
+    content = yaml.safe_load(CONFIG.read_bytes())  # without its comments
+    config_sha256 = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     try:
         runs = earlier_runs(options.output, config_sha256)
     except ValueError as problem:

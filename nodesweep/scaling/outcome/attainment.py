@@ -27,7 +27,8 @@ A share is accurate to about two points (benchmarks/results/emulation_told-2026-
 LEAST_BOUNDED = 0.50
 """Below this share the undisturbed time is too uncertain to be judged by its bounds.
 
-Eight nodes of 0.2 vCPU that share one CPU attain 55 to 62%.
+Eight nodes of 0.1 vCPU attained 55 to 57% where the whole run had half of two CPUs
+(benchmarks/first_run.py).
 """
 CONNECTED = "connected_percent"
 """Key in a run's utilization: the share of samples with a connection to another node.
