@@ -49,9 +49,7 @@ def operations_of_moto(service: str) -> frozenset[str]:
         name
         for name in offered
         if any(
-            _is_implemented(getattr(one, spelled, None))
-            for one in classes
-            for spelled in (camelcase_to_underscores(name), name.lower())  # the latter in Batch
+            _is_implemented(getattr(one, camelcase_to_underscores(name), None)) for one in classes
         )
     )
 
