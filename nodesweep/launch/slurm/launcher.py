@@ -288,7 +288,7 @@ class SlurmJobs:
         status = read_status(job, row)
         if status.has_ended:
             write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
-        elif never_starts(row) and job.stop_reason is None:
+        elif never_starts(row):
             self._cancel(job, f"{row.reason}: Slurm can never start the job")
         return status
 
