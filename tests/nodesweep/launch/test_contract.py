@@ -32,7 +32,7 @@ from nodesweep.launch.sagemaker.batch import own_name, training_launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
-from nodesweep.polling import CallBudget, Clock
+from nodesweep.polling import STOP, CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, ResolvedInputs
 from tests.nodesweep.launch.memory import MemoryLauncher
@@ -276,6 +276,19 @@ def test_a_stopped_job_ends_as_stopped(backend: Backend) -> None:
     job = backend.ended(spec.name)
     assert (job.state, job.completed) == ("stopped", False) and job.reason
     assert not backend.launcher.stop(spec.name)
+
+
+def test_a_run_that_is_being_cancelled_can_list_describe_and_stop_its_jobs(
+    backend: Backend,
+) -> None:
+    spec = backend.spec()
+    backend.launcher.submit(spec)
+    STOP.set()
+    for _ in range(2):
+        assert [job.name for job in backend.launcher.jobs_of(backend.sweep)] == [spec.name]
+        assert backend.launcher.status(spec.name) is not None
+    assert backend.launcher.stop(spec.name)
+    assert backend.ended(spec.name).state == "stopped"
 
 
 def test_a_job_that_does_not_exist_is_unknown_and_can_not_be_stopped(backend: Backend) -> None:
