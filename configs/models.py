@@ -501,8 +501,12 @@ class BenchmarkConfig(Section):
         Raises:
             UnknownInstanceType: Neither knows the type.
         """
-        own = self.platform.own_node_type(name)
-        return own or at_list_price(load_catalogue().get(name), self.platform.region)
+        platform = self.platform
+        for variant in self.sweep.variants or ():
+            if variant.moves_to(name):
+                platform = self._of_variant(variant.name).platform
+        own = platform.own_node_type(name)
+        return own or at_list_price(load_catalogue().get(name), platform.region)
 
     def of_arm(self, name: str) -> BenchmarkConfig:
         """Return the config restricted to the arm of this name.

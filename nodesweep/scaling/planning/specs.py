@@ -55,6 +55,7 @@ def build_spec(
             for name, value in training.hyperparameters.items()
         },
         variables=_measuring_variables(own, point) | amount,
+        platform=own.platform,
     )
     digest = names.canonical_digest(render(unnamed))
     name = names.job_name(

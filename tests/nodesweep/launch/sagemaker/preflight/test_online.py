@@ -207,6 +207,7 @@ def test_no_rule_needed_is_no_finding(benchmark_config: BenchmarkConfig) -> None
                     **dict.fromkeys(("output_kms_key_id", "volume_kms_key_id"), "alias/x"),
                     "training_plan_arn": PLAN,
                 },
+                "platform": {"batch": {"queue": "training"}},
                 "image": {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
             },
             {rule.name for rule in ACCOUNT_RULES} - {"the repository"},
@@ -306,6 +307,7 @@ def test_rule_without_permission_is_a_notice_that_names_the_action(
 ) -> None:
     config = make_config(
         training={**IN_A_VPC, "training_plan_arn": PLAN},
+        platform={"batch": {"queue": "training"}},
         image={"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/x:1"},
     )
     found = evaluate(one, question(config, lambda service, region="": Refusing()))
