@@ -105,7 +105,7 @@ class Probe:
 
     def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS, max_share=None):
         self.precision, self.max_steps, self._max_share = precision, max_steps, max_share
-        self.ended, self.epoch_steps = "complete", None
+        self.ended, self.epoch_steps, self._last_step = "complete", None, max_steps
         self._warm_up_steps, self._look_at = warm_up_steps, _LEAST_STEADY_STEPS
 
     @classmethod
@@ -122,7 +122,7 @@ class Probe:
         if self._max_share is not None:
             least = self._warm_up_steps + _LEAST_STEADY_STEPS
             most = max(least, math.ceil(self._max_share * planned_steps))
-            self.max_steps = min(self.max_steps, most)
+            self.max_steps = min(self._last_step, most)
 
     def expect_epochs(self, epoch_steps, planned_steps):
         """Run past the first epoch, unless that takes over max_steps or half of a full run.
@@ -186,6 +186,10 @@ class Probe:
         if self.ended != "complete":
             return True
         if steps >= self.max_steps:
+            if steps < self._last_step and agree(len(steady_seconds()) < _LEAST_STEADY_STEPS):
+                # a warm-up in seconds outlasts the share: run on until there are steady steps
+                self.max_steps = min(self._last_step, math.ceil(steps * _LOOKS_GROW_BY))
+                return False
             self.ended = "max_steps"
             return True
         if steps < self._warm_up_steps + self._look_at:

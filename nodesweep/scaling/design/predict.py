@@ -97,9 +97,8 @@ class Predict(Design):
         if config.ends_early(1):
             share = format_percent(config.sweep.probe_ends.max_share or 1.0)
             lines.append(
-                f"{'':>4} each job ends after at most {share} of its "
-                f"steps (sweep.probe.max_share; at least {LEAST_PROBE_STEPS} steps), and the time "
-                "of the rest is projected"
+                f"{'':>4} each job ends after {share} of its steps (sweep.probe.max_share), or "
+                "after 20 steady ones if that is later, and the time of the rest is projected"
             )
         return lines
 

@@ -253,7 +253,8 @@ def unprojected_reason(
     if made < planned:
         return (
             f"the program ran {made} of {planned} steps, none of which was timed as a steady step; "
-            "raise sweep.probe.max_steps, or have the program print steady_step_seconds=…"
+            "raise sweep.probe.max_steps or max_share, shorten its warm-up "
+            "(--warmup-exclude-seconds), or have it print steady_step_seconds=…"
         )
     if (
         nested_value(metrics, ("probe", "ended")) is not None

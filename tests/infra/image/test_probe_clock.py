@@ -406,3 +406,35 @@ def test_a_share_of_its_steps_ends_a_probe_but_not_before_twenty_steady_ones(
     monkeypatch.setenv("NODESWEEP_PROBE_MAX_SHARE", share)
     assert train(300) == made
     assert asked()["probe"]["max_steps"] == made
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "made", "ended"),
+    [(0.1, 368, "max_steps"), (0.5, 120, "max_steps"), (0.01, 1200, "complete")],
+)
+def test_a_warm_up_in_seconds_that_outlasts_the_share_lengthens_it_until_steps_are_steady(
+    step_seconds: float, made: int, ended: str
+) -> None:
+    """A tenth of 1,200 steps; the first 30 s are warm-up, so the first 300, 60 or all of them."""
+    probe = Probe(1e-9, 2000, max_share=0.1)
+    probe.expect_steps(1200)
+    noise = random.Random(5)
+    times = [step_seconds * noise.uniform(0.9, 1.1) for _ in range(1200)]
+
+    def steady(made: int) -> list[float]:
+        return [seconds for at, seconds in enumerate(times[:made]) if (at + 1) * step_seconds > 30]
+
+    steps = next(
+        steps
+        for steps in range(1, 1201)
+        if steps == 1200 or probe.ends(steps, lambda steps=steps: steady(steps), bool)
+    )
+    assert (steps, probe.ended) == (made, ended)
+    assert probe.max_steps >= made
+
+
+def test_a_share_that_a_warm_up_outlasts_ends_at_max_steps_at_the_latest() -> None:
+    probe = Probe(0.01, 150, max_share=0.1)
+    probe.expect_steps(1200)
+    assert next(steps for steps in range(1, 1200) if probe.ends(steps, list, bool)) == 150
+    assert probe.ended == "max_steps"

@@ -66,6 +66,17 @@ def test_two_nodes_run_past_the_first_epoch_where_that_costs_little(
     assert (projection.epochs_seen, projection.validations_seen) == (1, 3)
 
 
+def test_a_share_that_the_warm_up_outlasts_still_has_a_step_time(trainings: Trainings) -> None:
+    share = {**ASKED, "NODESWEEP_PROBE_MAX_STEPS": "2000", "NODESWEEP_PROBE_MAX_SHARE": "0.01"}
+    run = ("--passes-per-epoch", "400", "--global-batch-size", "192", "--epochs", "1")
+    excluded = ("--warmup-exclude-steps", "2", "--warmup-exclude-seconds", "2")
+    succeed(*two_nodes(trainings, *run, *excluded, **share))
+    metrics = trainings.metrics("127.0.9.1")
+    assert metrics["steps"] < metrics["probe"]["planned_steps"] == 2995
+    assert metrics["probe"]["step_seconds"] > 0
+    assert project(metrics, {}) is not None
+
+
 def test_two_nodes_make_as_many_steps_as_take_the_seconds_that_the_sweep_asks_for(
     trainings: Trainings,
 ) -> None:
