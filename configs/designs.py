@@ -77,6 +77,10 @@ class DesignRules:
         """Return True if the jobs of a benchmark of this design end early."""
         return self.ends_jobs_early
 
+    def ends_raw_early(self, raw: Mapping[str, Any], ships_program: bool) -> bool:
+        """Return ends_early() of a config that is not validated yet, without its amount of work."""
+        return self.ends_jobs_early
+
     def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
         """Change `asked`, the fields of the section that determine a sweep's id, in place."""
         asked.pop("probe", None)
@@ -91,6 +95,13 @@ def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str 
         "training.spot is set, but runs on spot capacity never count toward the headline, so"
         f" sweep.design: {design} would have nothing to {aim}; remove it, or set sweep.design: full"
     )
+
+
+def _value(raw: Any, *path: str) -> Any:
+    """Return a value of a config that is not validated yet; None if it is missing."""
+    for name in path:
+        raw = raw.get(name) if isinstance(raw, dict) else None
+    return raw
 
 
 class _Full(DesignRules):
@@ -251,6 +262,12 @@ class _Predict(DesignRules):
             return config.sweep.probe.max_share != 1
         batch = config.training.batch
         return batch is not None and batch.policy == "fixed_global"
+
+    def ends_raw_early(self, raw: Mapping[str, Any], ships_program: bool) -> bool:
+        ends = _value(raw, "sweep", "probe")
+        if ends is not None:
+            return ships_program and _value(raw, "sweep", "probe", "max_share") != 1
+        return ships_program and _value(raw, "training", "batch", "policy") == "fixed_global"
 
     def problem(self, config: BenchmarkConfig) -> str | None:
         ends = config.sweep.probe

@@ -24,7 +24,7 @@ def override(raw: dict[str, Any], settings: Iterable[tuple[str, Any]]) -> None:
     given: dict[str, Any] = {}
     for key, value in settings:
         _set(raw, key, deepcopy(value))
-        _set(given, key, value)
+        _set(given, key, deepcopy(value))
     drop_overridden_amounts(raw, given)
 
 

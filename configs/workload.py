@@ -30,9 +30,9 @@ def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) 
     """Remove from `raw`, in place, an amount of work that an override has replaced.
 
     A config's `training.baseline_seconds` or `training.steps` is removed if an override sets a
-    different amount, or a feature that counted runs do not support. `epochs` and `max-steps` of the
-    shipped program are removed if an override sets either. Contradictions within the config, or
-    within the overrides, remain and are rejected later.
+    different amount, or a feature that counted runs do not support, such as a design whose jobs end
+    early. `epochs` and `max-steps` of the shipped program are removed if an override sets either.
+    Contradictions within the config, or within the overrides, remain and are rejected later.
 
     Args:
         raw: The config as written, with the overrides already applied.
@@ -45,7 +45,7 @@ def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) 
     if (
         is_counted
         or any(spelled(name) in _AMOUNTS for name in _texts(set_hyperparameters))
-        or _ends_jobs_early(_section(overridden, "sweep").get("design"))
+        or _ends_jobs_early(raw, _section(overridden, "sweep").get("design"))
         or set_training.get("spot") is not None
         or set_training.get("checkpoints") is not None
     ):
@@ -58,8 +58,11 @@ def drop_overridden_amounts(raw: dict[str, Any], overridden: Mapping[str, Any]) 
                 del hyperparameters[name]
 
 
-def _ends_jobs_early(design: Any) -> bool:
-    return any(design == name and rules.ends_jobs_early for name, rules in RULES.items())
+def _ends_jobs_early(raw: Mapping[str, Any], design: Any) -> bool:
+    return any(
+        design == name and rules.ends_raw_early(raw, _ships_program(raw))
+        for name, rules in RULES.items()
+    )
 
 
 def _ships_program(raw: Mapping[str, Any]) -> bool:

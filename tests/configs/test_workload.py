@@ -11,6 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.overrides import override
 from nodesweep.configs.presets import config_from_preset, config_from_value, presets_as_written
 
 FIXED = "search_mlp_p3"
@@ -63,6 +64,31 @@ def test_what_is_set_for_a_run_wins_over_the_seconds_of_the_preset(
 )
 def test_other_changes_leave_the_seconds(changes: Mapping[str, Any]) -> None:
     assert _seconds(sized(changes)) == 40
+
+
+PREDICT = {"sweep": {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 2}}
+GROWING = {"training.batch": {"policy": "fixed_per_replica", "size": 16}}
+GLOBAL = {"training.batch": {"policy": "fixed_global", "size": 192}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        (GLOBAL, None),
+        (GLOBAL | {"sweep.probe.max_share": 0.2}, None),
+        (GLOBAL | {"sweep.probe.max_share": 1}, 40),
+        (GLOBAL | {"training.source_dir": "/code"}, 40),
+        (GROWING, 40),
+        (GROWING | {"sweep.probe.max_share": 0.1}, None),
+        ({"training.batch": None}, 40),
+    ],
+)
+def test_the_seconds_go_only_where_the_design_then_ends_the_jobs(
+    changes: Mapping[str, Any], seconds: float | None
+) -> None:
+    raw = _sized_as_written()
+    override(raw, [*PREDICT.items(), *changes.items()])
+    assert raw["training"].get("baseline_seconds") == seconds
 
 
 def test_epochs_of_the_preset_win_over_no_seconds_of_a_form() -> None:
