@@ -11,7 +11,12 @@ from nodesweep.scaling.formats import format_percent, join_words, pluralize
 from nodesweep.scaling.predict.draws import look_ahead
 from nodesweep.scaling.predict.physics import ADDED
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.predictions.inputs import FURTHEST, NotPredictable, read_measurements
+from nodesweep.scaling.report.predictions.inputs import (
+    FURTHEST,
+    NotPredictable,
+    projected_counts,
+    read_measurements,
+)
 from nodesweep.scaling.report.predictions.model import CheckedPrediction
 
 
@@ -21,7 +26,7 @@ def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
         measured = read_measurements(report)
     except NotPredictable:
         return ()
-    found = []
+    found, short = [], projected_counts(report)
     for index, each in enumerate(measured):
         known = measured[:index]
         if len(known) < 2 or each.place.nodes > FURTHEST * known[-1].place.nodes:
@@ -36,6 +41,7 @@ def check_predictions(report: ScalingReport) -> tuple[CheckedPrediction, ...]:
                 seconds=outlook.seconds,
                 interval=outlook.interval,
                 measured=tuple(seconds.tolist()),
+                projected=each.place.nodes in short,
             )
         )
     return tuple(found)
@@ -67,4 +73,6 @@ def describe_checks(checks: Sequence[CheckedPrediction]) -> Iterator[str]:
             text += f", largest {format_percent(max(errors))}"
         if bounded:
             text += f"; {inside} of {pluralize(len(bounded), 'run')} in their 90% intervals"
+        if short := sorted({each.nodes for each in own if each.projected}):
+            text += f"; T at {join_words(short)} nodes is projected from short runs"
         yield text

@@ -111,6 +111,13 @@ def _measurement(budget: CountBudget, row: SummaryRow) -> Measurement:
     return Measurement(Place(row.nodes, world, size / world, work / size), runs, work)
 
 
+def projected_counts(report: ScalingReport) -> frozenset[int]:
+    """Return the node counts whose times are, at least in part, projected from short runs."""
+    return frozenset(
+        point.nodes for point in report.points if point.used and point.projection is not None
+    )
+
+
 def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) -> list[int]:
     """Return the node counts to predict, ascending; for None, doublings up to 8.
 

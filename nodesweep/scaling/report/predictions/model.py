@@ -37,6 +37,11 @@ class CheckedPrediction(Part):
         description="90% prediction interval of a run; null: no smaller count ran twice."
     )
     measured: tuple[float, ...] = Field(min_length=1, description="T of each run.")
+    projected: bool = Field(
+        default=False,
+        exclude_if=lambda is_projected: not is_projected,
+        description="True: runs were short and `measured` is projected from them; absent: whole.",
+    )
 
     @property
     def error(self) -> float:
@@ -45,16 +50,23 @@ class CheckedPrediction(Part):
 
     @property
     def text(self) -> str:
-        """The comparison: "8 nodes: predicted 13.4 s (12.1 s–14.9 s), measured 13.6 s, inside"."""
-        measured = join_words(map(format_seconds, self.measured))
+        """The comparison: "8 nodes: predicted 13.4 s (12.1 s–14.9 s), measured 13.6 s, inside".
+
+        A short run "projects to 13.6 s".
+        """
+        seconds = join_words(map(format_seconds, self.measured))
+        found = f"measured {seconds}"
+        if self.projected:
+            is_one = len(self.measured) == 1
+            found = f"{'a short run projects' if is_one else 'short runs project'} to {seconds}"
         text = f"{nodes_text(self.nodes)}: predicted {format_seconds(self.seconds)}"
         within = self.interval
         if within is None:
-            return f"{text}, measured {measured}"
+            return f"{text}, {found}"
         low, high = map(format_seconds, within.bounds)
         is_inside = all(within.low <= seconds <= within.high for seconds in self.measured)
         where = "inside" if is_inside else "outside"
-        return f"{text} ({low}–{high}), measured {measured}, {where} the 90% interval"
+        return f"{text} ({low}–{high}), {found}, {where} the 90% interval"
 
 
 class PredictedTerm(Part):

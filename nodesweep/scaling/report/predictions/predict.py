@@ -28,6 +28,7 @@ from nodesweep.scaling.report.predictions.inputs import (
     NotPredictable,
     choose_counts,
     place_of,
+    projected_counts,
     read_measurements,
     read_passes,
     section,
@@ -344,17 +345,18 @@ def _headline(
             "noise of a run is unknown. Run each node count once more to measure the noise."
         )
     predicted = {count.nodes for count in counts}
+    projected = projected_counts(report)
     if answer.chosen is None:
         clause = f"no node count is recommended: {answer.reason.rstrip('.')}"
     else:
         nodes = answer.chosen.nodes
-        kind = "predicted" if nodes in predicted else "measured"
+        kind = "projected from short runs" if nodes in projected else "measured"
+        kind = "predicted" if nodes in predicted else kind
         clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
         clause += SCALING.get(report.policy or "", "")
-    how = "Using the noise of all runs together"
+    how = f"Using the noise of all {'short ' if projected else ''}runs together"
     if counts:
-        short = " from short runs" if report.train_clock == "projected" else ""
-        how = f"Based partly on predictions{short}"
+        how = f"Based partly on predictions{' from short runs' if projected else ''}"
     notes = [f"{how}, {clause}"]
     judged = [each for each in answer.judged if each.nodes in predicted and each.answer != "pass"]
     open_ = [each.nodes for each in judged if each.answer == "undecided"]
@@ -380,9 +382,17 @@ def _job_text(job: NextJob, predicted: Collection[int]) -> str:
 def _assumes(
     report: ScalingReport, measured: Sequence[Measurement], counts: Sequence[CountPrediction]
 ) -> tuple[str, ...]:
+    found = []
+    if short := projected_counts(report).difference(
+        point.nodes for point in report.points if point.used and point.is_validation_run
+    ):
+        found.append(
+            f"Times at {join_words(sorted(short))} nodes are projected from short runs; no whole "
+            "run has validated them."
+        )
     if not counts:
-        return ()
-    found = [
+        return tuple(found)
+    found += [
         assumption(
             report.platform.kind,
             report.platform.instance_type,

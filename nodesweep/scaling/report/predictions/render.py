@@ -70,7 +70,7 @@ def term_rows(prediction: Predictions) -> list[tuple[str, ...]]:
 
 def _title(prediction: Predictions) -> str:
     known = join_words(prediction.measured_nodes)
-    return f"Predicted from {prediction.sweep_id} ({known} nodes measured), 90% intervals"
+    return f"Predicted from {prediction.sweep_id} (runs on {known} nodes), 90% intervals"
 
 
 def prediction_table(prediction: Predictions) -> Table:

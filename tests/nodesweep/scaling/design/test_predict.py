@@ -223,6 +223,27 @@ def test_short_runs_predict_what_whole_ones_do_and_say_so(
     ] == snapshot
 
 
+def test_short_runs_never_look_measured(
+    short_config,
+    make_budget_outcomes,  # noqa: F811
+    make_report,
+    snapshot,
+):
+    """Neither in the recommendation nor in the check of a count that a short run confirmed."""
+    config = short_config(node_counts=[1, 2, 4], report={"recommendation": {"min_efficiency": 0.9}})
+    times = {1: (100.0, 0.0), 2: (52.0, 2.0), 4: (45.0, 4.0)}
+    outcomes = [shortened(each) for each in make_budget_outcomes(times, batch=64)]
+    base = make_report([each for each in outcomes if each.nodes < 4], config=config)
+    assert base.prediction.headline == snapshot
+    confirmed = make_report(
+        [each for each in outcomes if each.nodes < 4 or each.repeat == 1], config=config
+    )
+    assert confirmed.prediction.headline == snapshot
+    assert [each.text for each in confirmed.prediction.checked] == snapshot
+    assert confirmed.prediction.assumes == snapshot
+    assert base.prediction.assumes[0] == snapshot
+
+
 def test_what_was_not_measured_never_looks_measured(predicted, predict_config, snapshot):
     report = predicted()
     assert [row.nodes for row in report.summary] == [1, 2]

@@ -65,9 +65,16 @@ def test_lines_by_instance_type(snapshot):
         check(10.0, 10.0, 12.0),
         check(9.0, nodes=4),
         check(platform="emulated", instance_type=None, interval=None),
+        check(instance_type="ml.c5.large", projected=True),
     ]
     assert list(describe_checks(checks)) == snapshot
     assert list(describe_checks([])) == []
+
+
+def test_a_short_run_is_not_called_measured(snapshot):
+    each = [check(projected=True), check(10.0, 9.9, 12.0, projected=True, interval=None), check()]
+    assert [one.text for one in each] == snapshot
+    assert "projected" not in check().model_dump() and each[0].model_dump()["projected"] is True
 
 
 def test_a_file_of_the_history_keeps_them(budget_report):
