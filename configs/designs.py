@@ -81,6 +81,13 @@ class DesignRules:
         """Return ends_early() of a config that is not validated yet, without its amount of work."""
         return self.ends_jobs_early
 
+    def as_before(self, config: BenchmarkConfig) -> tuple[BenchmarkConfig, str] | None:
+        """Return what the config asked for in an earlier nodesweep, and how to ask for that now.
+
+        None if it asked for the same.
+        """
+        return None
+
     def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
         """Change `asked`, the fields of the section that determine a sweep's id, in place."""
         asked.pop("probe", None)
@@ -268,6 +275,16 @@ class _Predict(DesignRules):
         if ends is not None:
             return ships_program and _value(raw, "sweep", "probe", "max_share") != 1
         return ships_program and _value(raw, "training", "batch", "policy") == "fixed_global"
+
+    def as_before(self, config: BenchmarkConfig) -> tuple[BenchmarkConfig, str] | None:
+        if not self.ends_early(config):
+            return None
+        whole = config.sweep.probe_ends.model_copy(update={"max_share": 1.0})
+        sweep = config.sweep.model_copy(update={"probe": whole})
+        return (
+            config.model_copy(update={"sweep": sweep}),
+            "a predict sweep begun before short runs resumes with `--set sweep.probe.max_share=1`",
+        )
 
     def problem(self, config: BenchmarkConfig) -> str | None:
         ends = config.sweep.probe

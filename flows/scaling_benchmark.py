@@ -316,11 +316,14 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
     Raises:
         PreflightRefused: The configs differ.
     """
-    if not names.sweep_matches(sweep, config):
-        raise PreflightRefused(
-            f"--resume {sweep}: it was started with a different config;"
-            " restore that config or start a new sweep"
-        )
+    if names.sweep_matches(sweep, config):
+        return
+    before = config.sweep.rules.as_before(config)
+    how = f"; {before[1]}" if before and names.sweep_matches(sweep, before[0]) else ""
+    raise PreflightRefused(
+        f"--resume {sweep}: it was started with a different config;"
+        f" restore that config or start a new sweep{how}"
+    )
 
 
 def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -130,6 +131,46 @@ def test_the_confirming_run_of_a_command_that_was_cut_off_stays_the_only_one(
     assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]
     assert nodesweep_run(config, tmp_path, *again).exit_code == 0
     assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
+
+
+def test_a_second_count_is_confirmed_without_the_report_on_this_machine(
+    served: SimpleNamespace, config_of: Configs, tmp_path: Path
+) -> None:
+    served.engine.programs['"exchanging"'] = slow_at_8
+    config = config_of()
+    first = scaling_benchmark(config)
+    again = ("--resume", first.sweep_id, "--confirm")
+    assert nodesweep_run(config, tmp_path, *again).exit_code == 0
+    assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]
+    shutil.rmtree(tmp_path / "reports")
+    assert nodesweep_run(config, tmp_path, *again).exit_code == 0
+    assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
+
+
+def test_a_sweep_begun_before_short_runs_resumes_with_whole_ones(
+    pipeline_config: Configs, tmp_path: Path
+) -> None:
+    (tmp_path / "infra").mkdir()
+    (tmp_path / "image").rename(tmp_path / "infra" / "image")
+
+    def config_with(**ends: float) -> BenchmarkConfig:
+        return pipeline_config(
+            "scaling",
+            image={"context": "infra/image"},
+            training={"batch": {"policy": "fixed_global", "size": 192}},
+            sweep={**PREDICT, **({"probe": ends} if ends else {})},
+        )
+
+    before = scaling_benchmark(config_with(max_share=1))
+    now = config_with()
+    assert now.ends_early(1)
+    with pytest.raises(PreflightRefused, match=r"begun before .*`--set sweep.probe.max_share=1`"):
+        scaling_benchmark(now, sweep_id=before.sweep_id, resume=True)
+    with pytest.raises(PreflightRefused, match=r"start a new sweep$"):
+        other = now.model_copy(update={"name": "another"})
+        scaling_benchmark(other, sweep_id=before.sweep_id, resume=True)
+    whole = config_with(max_share=1)
+    assert scaling_benchmark(whole, sweep_id=before.sweep_id, resume=True).missing_points == 0
 
 
 def test_what_was_measured_is_shown_if_the_confirming_run_is_refused(
