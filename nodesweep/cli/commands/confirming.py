@@ -40,7 +40,10 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
 
 
 def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | None:
-    """Return the report that a sweep to resume has on this machine ("": the latest), if any."""
+    """Return the report that a sweep to resume has ("": the latest), if any.
+
+    It is read from this machine or, if it is not here, from the store.
+    """
     if sweep is None:
         return None
     from nodesweep.scaling import names
@@ -48,9 +51,26 @@ def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | N
 
     path = Path(config.report.directory) / (sweep or names.LATEST) / names.REPORT_JSON
     try:
-        return parse_report(path.read_bytes(), str(path))
+        body = path.read_bytes() if path.is_file() else _stored(config, sweep)
+        return None if body is None else parse_report(body, str(path))
     except (OSError, ReportUnreadable):
         return None
+
+
+def _stored(config: BenchmarkConfig, sweep: str) -> bytes | None:
+    """Return a sweep's report.json in the store, if any.
+
+    A sweep that `--resume` continues without its id is unfinished, so no count was confirmed yet.
+    """
+    from nodesweep.errors import best_effort
+    from nodesweep.launch.registry import store_of
+    from nodesweep.scaling import names
+    from nodesweep.tasks.sweeps.records import read_report_file
+
+    if sweep:
+        with best_effort(f"the last report of {sweep} cannot be read"):
+            return read_report_file(store_of(config.platform), sweep, names.REPORT_JSON)
+    return None
 
 
 def with_confirm(
