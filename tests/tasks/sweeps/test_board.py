@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
+from nodesweep.tasks.sweeps.job_runs import JobView
 from tests.nodesweep.scaling.conftest import projection
 
 ONLY, A, B = Arm("", "ml.a"), Arm("a", "ml.a"), Arm("b", "ml.b")
@@ -341,3 +342,36 @@ def test_the_last_job_of_several_types_ends_by_what_each_type_takes_itself(
     board.show(ran)
     # the second: 707 + 424 s, and 1.1 x (1,000 + 600) at the latest
     assert told == snapshot
+
+
+def test_jobs_are_shown_once_submitted_in_every_phase_and_once_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[dict[str, str]] = []
+
+    def note(_: Drawer, views: Mapping[str, JobView]) -> None:
+        shown.append({name: view.name for name, view in views.items()})
+
+    monkeypatch.setattr(Drawer, "show_jobs", note)
+    monkeypatch.setattr(Drawer, "submit", lambda *_: None)
+    board = board_of(4)
+    board.show([outcome(4)], ["job-1", "job-2"])
+    board.show_running({"job-1": JobProgress("Training", Step(7, 350))})
+    board.show_running({"job-1": JobProgress("Training", Step(8, 350))})
+    board.show([outcome(4), outcome(1, "Failed", reason="boom")], ["job-2"])
+    assert shown == [
+        {"job-1": "Submitted", "job-2": "Submitted", "job-4": "Cached"},
+        {"job-1": "Running"},
+        {"job-1": "Running"},
+        {"job-1": "Failed"},
+    ]
+
+
+@pytest.mark.parametrize(("stopped", "name"), [(True, "Cancelled"), (False, "Unwatched")])
+def test_jobs_that_outlive_the_sweep_are_no_longer_shown_as_running(
+    monkeypatch: pytest.MonkeyPatch, stopped: bool, name: str
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(Drawer, "abandon_jobs", lambda _, view, seconds: ended.append(view.name))
+    board_of(1).end(stopped)
+    assert ended == [name]
