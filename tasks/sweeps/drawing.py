@@ -70,6 +70,7 @@ class Drawer:
         """Show this view of all jobs that have not ended, and wait at most `seconds`."""
         with self._lock:
             if not self._jobs.abandon(view):
+                self._end()
                 return
             self._start()
         self.wait(seconds)
@@ -81,11 +82,17 @@ class Drawer:
                 target=run, args=(self._draw_all,), name="sweep-board", daemon=True
             )
             self._thread.start()
+        self._lock.notify_all()
+
+    def _end(self) -> None:
+        """End the thread once nothing is left to draw; further drawings start another."""
+        self._jobs.is_ending = True
+        self._lock.notify_all()
 
     def wait(self, seconds: float) -> None:
         """Wait until the newest drawing and the ends of the jobs are drawn, at most `seconds`."""
-        self._jobs.is_ending = True
         with self._lock:
+            self._end()
             if not self._lock.wait_for(self._is_drawn, seconds):
                 logger.warning(
                     "Prefect did not accept the last state of %s within %.0f s; the report contains"
@@ -103,16 +110,18 @@ class Drawer:
                 drawing, self._waiting = self._waiting, None
                 self._is_drawing = drawing is not None
                 job = self._jobs.next_to_show()
-                if drawing is None and job is None:
-                    self._thread = None
                 self._lock.notify_all()
+                if drawing is None and job is None:
+                    if self._jobs.is_ending:
+                        self._jobs.close()
+                        self._thread = None
+                        return
+                    self._lock.wait()
             if drawing is not None:
                 with failures_as_warnings(f"the progress of {self._sweep}"):
                     self._draw(drawing)
             elif job is not None:
                 self._jobs.show(*job)
-            else:
-                return
 
     def _draw(self, drawing: Drawing) -> None:
         if self._progress is None:

@@ -11,9 +11,11 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import NamedTuple
 from uuid import UUID
 
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
@@ -24,6 +26,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import TERMINAL_STATES, State, StateType, TaskRunResult
 from prefect.runtime import flow_run, task_run
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from nodesweep.launch.watch import UNKNOWN_PHASE, WRITES_LOG
 from nodesweep.polling import CallBudget, Clock, intervals
@@ -100,7 +103,7 @@ class JobRuns:
     """The task runs of a sweep's jobs, inside the task run that makes this.
 
     A retried flow run finds them by the jobs' names. Nothing is shown outside a flow. One thread
-    calls show(); the rest is for the holder of a lock.
+    calls show() and close(); the rest is for the holder of a lock.
     """
 
     def __init__(
@@ -116,6 +119,8 @@ class JobRuns:
         self._wanted: dict[str, JobView] = {}
         self._failures: Counter[str] = Counter()
         self._has_failed = False
+        self._client: SyncPrefectClient | None = None
+        self._opened = ExitStack()
         # A cancellation ends the waits of other clocks.
         self._clock = clock or Clock(wait=threading.Event().wait)
         self._budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, self._clock)
@@ -163,12 +168,14 @@ class JobRuns:
         """
         self._begun.add(name)
         try:
-            self._send(name, view)
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+                self._send(name, view)
         except Exception as error:  # a busy or unreachable server fails no sweep
             if not self._has_failed:
                 logger.warning("a job can't be shown in Prefect, which is tried again: %s", error)
             self._has_failed = True
             self._failures[name] += 1
+            self.close()
             self._clock.sleep(next(self._pauses))
         else:
             self._shown[name] = view
@@ -177,24 +184,31 @@ class JobRuns:
 
     def _send(self, name: str, view: JobView) -> None:
         state = State(type=view.type, name=view.name, message=view.message or name)
-        with quick_client(_ANSWER_SECONDS) as client:
-            if name not in self._runs:
-                self._budget.take()
-                made = client.create_task_run(
-                    self._task,
-                    UUID(self._flow_run),
-                    dynamic_key=name,
-                    name=task_run_name(name),
-                    extra_tags=self._tags(name),
-                    state=state,
-                    task_inputs={"__parents__": [TaskRunResult(id=UUID(self._parent))]},
-                )
-                self._runs[name] = made.id
-                if made.state is not None and made.state.type == view.type:
-                    return
-            if not (self.is_ending and view.is_final):
-                self._budget.take()
-            client.set_task_run_state(self._runs[name], state, force=True)
+        if self._client is None:  # one for all calls, since opening it takes 20 to 50 ms of CPU
+            own = get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS})
+            self._client = self._opened.enter_context(own)
+        if name not in self._runs:
+            self._budget.take()
+            made = self._client.create_task_run(
+                self._task,
+                UUID(self._flow_run),
+                dynamic_key=name,
+                name=task_run_name(name),
+                extra_tags=self._tags(name),
+                state=state,
+                task_inputs={"__parents__": [TaskRunResult(id=UUID(self._parent))]},
+            )
+            self._runs[name] = made.id
+            if made.state is not None and made.state.type == view.type:
+                return
+        if not (self.is_ending and view.is_final):
+            self._budget.take()
+        self._client.set_task_run_state(self._runs[name], state, force=True)
+
+    def close(self) -> None:
+        """Close the connection to Prefect, which show() opens again."""
+        self._client = None
+        self._opened.close()
 
     def _tags(self, name: str) -> list[str]:
         key = names.parse_job_name(name)
