@@ -43,7 +43,7 @@ _RUNNING_SECONDS = 20.0
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
 """Maximum wait for the final drawing, in seconds."""
-_ABANDON_SECONDS = 5.0
+_ABANDON_SECONDS = 10.0
 """Maximum wait after a sweep was cut off; a worker kills the process 30 s after its signal."""
 _Point = tuple[str, int, int]
 """(code of the arm, nodes, repeat), as in names.JobKey.point."""

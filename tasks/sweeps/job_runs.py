@@ -39,8 +39,8 @@ from nodesweep.tasks.task import as_task, failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
 CALLS_PER_SECOND, BURST_CALLS = 1.0, 4
-_PAUSES_SECONDS = 2.0, 15.0
-"""First and longest pause after an error."""
+_PAUSES_SECONDS = 1.0, 4.0
+"""First and longest pause after an error; shorter than the wait for the ends of the jobs."""
 _ANSWER_SECONDS = 10.0
 """Timeout of a call."""
 _TAG = "training-job"
