@@ -25,6 +25,37 @@ STATE_DIRECTORY = ".nodesweep/platform"
 """Default state folder of the local platform, relative to the working directory."""
 
 
+class BatchConfig(Section):
+    """An AWS Batch job queue of type SAGEMAKER_TRAINING, in which training jobs wait."""
+
+    queue: str = Field(
+        pattern=r"^([A-Za-z0-9_-]{1,128}|arn:aws[a-z-]*:batch:[a-z0-9-]+:\d{12}:job-queue/[\w-]{1,128})$",
+        description="Name or ARN of the job queue, in platform.region.",
+    )
+    share_identifier: Annotated[str | None, NOT_MEASURED] = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9_.-]{1,255}$",
+        description=(
+            "Share that the jobs are charged to. Set it if, and only if, the queue has a fair-share"
+            " scheduling policy."
+        ),
+    )
+    scheduling_priority: Annotated[int | None, NOT_MEASURED] = Field(
+        default=None,
+        ge=0,
+        le=9999,
+        description="Priority within the share, 0–9999; higher goes first. Null: Batch's default.",
+    )
+    attempt_timeout_seconds: Annotated[int | None, NOT_MEASURED] = Field(
+        default=None,
+        ge=60,
+        description=(
+            "Seconds after which Batch stops a job that has left the queue, its start included; at"
+            " least 60. Null: training.max_runtime_seconds alone limits it."
+        ),
+    )
+
+
 class PlatformConfig(Section):
     """The AWS account, or the local platform, that every call goes to.
 
@@ -62,6 +93,14 @@ class PlatformConfig(Section):
     role_arn: str = Field(
         pattern=r"^arn:aws[a-z\-]*:iam::\d{12}:role/[\w+=,.@/-]+$",
         description="ARN of the execution role that SageMaker assumes for your jobs.",
+    )
+    batch: BatchConfig | None = Field(
+        default=None,
+        exclude_if=lambda batch: batch is None,
+        description=(
+            "AWS Batch queue through which training jobs are submitted"
+            " (nodesweep/launch/sagemaker/README.md). Null: they go to SageMaker directly."
+        ),
     )
     endpoint_url: Annotated[str | None, NOT_MEASURED] = Field(
         default=None,
@@ -110,8 +149,13 @@ class PlatformConfig(Section):
     )
 
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
-        """Return a message per setting that the launcher lacks; SageMaker has them all."""
-        return ()
+        """Return a message per setting that the launcher lacks: with a Batch queue, warm pools."""
+        if self.batch is None or config.training.keep_alive_seconds is None:
+            return ()
+        return (
+            "training.keep_alive_seconds: a Batch queue decides which job runs next, so kept nodes"
+            " could be billed while other jobs run; leave out keep_alive_seconds or platform.batch",
+        )
 
     def own_node_type(self, name: str) -> InstanceType | None:
         """Return the facts of one of the platform's own nodes; None: the catalogue has them."""
@@ -150,6 +194,7 @@ class PlatformWithoutAws(PlatformConfig):
     bucket: ClassVar[str] = ""  # type: ignore[misc]
     prefix: ClassVar[str] = "nodesweep"  # type: ignore[misc]
     role_arn: ClassVar[str] = "::::"  # type: ignore[misc]
+    batch: ClassVar[None] = None  # type: ignore[misc]
     endpoint_url: ClassVar[str | None] = None  # type: ignore[misc]
     credentials: ClassVar[Literal["chain", "platform"]] = "chain"  # type: ignore[misc]
     calls_per_second: ClassVar[float | None] = None  # type: ignore[misc]

@@ -29,6 +29,7 @@ _NOT_ON_SLURM = {
     "checkpoints": "write them to a folder that the nodes share",
     "keep_alive_seconds": "nodes go back to the cluster",
     "training_plan_arn": "set platform.reservation",
+    "instance_fallbacks": "the cluster chooses the nodes",
     "vpc": "it is an AWS network",
     "encrypt_inter_container_traffic": "the cluster's network decides it",
     "volume_kms_key_id": "it is a key of AWS",
@@ -276,7 +277,18 @@ class SlurmPlatform(PlatformWithoutAws):
             )
         if config.sweep.instance_types is not None:
             found.append(
-                "sweep.instance_types: platform.node describes one type of node; remove it, or"
-                " compare sweep.variants"
+                "sweep.instance_types: platform.node describes one type of node; remove it, and"
+                " describe the others in sweep.variants, e.g. {name: big, set:"
+                " {training.instance_type: big-node, platform.partition: big, platform.node:"
+                " {cores: 96}}}"
             )
+        nodes: dict[object, object] = {training.instance_type: {}}
+        for variant in config.sweep.variants or ():
+            own = variant.set.get("training.instance_type", training.instance_type)
+            if nodes.setdefault(own, variant.node_settings) != variant.node_settings:
+                found.append(
+                    f"sweep.variants: {variant.name} has its own platform.node, but the"
+                    f" training.instance_type of other nodes, {own}; set that, too, to your name"
+                    " for its nodes"
+                )
         return tuple(found)

@@ -21,16 +21,25 @@ BASE = "base"
 """Name of the arm that is the config without its variants."""
 _TAKEN = frozenset({BASE, "logs"})
 """Names that a variant must not have: an arm and a folder of the report have them."""
+_TYPE, _NODE = "training.instance_type", "platform.node."
 VARYING = (
-    "training.instance_type",
+    _TYPE,
     "training.training_plan_arn",
     "training.distribution",
     "training.batch",
     "training.learning_rate",
     "training.steps",
     "training.hyperparameters",
+    "platform.partition",
+    "platform.constraint",
+    "platform.gres",
+    "platform.qos",
+    "platform.node",
 )
-"""Fields and sections that variants may set: those that affect nothing but a job's request."""
+"""Fields and sections that variants may set: those that affect nothing but a job's request.
+
+Those of `platform` choose and describe nodes of a cluster.
+"""
 
 
 class ProbeConfig(Section):
@@ -94,6 +103,15 @@ class Variant(Section):
                     f" these may differ: {', '.join(VARYING)}; use separate sweeps for others"
                 )
         return self
+
+    @property
+    def node_settings(self) -> dict[str, Any]:
+        """The settings that describe the variant's nodes, if those are not the config's."""
+        return {key: each for key, each in self.set.items() if f"{key}.".startswith(_NODE)}
+
+    def moves_to(self, instance_type: str) -> bool:
+        """Return True if the variant runs on nodes of this type, which it describes itself."""
+        return bool(self.node_settings) and self.set.get(_TYPE) == instance_type
 
 
 class SweepConfig(Section):

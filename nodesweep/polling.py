@@ -88,6 +88,16 @@ class Clock:
             raise Cancelled
 
 
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+ENDING_CLOCK = Clock(wait=_sleep)
+"""Clock of waits that continue even though the run is being cancelled, such as for its jobs' ends.
+"""
+
+
 class Progress:
     """Log a state when it changes, and every 15 s while it lasts.
 

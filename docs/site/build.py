@@ -33,6 +33,7 @@ PAGES = {
     "infra/image/README.md": "image.md",
     "infra/image_spark/README.md": "image-spark.md",
     "infra/local/README.md": "platform.md",
+    "nodesweep/launch/sagemaker/README.md": "batch.md",
     "nodesweep/launch/slurm/README.md": "slurm.md",
 }
 """Documents outside docs/ -> their names on the site."""

@@ -27,46 +27,48 @@ class Backend:
         is_aws: True if its calls are AWS's, or a local platform's.
         request: the backend's name for a job's request, and for the call that sends it.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
-        shape_problems: returns what is wrong with a request, as far as that is known offline.
-        slow_modules: what the launcher imports, to be imported ahead.
         launcher: returns a platform's launcher; with True, its calls give up after seconds rather
             than minutes.
         validations: the same for the jobs that validate datasets, which are only watched and ended.
         store: returns the store of a platform's sweeps and their history.
         kind: returns a platform's kind: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
-        describe_capacity: returns lines on the availability and cost of a sweep's nodes, for
-            `plan --online`; none if the platform does not sell nodes.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
             kept, and whether it completed.
         save_log: saves the log of an ended job in a folder, a file for each node.
         read_metrics: returns the metrics.json of a sweep's job; None if there is none.
-        read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
-            metric.
         code_uri: returns where jobs find the packed code of a key.
         send_code: stores packed code there, unless it is there already.
         shared_folder: returns where jobs read a folder of this machine without a copy; None if it
             has to be uploaded.
+        shape_problems: returns what is wrong with a request, as far as that is known offline.
+        slow_modules: what the launcher imports, to be imported ahead.
+        describe_capacity: returns lines on the availability and cost of a sweep's nodes, for
+            `plan --online`; none if the platform does not sell nodes.
+        read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
+            metric.
     """
 
     is_aws: bool
     request: str
     render: Callable[[PlatformConfig, JobSpec], Mapping[str, Any]]
-    shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]]
-    slow_modules: tuple[str, ...]
     launcher: Callable[[PlatformConfig, bool], Launcher]
     validations: Callable[[PlatformConfig, bool], Launcher]
     store: Callable[[PlatformConfig], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
-    describe_capacity: Callable[[Facts], list[str]]
     read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
     save_log: Callable[[PlatformConfig, str, Path], list[Path]]
     read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
-    read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]]
     code_uri: Callable[[PlatformConfig, str], str]
     send_code: Callable[[PlatformConfig, str, bytes], str]
     shared_folder: Callable[[PlatformConfig, str], str | None]
+    shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda request: ()
+    slow_modules: tuple[str, ...] = ()
+    describe_capacity: Callable[[Facts], list[str]] = lambda facts: []
+    read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]] = (
+        lambda platform, job: {}
+    )
 
 
 def backend_of(platform: PlatformConfig) -> Backend:

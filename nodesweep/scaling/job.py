@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from nodesweep.configs.dataset import DatasetConfig
+    from nodesweep.configs.platform import PlatformConfig
     from nodesweep.configs.training import Scalar, TrainingConfig
 
 PlatformKind = Literal["aws", "emulated", "simulated", "measured", "slurm"]
@@ -58,6 +59,7 @@ class JobSpec:
         dataset: the config's `dataset` section; None without a dataset.
         hyperparameters: the program's arguments.
         variables: nodesweep's environment variables, in addition to training.environment.
+        platform: the config's section, with the settings of the arm; None for that of the launcher.
     """
 
     name: str
@@ -70,6 +72,7 @@ class JobSpec:
     dataset: DatasetConfig | None = field(repr=False)
     hyperparameters: Mapping[str, Scalar] = field(repr=False)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    platform: PlatformConfig | None = field(default=None, repr=False)
 
     @property
     def instance_type(self) -> str:

@@ -8,7 +8,6 @@ only adds to them, and an unknown name is polled for SETTLE_SECONDS.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +16,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import CALL_ERRORS, BackendUnusable, JobRefused, best_effort, is_transient
 from nodesweep.launch.protocol import STOPPING_SECONDS, Launcher
 from nodesweep.launch.registry import launcher_of, store_of, validations_of
-from nodesweep.polling import Clock, intervals
+from nodesweep.polling import ENDING_CLOCK, Clock, intervals
 from nodesweep.scaling.job import JobStatus
 from nodesweep.tasks.sweeps.claims import read_claims, read_validation_claims
 
@@ -26,15 +25,6 @@ SETTLE_SECONDS = 30.0
 """Seconds for which a name unknown to the backend may belong to a job that was just accepted."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 5.0
 _DESCRIBE_SECONDS = 15.0  # of a job that is stopping, because the list may lag
-
-
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
-
-
-ENDING_CLOCK = Clock(wait=_sleep)
-"""Clock for ending a sweep, whose waits continue even though the run is being cancelled."""
 
 Lister = Callable[[], Iterable[JobStatus]]
 

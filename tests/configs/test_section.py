@@ -4,11 +4,17 @@ comparison passes over.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from nodesweep.configs.load import ConfigError
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.section import NOT_COMPARED, NOT_MEASURED, Mark, Section, marked_fields
 from nodesweep.configs.training import TrainingConfig
+from nodesweep.scaling.names import config_digest
 
 HEAVY = Mark("for these tests")
 
@@ -39,6 +45,10 @@ def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
             f"platform.{name}"
             for name in ("autostart", "calls_per_second", "create_missing", "credentials")
         ),
+        *(
+            f"platform.batch.{name}"
+            for name in ("attempt_timeout_seconds", "scheduling_priority", "share_identifier")
+        ),
         *("dataset.follow_links_outside", "dataset.validation"),
         *(f"platform.{name}" for name in ("account", "launcher", "node.usd_per_hour", "requeue")),
         *("platform.endpoint_url", "platform.state_directory", "report", "training.tags"),
@@ -60,5 +70,39 @@ def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
             "max_runtime_seconds",
             "metric_definitions",
         ),
-        *("seed", "source_dir", "training_plan_arn", "training_plan_arns"),
+        *("instance_fallbacks", "seed", "source_dir", "training_plan_arn", "training_plan_arns"),
     }
+
+
+def test_a_config_without_a_queue_keeps_its_sweep_id(
+    benchmark_config: BenchmarkConfig, make_config: Callable[..., BenchmarkConfig]
+) -> None:
+    assert "batch" not in benchmark_config.model_dump(mode="json")["platform"]
+    queue, other = ({"queue": "a"}, {"queue": "b"})
+    shared = {**queue, "share_identifier": "team", "scheduling_priority": 3}
+    digests = [
+        config_digest(make_config(platform={"batch": batch})) for batch in (queue, other, shared)
+    ]
+    assert digests[0] == digests[2] != digests[1]
+    assert config_digest(benchmark_config) not in digests
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"platform": {"batch": {"queue": "a b"}}},
+        {"platform": {"batch": {}}},
+        {"platform": {"batch": {"queue": "a", "scheduling_priority": 10_000}}},
+        {"platform": {"batch": {"queue": "a", "attempt_timeout_seconds": 59}}},
+        {"platform": {"batch": {"queue": "a"}}, "training": {"keep_alive_seconds": 600}},
+    ],
+    ids=["name", "no queue", "priority", "timeout", "warm pool"],
+)
+def test_a_queue_that_can_not_be_used_is_refused_by_field(
+    changes: dict[str, Any],
+    make_config: Callable[..., BenchmarkConfig],
+    snapshot: SnapshotAssertion,
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make_config(**changes)
+    assert str(refused.value) == snapshot

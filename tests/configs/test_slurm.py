@@ -47,6 +47,26 @@ def test_the_section_describes_the_nodes() -> None:
     assert cheap.image.uri == "none"
 
 
+BIG: dict[str, Any] = {
+    "name": "big",
+    "set": {
+        "training.instance_type": "big-node",
+        "platform.partition": "big",
+        "platform.node": {"cores": 96, "usd_per_hour": 9.0},
+    },
+}
+
+
+def test_a_variant_may_run_on_nodes_of_its_own() -> None:
+    compared = config(sweep={"node_counts": [1], "variants": [BIG]})
+    cores = [compared.node_type(name).vcpus for name in compared.instance_types]
+    assert (compared.instance_types, cores) == (("fat-node", "big-node"), [64, 96])
+    platforms = [compared.of_arm(name).platform for name in compared.arm_names]
+    assert [getattr(each, "partition", None) for each in platforms] == [None, "big"]
+    price = price_of(compared.node_type("big-node"), compared.platform.region)
+    assert price.usd_per_hour == 9.0
+
+
 def test_a_recorded_config_is_read_again() -> None:
     recorded = config().with_absolute_paths(Path("/here")).model_dump(mode="json")
     again = parse_config(recorded, "the record")
@@ -87,6 +107,21 @@ def test_a_price_and_an_account_do_not_change_the_sweep_but_a_partition_does() -
         pytest.param({"training": {"environment": {"TOKEN": "${TOKEN}"}}}, id="environment"),
         pytest.param({"image": {"base_image": "pytorch:2"}}, id="image"),
         pytest.param({"sweep": {"instance_types": ["fat-node", "thin"]}}, id="instance_types"),
+        pytest.param(
+            {
+                "sweep": {
+                    "variants": [
+                        {"name": "alike", "set": {"platform.node.cores": 96}},
+                        BIG,
+                        {**BIG, "name": "bigger", "set": {**BIG["set"], "platform.node": {}}},
+                    ]
+                }
+            },
+            id="nodes of one name",
+        ),
+        pytest.param(
+            {"sweep": {"variants": [{**BIG, "set": {"platform.partition": "a b"}}]}}, id="partition"
+        ),
         pytest.param(
             {"dataset": {"name": "d", "source": "s3://bucket/d", "format": "files"}}, id="dataset"
         ),

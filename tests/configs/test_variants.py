@@ -107,6 +107,7 @@ REFUSED = {
     "a section that others need": [{"name": "no-batch", "set": {"training.batch": None}}],
     "an unknown type": [{"name": "type", "set": {"training.instance_type": "ml.m5.xlage"}}],
     "a secret value": [{"name": "bad", "set": {"training.hyperparameters.key": ["hunter2"]}}],
+    "a field of another launcher": [{"name": "big", "set": {"platform.partition": "big"}}],
     "no mapping": [{"name": "bad", "set": 5}],
     "no name": [{"set": {SETS: 3}}],
     "too many": [{"name": f"v{size}", "set": {SETS: size}} for size in range(1, 10)],

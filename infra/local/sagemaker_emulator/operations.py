@@ -18,6 +18,7 @@ from sagemaker_emulator.api.protocol import JsonService
 from sagemaker_emulator.api.validation import service_model
 from sagemaker_emulator.builds.service import Builds
 from sagemaker_emulator.sagemaker.service import sagemaker_service
+from sagemaker_emulator.training.batch import Batch
 from sagemaker_emulator.training.plans import TrainingPlans
 
 _HEAD = """\
@@ -45,13 +46,21 @@ class Service:
     title: str
     name: str
     """botocore's name for the service."""
-    only: str = ""
-    """Prefix of the operations to list."""
+    only: str | tuple[str, ...] = ""
+    """Prefixes of the operations to list."""
 
 
 SERVICES = (
     Service("SageMaker", "sagemaker"),
     Service("CodeBuild", "codebuild"),
+    Service(
+        "AWS Batch, queues and service jobs",
+        "batch",
+        only=(
+            *("CreateJobQueue", "CreateServiceEnv", "DescribeJobQueues", "DescribeService"),
+            *("ListServiceJobs", "SubmitServiceJob", "TerminateServiceJob", "UpdateJobQueue"),
+        ),
+    ),
     Service("S3", "s3"),
     Service("ECR", "ecr"),
     Service("IAM", "iam"),
@@ -128,6 +137,7 @@ def _own_services() -> list[JsonService]:
     return [
         sagemaker_service(nothing, nothing, plans, nothing),
         builds.service(),
+        Batch(nothing, nothing, nothing).service(),
     ]
 
 

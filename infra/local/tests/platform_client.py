@@ -75,7 +75,7 @@ class ServedPlatform(SimpleNamespace):
     Creating a client takes tens of milliseconds.
     """
 
-    SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch", "sts")
+    SERVICES = ("sagemaker", "s3", "logs", "ecr", "codebuild", "cloudwatch", "sts", "batch")
 
     @cached_property
     def _session(self) -> boto3.Session:
@@ -134,6 +134,31 @@ def made_plan(platform: SimpleNamespace, instance_type: str, count: int, **terms
         TrainingPlanOfferingId=found["TrainingPlanOfferings"][0]["TrainingPlanOfferingId"],
     )
     return str(created["TrainingPlanArn"])
+
+
+def made_queue(platform: SimpleNamespace, name: str, capacity: int = 1, **members: Any) -> str:
+    """Create a Batch queue of training jobs with its own service environment; return its ARN.
+
+    Args:
+        platform: The platform.
+        name: The name of both.
+        capacity: The number of instances of its jobs in progress.
+        **members: Further parameters of CreateJobQueue, such as schedulingPolicyArn.
+    """
+    environment = platform.batch.create_service_environment(
+        serviceEnvironmentName=name,
+        serviceEnvironmentType="SAGEMAKER_TRAINING",
+        capacityLimits=[{"maxCapacity": capacity, "capacityUnit": "NUM_INSTANCES"}],
+    )
+    used = {"order": 1, "serviceEnvironment": environment["serviceEnvironmentArn"]}
+    queue = platform.batch.create_job_queue(
+        jobQueueName=name,
+        priority=1,
+        jobQueueType="SAGEMAKER_TRAINING",
+        serviceEnvironmentOrder=[used],
+        **members,
+    )
+    return str(queue["jobQueueArn"])
 
 
 def wait_until(condition: Callable[[], Any], deadline_seconds: float = 300.0) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.launch.sagemaker.status import kind_of_platform
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
+from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
 def _launcher(platform: PlatformConfig, quick: bool) -> Launcher:
-    from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+    from nodesweep.launch.sagemaker.batch import training_launcher
 
-    return SageMakerJobs(_client(platform, quick), platform)
+    return training_launcher(_client(platform, quick), platform, quick)
 
 
 def _validations(platform: PlatformConfig, quick: bool) -> Launcher:
@@ -39,8 +42,29 @@ def _client(platform: PlatformConfig, quick: bool) -> Any:
     return aws_client("sagemaker", platform)
 
 
+def _own_name(platform: PlatformConfig, job_name: str) -> str:
+    from nodesweep.launch.sagemaker.batch import own_name
+
+    return own_name(platform, job_name)
+
+
+def _read_log(
+    platform: PlatformConfig, job_name: str, folder: Path, completed: bool
+) -> Iterable[LogLine]:
+    return read_job_log(platform, job_name, folder, completed, partial(_own_name, platform))
+
+
 def _save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
-    return save_log(aws_client("logs", platform), job_name, folder)
+    own_name = _own_name(platform, job_name)
+    return save_log(aws_client("logs", platform), job_name, folder, own_name)
+
+
+def _read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
+    return read_job_metrics(platform, sweep, job_name, partial(_own_name, platform))
+
+
+def _read_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, float]:
+    return read_job_utilisation(platform, job, partial(_own_name, platform))
 
 
 def _check_account(facts: Facts) -> Findings:
@@ -78,10 +102,10 @@ BACKEND = Backend(
     kind=kind_of_platform,
     check_account=_check_account,
     describe_capacity=_describe_capacity,
-    read_log=read_job_log,
+    read_log=_read_log,
     save_log=_save_log,
-    read_metrics=read_job_metrics,
-    read_utilisation=read_job_utilisation,
+    read_metrics=_read_metrics,
+    read_utilisation=_read_utilisation,
     code_uri=_code_uri,
     send_code=_send_code,
     shared_folder=lambda platform, folder: None,

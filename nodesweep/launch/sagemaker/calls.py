@@ -41,11 +41,10 @@ def tagged_digest(sagemaker: Any, arn: str) -> str | None:
 
 
 def check_same_request(
-    sagemaker: Any,
     name: str,
-    arn: str,
     request: Mapping[str, Any],
     description: Mapping[str, Any],
+    read_digest: Callable[[], str | None],
     clock: Clock,
 ) -> None:
     """Verify that an existing job was made with this request.
@@ -57,7 +56,7 @@ def check_same_request(
         JobRefused: the job was made with a different request.
     """
     wanted = {tag["Key"]: tag["Value"] for tag in request["Tags"]}[names.TAG_REQUEST_DIGEST]
-    found = tagged_digest(sagemaker, arn)
+    found = read_digest()
     if found == wanted:
         return
     if matches_request(description, request):
@@ -66,7 +65,7 @@ def check_same_request(
             name, names.TAG_REQUEST_DIGEST, found or "missing",
         )  # fmt: skip
         return
-    found = poll_until_known(lambda: tagged_digest(sagemaker, arn), clock)
+    found = poll_until_known(read_digest, clock)
     if found != wanted:
         raise JobRefused(
             f"{name} exists with a different request (digest {found}, expected {wanted}); it is"

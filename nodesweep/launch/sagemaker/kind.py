@@ -9,12 +9,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from nodesweep.errors import JobRefused, error_code
-from nodesweep.launch.sagemaker.calls import check_same_request, poll_until_known
+from nodesweep.launch.sagemaker.calls import (
+    check_same_request,
+    poll_until_known,
+    tagged_digest,
+)
 from nodesweep.launch.sagemaker.status import read_processing_job, read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling.job import JobStatus
@@ -79,6 +84,10 @@ class JobKind:
         description = self.describe(sagemaker, job_name)
         return None if description is None else self.read(description)
 
+    def digest(self, sagemaker: Any, description: Mapping[str, Any]) -> str | None:
+        """Return the digest of the request that made the job; None if it is not known yet."""
+        return tagged_digest(sagemaker, description[f"{self.member}Arn"])
+
     def create_or_adopt(
         self,
         sagemaker: Any,
@@ -113,8 +122,9 @@ class JobKind:
                 raise
             if existing is None:
                 return JobStatus(name, "running")
-        arn = existing[f"{self.member}Arn"]
-        check_same_request(sagemaker, name, arn, request, existing, clock)
+        check_same_request(
+            name, request, existing, partial(self.digest, sagemaker, existing), clock
+        )
         return self.read(existing)
 
 

@@ -16,7 +16,7 @@ from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.section import HIDDEN
 from nodesweep.configs.training import variables_of
 from nodesweep.errors import JobRefused, QuotaReached
-from nodesweep.launch.protocol import HeldJob
+from nodesweep.launch.protocol import HeldJob, JobLog
 from nodesweep.launch.sagemaker.calls import release_kept_nodes
 from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.create import create
@@ -80,7 +80,7 @@ class SageMakerJobs:
                 found[name] = status
         return found
 
-    def logs(self, job_name: str, since: datetime) -> CloudWatchLog:
+    def logs(self, job_name: str, since: datetime) -> JobLog:
         """Return a reader of the job's lines from `since` on."""
         assert self.platform is not None
         return CloudWatchLog(aws_client("logs", self.platform), job_name, since)
@@ -109,16 +109,22 @@ class SageMakerJobs:
         return held_jobs(self.sagemaker, self.kind)
 
 
-def submit(sagemaker: Any, request: Mapping[str, Any], clock: Clock | None = None) -> JobStatus:
+def submit(
+    sagemaker: Any,
+    request: Mapping[str, Any],
+    clock: Clock | None = None,
+    kind: JobKind = TRAINING,
+    call: Callable[[Any, Mapping[str, Any]], None] = create,
+) -> JobStatus:
     """Start the training job of this request, or adopt it; see SageMakerJobs.submit()."""
 
     def send() -> None:
         try:
-            _create(sagemaker, with_variables(request, os.environ))
+            _create(call, sagemaker, with_variables(request, os.environ))
         except sagemaker.exceptions.ResourceLimitExceeded as error:
             raise QuotaReached(f"{request['TrainingJobName']}: {error}") from error
 
-    return TRAINING.create_or_adopt(sagemaker, request, send, clock or Clock())
+    return kind.create_or_adopt(sagemaker, request, send, clock or Clock())
 
 
 def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
@@ -142,10 +148,12 @@ def with_variables(request: Mapping[str, Any], variables: Mapping[str, str]) -> 
     return {**request, "Environment": environment} if environment else dict(request)
 
 
-def _create(sagemaker: Any, request: Mapping[str, Any]) -> None:
-    """Call create(), and mask environment values in its errors: some refusals quote them."""
+def _create(
+    call: Callable[[Any, Mapping[str, Any]], None], sagemaker: Any, request: Mapping[str, Any]
+) -> None:
+    """Send the request, and mask environment values in the errors: some refusals quote them."""
     try:
-        create(sagemaker, request)
+        call(sagemaker, request)
     except ClientError as error:
         values = sorted(set(request.get("Environment", {}).values()), key=len, reverse=True)
         error.args = tuple(_mask(str(part), values) for part in error.args)

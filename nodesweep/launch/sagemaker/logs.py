@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +38,28 @@ def log_group(job_name: str) -> str:
 
 @patient
 def read_job_log(
-    platform: PlatformConfig, job_name: str, folder: Path, completed: bool
+    platform: PlatformConfig,
+    job_name: str,
+    folder: Path,
+    completed: bool,
+    own_name: Callable[[str], str] = str,
 ) -> Iterable[LogLine]:
     """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
 
     A completed job's log is downloaded once. Any other job's is downloaded again, because its last
     lines matter and may arrive late; the saved copy is used if the platform has deleted its own. A
     log that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
+    `own_name` returns the name of the job's log streams.
     """
     kept = names.log_file(job_name, "*")
     if not completed or not any(folder.glob(kept)):
         with best_effort(f"the log of {job_name} can't be read"):
-            logs = aws_client("logs", platform)
+            logs, streams_of = aws_client("logs", platform), own_name(job_name)
             try:
-                save_log(logs, job_name, folder)
+                save_log(logs, job_name, folder, streams_of)
             except OSError as error:
                 logger.warning("the log of %s can't be saved: %s", job_name, error)
-                group, of_nodes = log_group(job_name), _streams_by_host(logs, job_name).items()
+                group, of_nodes = log_group(job_name), _streams_by_host(logs, streams_of).items()
                 return list(
                     heapq.merge(
                         *(_lines_of_node(logs, group, *node) for node in of_nodes), key=BY_TIME
@@ -63,13 +68,14 @@ def read_job_log(
     return read_saved_log(sorted(folder.glob(kept)))
 
 
-def save_log(logs: Any, job_name: str, folder: Path) -> list[Path]:
+def save_log(logs: Any, job_name: str, folder: Path, streams_of: str | None = None) -> list[Path]:
     """Save the log of every node of an ended job, and return the files.
 
-    A node without a log has no file.
+    A node without a log has no file. `streams_of` is the job in the names of the log streams, if it
+    is called otherwise there.
     """
     paths = []
-    for host, streams in _streams_by_host(logs, job_name).items():
+    for host, streams in _streams_by_host(logs, streams_of or job_name).items():
         path = folder / names.log_file(job_name, host)
         with written_atomically(path) as file:
             for line in _lines_of_node(logs, log_group(job_name), host, streams):

@@ -6,7 +6,7 @@ import gzip
 import logging
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodesweep.aws.platform import aws_client, patient
@@ -132,8 +132,8 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
 
 @patient
 def read_job_metrics(
-    platform: PlatformConfig, sweep: str, job_name: str
+    platform: PlatformConfig, sweep: str, job_name: str, own_name: Callable[[str], str] = str
 ) -> Mapping[str, Any] | None:
-    """Read the training program's metrics.json from S3."""
-    key = names.job_output_key(platform.prefix, sweep, job_name)
+    """Read the training program's metrics.json from S3; `own_name` returns the output's folder."""
+    key = names.job_output_key(platform.prefix, sweep, own_name(job_name))
     return read_metrics(aws_client("s3", platform), platform.bucket, key)

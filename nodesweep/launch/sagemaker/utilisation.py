@@ -7,7 +7,7 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
@@ -92,16 +92,18 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     }
 
 
-def read_job_utilisation(platform: PlatformConfig, job: JobStatus) -> dict[str, float]:
+def read_job_utilisation(
+    platform: PlatformConfig, job: JobStatus, own_name: Callable[[str], str] = str
+) -> dict[str, float]:
     """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch.
 
-    Empty if the job never ran.
+    Empty if the job never ran. `own_name` returns the job's name in the dimensions.
     """
     began, ended = job.billing_began_at, job.billing_ended_at
     if began is None or ended is None:
         return {}
-    cloudwatch = aws_client("cloudwatch", platform)
-    found = read_utilisation(cloudwatch, job.name, job.nodes, began, ended)
+    cloudwatch, name = aws_client("cloudwatch", platform), own_name(job.name)
+    found = read_utilisation(cloudwatch, name, job.nodes, began, ended)
     if job.platform_kind == "emulated":
-        found |= read_utilisation(cloudwatch, job.name, job.nodes, began, ended, EMULATED_METRICS)
+        found |= read_utilisation(cloudwatch, name, job.nodes, began, ended, EMULATED_METRICS)
     return found

@@ -21,7 +21,7 @@ from nodesweep.launch.slurm.inputs import (
 from nodesweep.launch.slurm.launcher import SlurmJobs, section_of
 from nodesweep.launch.slurm.script import render
 from nodesweep.launch.store import FolderStore
-from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.job import JobSpec
 
 
 def _render(platform: PlatformConfig, spec: JobSpec) -> Mapping[str, Any]:
@@ -42,31 +42,18 @@ def _store(platform: PlatformConfig) -> FolderStore:
     return FolderStore(Path(section_of(platform).folder), platform.prefix)
 
 
-def _no_problems(request: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return nothing: a script is rendered, or refused, as a whole."""
-    return ()
-
-
-def _no_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, float]:
-    return {}
-
-
 BACKEND = Backend(
     is_aws=False,
     request="sbatch",
     render=_render,
-    shape_problems=_no_problems,
-    slow_modules=(),
     launcher=_launcher,
     validations=_launcher,  # datasets are validated where the run is, so there are none
     store=_store,
     kind=lambda platform: "slurm",
     check_account=check_cluster,
-    describe_capacity=lambda facts: [],
     read_log=read_log,
     save_log=save_log,
     read_metrics=read_metrics,
-    read_utilisation=_no_utilisation,
     code_uri=code_uri,
     send_code=send_code,
     shared_folder=shared_folder,

@@ -17,12 +17,12 @@ from nodesweep.configs.atomic import folder_problem
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.launch.slurm.launcher import section_of
 from nodesweep.scaling.formats import join_words, nodes_text
-from nodesweep.scaling.rules.rule import Facts, Findings, combine
+from nodesweep.scaling.rules.rule import Facts, Findings, combine, merge_arms
 
 _SETTING = re.compile(r"^(\w+) *= (.*?) *$", re.MULTILINE)
 """A line of `scontrol show config`."""
-_FACT = re.compile(r"(\w+)=(\S*)")
-"""A fact of a partition, in a line of `scontrol show partition`."""
+_QOS = re.compile(r"^partitionname=(\S+).*? qos=(\S+)", re.MULTILINE)
+"""A partition and its QOS, in a line of `scontrol show partition` in lower case."""
 _NODES = re.compile(r"\bnode=(\d+)")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
@@ -73,7 +73,11 @@ class Qos(NamedTuple):
 
 def check_cluster(facts: Facts) -> Findings:
     """Return what keeps the sweep from running in its folder and partition."""
-    found, platform = _check_partitions(facts), section_of(facts.config.platform)
+    platform = section_of(facts.config.platform)
+    if len({each.config.platform for each in facts.each}) > 1:
+        found = merge_arms({name: _check_partitions(own) for name, own in facts.arms.items()})
+    else:
+        found = _check_partitions(facts)
     root = Path(platform.folder)
     folder = folder_problem(root) or folder_problem(root / platform.prefix)
     problems = [] if folder is None else [f"platform.folder: {folder}"]
@@ -135,7 +139,11 @@ def _above(
 
 
 def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings, str]:
-    """Return what the accounting refuses, and the flags of the job's QOS."""
+    """Return what the accounting refuses, and the flags of the job's QOS.
+
+    A partition's AllowAccounts and the like are left to sbatch, which refuses the first job for
+    them: unlike a limit, they do not depend on its size.
+    """
     platform = section_of(facts.config.platform)
     try:
         settings = dict(_SETTING.findall(run(["scontrol", "show", "config"])))
@@ -148,6 +156,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         found = _accounted(Association._fields, "user", user, "withassoc", cluster)
         mine = [Association(*row) for row in found if row[1]]  # without any, there is an empty row
         levels = {row[0]: Qos(*row) for row in _accounted(Qos._fields, "qos")}
+        of_root = _accounted(("user", "defaultqos"), "association", "account=root", cluster)
         text = run(["scontrol", "--all", "--oneliner", "show", "partition"])
     except (CommandFailed, KeyError, OSError) as error:  # getuser() may know no user
         unchecked = f"platform: accounts, QOS and their limits are not checked: {error}"
@@ -165,9 +174,8 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         others = join_words(sorted({each.account for each in mine}))
         unknown = f"platform.account: {user} may not use {account!r}; use one of: {others}"
         return Findings((unknown,)), ""
-    rows = (dict(_FACT.findall(line)) for line in text.splitlines())
-    known = {row.get("PartitionName"): row for row in rows}
-    problems, notices, flags = [], list[str](), ""
+    qos_of_partition = dict(_QOS.findall(text.lower()))
+    problems, flags = list[str](), ""
     for name in partitions:
         # one of the partition alone has precedence
         here = max(
@@ -181,14 +189,12 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
                 f"platform.partition: {account} may not use {name}; use one of: {others}"
             )
             continue
-        partition, valid = known.get(name, {}), here.qos.lower().split(",")
-        # Slurm's order; the last defaults, those of root and the cluster, are not known here
+        valid = here.qos.lower().split(",")
+        # Slurm's order (assoc_mgr_get_default_qos_info)
         used = platform.qos or here.defaultqos or (here.qos if len(valid) == 1 else "")
-        qos = [each for each in used.lower().split(",") if each]
+        used = used or next((name for user, name in of_root if not user), "") or "normal"
+        qos = used.lower().split(",")
         flags += "".join(levels[each].flags for each in qos if each in levels)
-        refused = _refusals(name, partition, {"Accounts": [account], "Qos": qos})
-        problems += refused.problems
-        notices += refused.notices
         if "qos" in enforced and platform.qos:
             wrong, others = [each for each in qos if each not in valid], join_words(sorted(valid))
             problems += [
@@ -196,10 +202,9 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
                 for each in wrong
             ]
         if "limits" in enforced and len(qos) < 2:  # of several, Slurm takes one that allows the job
-            level = levels.get("".join(qos), Qos(""))
-            over = levels.get(partition.get("QoS", "").lower())
-            problems += _above_limits(facts, here, level, over)
-    return Findings(tuple(problems), tuple(notices)), flags
+            over = levels.get(qos_of_partition.get(name.lower(), ""))
+            problems += _above_limits(facts, here, levels.get(qos[0], Qos("")), over)
+    return Findings(tuple(problems)), flags
 
 
 def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
@@ -208,34 +213,6 @@ def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
     text = run(["sacctmgr", *options, f"format={','.join(fields)}"])
     rows = (line.split("|") for line in text.splitlines())
     return [row for row in rows if len(row) == len(fields)]
-
-
-def _refusals(
-    name: str, partition: Mapping[str, str], asked: Mapping[str, Sequence[str]]
-) -> Findings:
-    """Return what the partition refuses: an account, or all of the job's QOS if any are known.
-
-    From Slurm 23.02 on, the accounts below an allowed one are allowed, too.
-    """
-    problems, notices = [], []
-    for kind, values in asked.items():
-        allowed, denied = (
-            partition.get(f"{verb}{kind}", "").lower().split(",") for verb in ("Allow", "Deny")
-        )
-        unlisted = bool(values) and not {"", "all", *values} & set(allowed)
-        what = f"{'account' if kind == 'Accounts' else 'QOS'} {join_words(map(repr, values))}"
-        source = f"{'Allow' if unlisted else 'Deny'}{kind} in `scontrol show partition`"
-        if unlisted and kind == "Accounts":
-            notices.append(
-                f"platform.partition: {name} does not list {what} ({source}); from Slurm 23.02 on,"
-                " an account above it is enough"
-            )
-        elif unlisted or (values and set(values) <= set(denied)):
-            problems.append(
-                f"platform.partition: {name} does not accept {what} ({source}); use another"
-                " partition"
-            )
-    return Findings(tuple(problems), tuple(notices))
 
 
 def _above_limits(facts: Facts, own: Association, qos: Qos, over: Qos | None) -> Iterator[str]:

@@ -47,6 +47,7 @@ from nodesweep.launch.slurm.status import (
     read_status,
     status_of_forgotten,
 )
+from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
 from nodesweep.scaling.secrets import remember_secrets
@@ -269,7 +270,7 @@ class SlurmJobs:
                 create_atomic(claim, self.render(spec)[SCRIPT].encode())
             if age_seconds > self.submit_seconds + _RECORD_SECONDS:
                 return False
-            self.queue.clock.sleep(1.0)
+            Clock().sleep(1.0)
         return True
 
     def _status(self, job: Submission) -> JobStatus:
@@ -288,7 +289,7 @@ class SlurmJobs:
         status = read_status(job, row)
         if status.has_ended:
             write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
-        elif never_starts(row) and job.stop_reason is None:
+        elif never_starts(row):
             self._cancel(job, f"{row.reason}: Slurm can never start the job")
         return status
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 from nodesweep.launch.slurm.commands import CommandFailed, run
-from nodesweep.polling import Clock
+from nodesweep.polling import ENDING_CLOCK, Clock
 
 POLL_SECONDS = 1.0
 """Shortest time between two polls of slurmctld: a squeue is an RPC that locks its job list."""
@@ -70,11 +70,11 @@ class Queue:
 
     Attributes:
         run: runs a command.
-        clock: the source of time.
+        clock: the source of time; a run that is being cancelled polls for the jobs that it stops.
     """
 
     run: Callable[[list[str]], str] = run
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock = field(default_factory=lambda: ENDING_CLOCK)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: tuple[Row, ...] | None = None
     _polled_at: float = float("-inf")

@@ -70,6 +70,8 @@ def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
     Raises:
         JobRefused: the job needs what Slurm or this launcher lacks.
     """
+    if isinstance(spec.platform, SlurmPlatform):  # an arm may have a partition of its own
+        platform = spec.platform
     training = spec.training
     environment = {**training.environment, **spec.variables}
     if references := variables_of(environment):

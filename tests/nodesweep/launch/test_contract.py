@@ -1,5 +1,6 @@
 """The contract of every launcher: each test runs against SageMaker, on a served local platform,
-against a real Slurm cluster, and against the launcher in memory.
+directly and through an AWS Batch queue, against a real Slurm cluster, and against the launcher in
+memory.
 """
 
 from __future__ import annotations
@@ -9,21 +10,29 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 
-from infra.local.tests.platform_client import ROLE_ARN, serve_platform, wait_until
+from infra.local.tests.platform_client import (
+    ROLE_ARN,
+    made_queue,
+    serve_platform,
+    wait_until,
+)
 from infra.local.tests.platform_fakes import IMAGE_URI
 from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import HeldJob, Launcher
+from nodesweep.launch.sagemaker.batch import own_name, training_launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
-from nodesweep.polling import CallBudget, Clock
+from nodesweep.polling import STOP, CallBudget, Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobState, JobStatus, ResolvedInputs
 from tests.nodesweep.launch.memory import MemoryLauncher
@@ -85,6 +94,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     quotas = {INSTANCE_TYPE: NODES}
     for platform in serve_platform(tmp_path_factory.mktemp("platform"), **quotas):
         platform.s3.create_bucket(Bucket="results")
+        platform.queue = made_queue(platform, "training", NODES)
         platform.ends, platform.words = {}, {}
         platform.engine.programs["until-told"] = until_told(platform.ends, platform.words)
         yield platform
@@ -103,6 +113,10 @@ def until_told(ends: dict[str, JobState], words: dict[str, str]) -> Callable[...
     return program
 
 
+class BatchBackend(Backend):
+    queues = True
+
+
 class SlurmBackend(Backend):
     queues = True
 
@@ -117,7 +131,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(params=["memory", "sagemaker", pytest.param("slurm", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["memory", "sagemaker", "batch", pytest.param("slurm", marks=pytest.mark.slow)]
+)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     number = zlib.crc32(request.node.name.encode())
     sweep = f"bench-20260102030405-{number:08x}"
@@ -143,8 +159,19 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
             "state_directory": str(served.state_dir),
         }
     )
-    launcher = SageMakerJobs(served.sagemaker, platform)
-    backend = Backend(launcher, served.ends.__setitem__, served.words.__setitem__, sweep)
+    if request.param == "batch":
+        platform = platform.model_copy(update={"batch": BatchConfig(queue=served.queue)})
+
+    def named(table: dict[str, Any], name: str, value: Any) -> None:
+        """Tell a job's program, which knows the name that SageMaker has for the job."""
+        table[own_name(platform, name)] = value
+
+    backend = (BatchBackend if request.param == "batch" else Backend)(
+        launcher := training_launcher(served.sagemaker, platform, quick=False),
+        partial(named, served.ends),
+        partial(named, served.words),
+        sweep,
+    )
     yield backend
     for job in launcher.jobs_of(sweep):
         launcher.stop(job.name)
@@ -251,6 +278,19 @@ def test_a_stopped_job_ends_as_stopped(backend: Backend) -> None:
     assert not backend.launcher.stop(spec.name)
 
 
+def test_a_run_that_is_being_cancelled_can_list_describe_and_stop_its_jobs(
+    backend: Backend,
+) -> None:
+    spec = backend.spec()
+    backend.launcher.submit(spec)
+    STOP.set()
+    for _ in range(2):
+        assert [job.name for job in backend.launcher.jobs_of(backend.sweep)] == [spec.name]
+        assert backend.launcher.status(spec.name) is not None
+    assert backend.launcher.stop(spec.name)
+    assert backend.ended(spec.name).state == "stopped"
+
+
 def test_a_job_that_does_not_exist_is_unknown_and_can_not_be_stopped(backend: Backend) -> None:
     assert backend.launcher.status(backend.spec().name) is None
     assert not backend.launcher.stop(backend.spec().name)
@@ -269,7 +309,7 @@ def test_many_jobs_are_described_at_once_and_unknown_ones_left_out(backend: Back
         specs[0].name: "completed",
         specs[1].name: "running",
     }
-    assert 1 <= len(calls) <= len(specs)
+    assert 1 <= len(calls) <= len(specs) + 1, "one each, and a list of all at most"
     assert found[specs[0].name] == backend.launcher.status(specs[0].name)
 
 

@@ -178,6 +178,25 @@ def content_type_of(environ: Mapping[str, Any]) -> str:
     return _CONTENT_TYPES[protocol_of(environ)]
 
 
+def called_operation(environ: Mapping[str, Any]) -> tuple[str, str]:
+    """Return (target prefix, operation) of a request; service and operation if its path names it.
+
+    Of the services whose paths name operations, that is only AWS Batch's, with empty strings for
+    all others.
+    """
+    prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
+    scope = credential_scope(environ)
+    if scope is not None and scope.service == "batch":
+        return "batch", _operations_by_path("batch").get(str(environ.get("PATH_INFO")), "")
+    return prefix, action
+
+
+@functools.cache
+def _operations_by_path(service: str) -> Mapping[str, str]:
+    model = service_model(service)
+    return {model.operation_model(name).http["requestUri"]: name for name in model.operation_names}
+
+
 def operation_name(environ: dict[str, Any]) -> str:
     """Return `service.Operation` if the request names both, else service, method and path."""
     if found := CBOR_PATH.match(str(environ.get("PATH_INFO", ""))):

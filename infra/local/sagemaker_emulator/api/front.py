@@ -20,6 +20,7 @@ from sagemaker_emulator.api.addressing import use_path_style
 from sagemaker_emulator.api.checksums import check_body, check_signed_hash
 from sagemaker_emulator.api.dialect import (
     JSON_CONTENT_TYPE,
+    called_operation,
     content_type_of,
     error_response,
     internal_error,
@@ -124,7 +125,7 @@ class Front:
         if refusal := self._gate.refusal(environ):
             return refusal
         use_known_region(environ)
-        prefix, _, action = environ.get("HTTP_X_AMZ_TARGET", "").rpartition(".")
+        prefix, action = called_operation(environ)
         scope = credential_scope(environ)
         service = self._services.get(prefix)
         is_watched = (

@@ -36,6 +36,7 @@ from sagemaker_emulator.state import unsaved
 from sagemaker_emulator.state.ecr_snapshot import EcrSnapshot
 from sagemaker_emulator.state.files import RecordStore
 from sagemaker_emulator.state.s3_snapshot import S3Snapshot
+from sagemaker_emulator.training.batch import Batch
 from sagemaker_emulator.training.manager import TrainingJobs
 from sagemaker_emulator.training.plans import TrainingPlans
 
@@ -85,9 +86,9 @@ class Platform:
         self._ecr = EcrSnapshot(state_dir / "ecr.json", clients, self._ledger)
         self._settings = config.described()
         self._runner = backend.make_runner(clients)
-        jobs, processing, builds, plans = (
+        jobs, processing, builds, plans, batch = (
             RecordStore(state_dir / name, self._ledger)
-            for name in ("training_jobs", "processing_jobs", "builds", "training_plans")
+            for name in ("training_jobs", "processing_jobs", "builds", "training_plans", "batch")
         )
         room = backend.room or SingleJobRoom()  # shared by jobs of both kinds
         self._jobs = TrainingJobs(self._runner, jobs, config.quotas, faults, room=room)
@@ -97,12 +98,9 @@ class Platform:
         self._plans = TrainingPlans(plans, self._account_id, self._jobs.plan_instances_in_use)
         self._closing = False
         self._builds = Builds(self._images, clients, builds, self._account_id)
-        self.front.add_services(
-            [
-                sagemaker_service(self._jobs, self._processing, self._plans, clients),
-                self._builds.service(),
-            ]
-        )
+        sagemaker = sagemaker_service(self._jobs, self._processing, self._plans, clients)
+        self._batch = Batch(batch, self._account_id, sagemaker)
+        self.front.add_services([sagemaker, self._builds.service(), self._batch.service()])
 
     def start(self) -> None:
         """Restore the last server's state, then track changes and accept jobs."""
@@ -117,6 +115,7 @@ class Platform:
             self.front.add_observer(snapshot.observe)
         self._builds.load()
         self._plans.load()
+        self._batch.load()
         if self._kept_metrics:
             self._kept_metrics.restore(self._clients, put_values)
         self._jobs.start()

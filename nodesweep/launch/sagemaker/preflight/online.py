@@ -14,6 +14,7 @@ from typing import Any
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.preflight import (
+    batch_queue,
     file_systems,
     identity,
     network,
@@ -118,6 +119,21 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
             "instances that are in use, or fewer than the jobs at once need; a plan that ends"
             " before a job of `max_runtime_seconds` would"
         ),
+    ),
+    AccountRule(
+        "the Batch queue",
+        (lambda rule_input: batch_queue.judge_queue(rule_input.facts, rule_input.response),),
+        action="batch:DescribeJobQueues",
+        more_actions=("batch:DescribeServiceEnvironments",),
+        queries="`platform.batch.queue`",
+        query=batch_queue.query_queue,
+        needed=lambda facts: facts.config.platform.batch is not None,
+        refuses=(
+            "it does not exist, is disabled, or is not of type SAGEMAKER_TRAINING; its service"
+            " environment is disabled or has fewer instances than the largest job;"
+            " `share_identifier` is missing, or given without a scheduling policy"
+        ),
+        remedy="use an enabled queue for training jobs; drop the larger node counts",
     ),
     AccountRule(
         "subnets",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -44,6 +45,8 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/ended
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -168,6 +171,19 @@ class Cluster:
         """The number of the only job of that name."""
         [job_id] = self.command("squeue", "-h", "-t", "all", "-n", name, "-o", "%i").stdout.split()
         return job_id
+
+    def running(self, sweep: str) -> list[str]:
+        """The names of the sweep's jobs that wait or run."""
+        states = "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED"
+        listed = self.command("squeue", "-h", states, "-o", "%j").stdout.split()
+        return [name for name in listed if names.sweep_of_job(name) == sweep]
+
+    def ended(self, sweep: str) -> list[dict[str, str]]:
+        """The facts of the sweep's ended jobs, of which slurmctld never forgets one here."""
+        path = self.folder / "ended"
+        lines = path.read_text().splitlines() if path.exists() else []
+        jobs = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in lines]
+        return [job for job in jobs if names.sweep_of_job(job["Name"]) == sweep]
 
     def end(self, job_name: str, state: JobState) -> None:
         """Let the program of until_told_spec() end."""

@@ -60,6 +60,17 @@ def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes
     assert jobs.status(JOB) is not None and sent == [["scancel", "12"]]
 
 
+def test_a_cancel_that_was_cut_off_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process was killed between its mark and scancel."""
+    sent: list[list[str]] = []
+    monkeypatch.setattr(launcher, "run", sent.append)
+    jobs = jobs_of(tmp_path, f"12|{JOB}|PENDING|InvalidQOS|2|2026-01-02T03:04:05|N/A|N/A|0|0||\n")
+    (tmp_path / JOB / "stopped").write_text("InvalidQOS: Slurm can never start the job")
+    assert jobs.status(JOB) is not None and sent == [["scancel", "12"]]
+
+
 def test_jobs_of_other_folders_programs_and_the_past_hold_no_nodes(tmp_path: Path) -> None:
     row = "{}|{}|{}|None|2|2026-01-02T03:04:05|N/A|N/A|0|0||\n"
     elsewhere = JOB.replace("-n2-", "-n4-")

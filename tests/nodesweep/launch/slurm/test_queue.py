@@ -8,7 +8,7 @@ import pytest
 
 from nodesweep.launch.slurm.commands import CommandFailed
 from nodesweep.launch.slurm.queue import Queue, Row, read_rows
-from nodesweep.polling import Clock
+from nodesweep.polling import STOP, Clock
 
 SQUEUE = """\
 A banner of the site | with a bar
@@ -96,6 +96,15 @@ def test_a_poll_that_failed_is_no_empty_queue(slurm: Slurm, queue: Queue) -> Non
             queue.rows()
     slurm.problem = None
     assert len(queue.rows()) == 2
+
+
+def test_a_run_that_is_being_cancelled_polls_for_the_jobs_that_it_stops(slurm: Slurm) -> None:
+    STOP.set()
+    queue = Queue(slurm.run)
+    for _ in range(2):
+        assert len(queue.rows()) == 2
+        queue.forget()
+    assert slurm.calls == ["squeue"] * 2
 
 
 def test_a_cluster_without_accounting_is_asked_for_it_once(slurm: Slurm, queue: Queue) -> None:

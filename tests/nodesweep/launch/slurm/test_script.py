@@ -98,6 +98,14 @@ def test_a_dataset_is_a_folder_that_the_nodes_share() -> None:
     assert "me,/shared/my digits:/shared/my digits' " in render(contained, odd)[SCRIPT]
 
 
+def test_a_job_runs_in_the_partition_of_its_arm() -> None:
+    platform = slurm_platform(Path("/shared/me"), partition="cpu")
+    spec = job_spec(NAME, 2, TrainingConfig.model_validate(SECTIONS))
+    script = render(platform, spec)[SCRIPT]
+    own = replace(spec, platform=platform.model_copy(update={"partition": "gpu"}))
+    assert render(platform, own)[SCRIPT] == script.replace("partition=cpu", "partition=gpu")
+
+
 def test_the_nodes_are_read_back_from_a_script() -> None:
     for script in CASES.values():
         assert read_script(script) == (2, "ml.p4d.24xlarge")

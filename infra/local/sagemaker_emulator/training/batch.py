@@ -1,0 +1,380 @@
+"""AWS Batch's service jobs: training jobs that wait in a job queue until there is capacity.
+
+The queues move, first in, first out, whenever one of these actions is called. A queue has one
+service environment, whose instances its jobs in progress share; a training job that exceeds a quota
+waits on, as on AWS after a lack of capacity. Shares, priorities, timeouts and retries are only
+recorded.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sagemaker_emulator.api.protocol import ApiError, JsonService
+from sagemaker_emulator.api.validation import RequestValidator
+from sagemaker_emulator.state.files import RecordStore
+
+JOB_TYPE = "SAGEMAKER_TRAINING"
+_ENDED = ("SUCCEEDED", "FAILED")
+_NAME_CHARACTERS = 23
+"""Of the payload's TrainingJobName in the training job's, which ends in 32 hex digits."""
+_PAGE_SIZE = 100
+_STATUS = {"Completed": "SUCCEEDED", "Failed": "FAILED", "Stopped": "FAILED"}
+_SECONDARY = {"Starting": "SCHEDULED", "Pending": "SCHEDULED", "Downloading": "STARTING"}
+"""Batch's status of a job in progress, RUNNING otherwise: "Mapping AWS Batch service job status to
+SageMaker AI status" in the user guide.
+"""
+_ECHOED = ("shareIdentifier", "schedulingPriority", "retryStrategy", "timeoutConfig", "tags")
+
+
+def client_error(message: str) -> ApiError:
+    return ApiError("ClientException", message)
+
+
+@dataclass
+class ServiceJob:
+    """A service job; times are Unix milliseconds."""
+
+    region: str
+    id: str
+    queue: str
+    request: dict[str, Any]
+    times: dict[str, int]
+    status: str = "RUNNABLE"
+    reason: str = ""
+    is_terminated: bool = False
+    training_job: str | None = None
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The request for the training job."""
+        return dict(json.loads(self.request["serviceRequestPayload"]))
+
+    @property
+    def instances(self) -> int:
+        """The number of instances of the training job."""
+        return int(self.payload.get("ResourceConfig", {}).get("InstanceCount", 1))
+
+    def describe(self, account_id: str) -> dict[str, Any]:
+        """Return DescribeServiceJob's response, which includes the entry of ListServiceJobs."""
+        found = {
+            "startedAt": 0,  # required by the model
+            "jobArn": f"arn:aws:batch:{self.region}:{account_id}:service-job/{self.id}",
+            "jobId": self.id,
+            "jobName": self.request["jobName"],
+            "jobQueue": self.queue,
+            "serviceJobType": JOB_TYPE,
+            "serviceRequestPayload": self.request["serviceRequestPayload"],
+            "status": self.status,
+            "isTerminated": self.is_terminated,
+            "attempts": [],
+            **self.times,
+            **{name: self.request[name] for name in _ECHOED if name in self.request},
+        }
+        if self.reason:
+            found["statusReason"] = self.reason
+        if self.training_job:
+            training = f"arn:aws:sagemaker:{self.region}:{account_id}:training-job"
+            resource = {"name": "TrainingJobArn", "value": f"{training}/{self.training_job}"}
+            found["latestAttempt"] = {"serviceResourceId": resource}
+            found["attempts"] = [found["latestAttempt"]]
+        return found
+
+
+class Batch:
+    """Service environments, job queues of training jobs, and their jobs; actions take (region,
+    request).
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        account_id: str,
+        sagemaker: JsonService,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Set up the queues.
+
+        Args:
+            store: Stores their records.
+            account_id: Account of their ARNs.
+            sagemaker: The service that runs the training jobs.
+            clock: Returns Unix seconds.
+        """
+        self._store, self._account_id = store, account_id
+        self._sagemaker, self._clock = sagemaker, clock
+        self._lock = threading.RLock()
+        self._resources: dict[str, dict[str, Any]] = {}
+        """Job queues and service environments by ARN."""
+        self._jobs: dict[str, ServiceJob] = {}
+
+    def load(self) -> None:
+        """Load the records of the last server."""
+        jobs = []
+        for record in self._store.load_all(dict):
+            if "arn" in record:
+                self._resources[record["arn"]] = record["resource"]
+            else:
+                jobs.append(ServiceJob(**record))
+        self._jobs = {job.id: job for job in sorted(jobs, key=lambda job: job.times["createdAt"])}
+
+    def service(self) -> JsonService:
+        return JsonService(
+            target_prefix="batch",
+            signing_name="batch",
+            actions={
+                "CreateServiceEnvironment": self.create_environment,
+                "DescribeServiceEnvironments": self.describe_environments,
+                "CreateJobQueue": self.create_queue,
+                "UpdateJobQueue": self.update_queue,
+                "DescribeJobQueues": self.describe_queues,
+                "SubmitServiceJob": self.submit,
+                "DescribeServiceJob": self.describe,
+                "ListServiceJobs": self.list,
+                "TerminateServiceJob": self.terminate,
+            },
+            refused=frozenset(),
+            check=RequestValidator("batch").check,
+            claims=self._claims,
+        )
+
+    def _claims(self, action: str, request: dict[str, Any]) -> bool:
+        """Return False for queues of containers, which moto has."""
+        if action == "CreateJobQueue":
+            return "serviceEnvironmentOrder" in request
+        named = request.get("jobQueues", [str(request.get("jobQueue"))])
+        own = {arn.rpartition("/")[2] for arn in self._resources}
+        return not action.endswith(("JobQueue", "JobQueues")) or any(
+            name.rpartition("/")[2] in own for name in named
+        )
+
+    # -- environments and queues -------------------------------------------------------------------
+
+    def create_environment(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        return self._create(region, "service-environment", "serviceEnvironment", request)
+
+    def create_queue(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        used = request["serviceEnvironmentOrder"]
+        if len(used) != 1:
+            raise client_error("A job queue must have one service environment.")
+        self._find(region, "service-environment", used[0]["serviceEnvironment"])
+        fixed = {"jobQueueType": JOB_TYPE, "computeEnvironmentOrder": []}
+        return self._create(region, "job-queue", "jobQueue", {**request, **fixed})
+
+    def update_queue(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            queue = self._find(region, "job-queue", request["jobQueue"])
+            changes = {name: value for name, value in request.items() if name != "jobQueue"}
+            self._save_resource(queue["jobQueueArn"], {**queue, **changes})
+            return {name: queue[name] for name in ("jobQueueName", "jobQueueArn")}
+
+    def describe_environments(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        named = request.get("serviceEnvironments", ())
+        return {"serviceEnvironments": self._described(region, "service-environment", named)}
+
+    def describe_queues(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        return {"jobQueues": self._described(region, "job-queue", request["jobQueues"])}
+
+    def _described(self, region: str, kind: str, named: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the resources of a kind with these names or ARNs; all of them without any."""
+        wanted = [name.rpartition("/")[2] for name in named]
+        start = self._arn(region, kind, "")
+        return [
+            one
+            for arn, one in self._resources.items()
+            if arn.startswith(start) and (not wanted or arn.removeprefix(start) in wanted)
+        ]
+
+    def _find(self, region: str, kind: str, name: str) -> dict[str, Any]:
+        found = self._described(region, kind, [name])
+        if not found:
+            raise client_error(f"{name} not found.")
+        return found[0]
+
+    def _create(
+        self, region: str, kind: str, member: str, request: dict[str, Any]
+    ) -> dict[str, Any]:
+        arn = self._arn(region, kind, request[f"{member}Name"])
+        names = {f"{member}Name": request[f"{member}Name"], f"{member}Arn": arn}
+        with self._lock:
+            if arn in self._resources:
+                raise client_error("Object already exists")
+            self._save_resource(arn, {"state": "ENABLED", **request, **names, "status": "VALID"})
+        return names
+
+    def _arn(self, region: str, kind: str, name: str) -> str:
+        return f"arn:aws:batch:{region}:{self._account_id}:{kind}/{name}"
+
+    def _save_resource(self, arn: str, resource: dict[str, Any]) -> None:
+        region, key = arn.split(":")[3], arn.rpartition(":")[2].replace("/", "-")
+        self._store.save(region, key, record={"arn": arn, "resource": resource})
+        self._resources[arn] = resource
+
+    # -- service jobs ------------------------------------------------------------------------------
+
+    def submit(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Put a job into its queue.
+
+        Raises:
+            ClientException: If the queue takes no such job, or the token is that of another one.
+        """
+        with self._lock:
+            queue = self._find(region, "job-queue", request["jobQueue"])
+            if queue["state"] != "ENABLED":
+                raise client_error(f"JobQueue {queue['jobQueueName']} is not enabled.")
+            if ("schedulingPolicyArn" in queue) != ("shareIdentifier" in request):
+                raise client_error(
+                    "shareIdentifier must be specified if, and only if, the job queue has a"
+                    " fair-share scheduling policy."
+                )
+            token = request.get("clientToken")
+            if token and any(token == job.request.get("clientToken") for job in self._of(region)):
+                raise client_error(f"A request with clientToken {token} was received before.")
+            job = ServiceJob(
+                region=region,
+                id=str(uuid.uuid4()),
+                queue=queue["jobQueueArn"],
+                request=request,
+                times={"createdAt": self._now()},
+            )
+            self._save(job)
+            self._jobs[job.id] = job
+            self._move(region)
+            answer = job.describe(self._account_id)
+            return {name: answer[name] for name in ("jobArn", "jobName", "jobId")}
+
+    def describe(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            return self._job(region, request["jobId"]).describe(self._account_id)
+
+    def list(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of a queue's jobs, newest first."""
+        with self._lock:
+            self._move(region)
+            arn = self._find(region, "job-queue", request.get("jobQueue", ""))["jobQueueArn"]
+            found = [
+                job.describe(self._account_id)
+                for job in reversed(tuple(self._of(region)))
+                if job.queue == arn and _matches(job, request)
+            ]
+        for job in found:
+            del job["serviceRequestPayload"], job["attempts"]
+        start = int(request.get("nextToken", "0"))
+        end = start + request.get("maxResults", _PAGE_SIZE)
+        more = {"nextToken": str(end)} if end < len(found) else {}
+        return {"jobSummaryList": found[start:end], **more}
+
+    def terminate(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            job = self._job(region, request["jobId"])
+            if job.status not in _ENDED:
+                job.is_terminated, job.reason = True, request["reason"]
+                if job.training_job is None:
+                    self._enter(job, "FAILED")
+                else:
+                    with suppress(ApiError):  # it has just ended
+                        self._call(job, "StopTrainingJob")
+                    self._save(job)
+        return {}
+
+    def _of(self, region: str) -> Iterator[ServiceJob]:
+        return (job for job in self._jobs.values() if job.region == region)
+
+    def _job(self, region: str, identity: str) -> ServiceJob:
+        self._move(region)
+        job = self._jobs.get(identity.rpartition("/")[2])
+        if job is None or job.region != region:
+            raise client_error(f"Service job {identity} not found.")
+        return job
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _save(self, job: ServiceJob) -> None:
+        self._store.save(job.region, job.id, record=asdict(job))
+
+    def _call(self, job: ServiceJob, action: str, **request: Any) -> dict[str, Any]:
+        return self._sagemaker.call(
+            action, job.region, {**request, "TrainingJobName": job.training_job}
+        )
+
+    def _enter(self, job: ServiceJob, status: str) -> None:
+        """Give a job a status."""
+        job.status = status
+        if status in (*_ENDED, "SCHEDULED", "RUNNING"):
+            place = (
+                "stopped" if status in _ENDED else {"RUNNING": "started"}.get(status, "scheduled")
+            )
+            job.times.setdefault(f"{place}At", self._now())
+        self._save(job)
+
+    def _move(self, region: str) -> None:
+        """Note what became of the training jobs, then start those that have room."""
+        for job in self._of(region):
+            if job.training_job and job.status not in _ENDED:
+                self._follow(job)
+        blocked = set()
+        for job in self._of(region):
+            if job.status == "RUNNABLE" and job.queue not in blocked and not self._started(job):
+                blocked.add(job.queue)
+
+    def _follow(self, job: ServiceJob) -> None:
+        try:
+            found = self._call(job, "DescribeTrainingJob")
+        except ApiError:
+            found = {"TrainingJobStatus": "Failed", "FailureReason": "it was deleted"}
+        ended = _STATUS.get(found["TrainingJobStatus"])
+        status = ended or _SECONDARY.get(found["SecondaryStatus"], "RUNNING")
+        if ended:
+            state = f"Training job {found['TrainingJobStatus'].lower()}"
+            reason = f"Received status from SageMaker: {found.get('FailureReason') or state}"
+            job.reason = job.reason or reason
+        if status != job.status:
+            self._enter(job, status)
+
+    def _started(self, job: ServiceJob) -> bool:
+        """Start the training job; return False if it has to wait."""
+        queue = self._resources[job.queue]
+        name = queue["serviceEnvironmentOrder"][0]["serviceEnvironment"]
+        environment = self._find(job.region, "service-environment", name)
+        used = sum(
+            other.instances
+            for other in self._of(job.region)
+            if other.queue == job.queue and other.training_job and other.status not in _ENDED
+        )
+        most = environment["capacityLimits"][0]["maxCapacity"]
+        if environment["state"] != "ENABLED" or used + job.instances > most:
+            return False
+        start = str(job.payload["TrainingJobName"])[:_NAME_CHARACTERS]
+        job.training_job = f"AWSBatch{start}{uuid.uuid4().hex}"
+        try:
+            self._call(job, "CreateTrainingJob", **job.payload)
+        except ApiError as error:
+            job.training_job = None
+            if error.code == "ResourceLimitExceeded":
+                return False
+            job.reason = f"{error.code}: {error.message}"
+            self._enter(job, "FAILED")
+        else:
+            self._enter(job, "SCHEDULED")
+        return True
+
+
+def _matches(job: ServiceJob, request: dict[str, Any]) -> bool:
+    """Return True if a job matches the filter; without one, if it has the status or is RUNNING."""
+    if not request.get("filters"):
+        return bool(job.status == request.get("jobStatus", "RUNNING"))
+    [(name, value)] = [(each["name"], each["values"][0]) for each in request["filters"]]
+    if name == "JOB_NAME":
+        return fnmatch.fnmatchcase(job.request["jobName"].lower(), value.lower())
+    if name == "AFTER_CREATED_AT":
+        return job.times["createdAt"] > int(value)
+    raise client_error(f"The local platform does not model the filter {name}.")

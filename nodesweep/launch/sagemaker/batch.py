@@ -1,0 +1,380 @@
+"""Training jobs that wait in an AWS Batch queue (service jobs) before SageMaker starts them.
+
+Batch names the training job: AWSBatch, the payload's TrainingJobName and 32 hex digits (AWS Batch
+user guide, "Service job state change events"). 63 characters leave 23, so the payload has a digest
+of the job's name there, by which the training job is found even after Batch has forgotten it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from nodesweep.aws.platform import aws_client
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.platform import BatchConfig
+from nodesweep.errors import JobRefused, error_code
+from nodesweep.launch.protocol import HeldJob, JobLog, Launcher
+from nodesweep.launch.sagemaker.calls import poll_until_known
+from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
+from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
+from nodesweep.launch.sagemaker.launcher import SageMakerJobs, submit
+from nodesweep.launch.sagemaker.listing import held_jobs
+from nodesweep.launch.sagemaker.request import given
+from nodesweep.launch.sagemaker.status import read_training_job
+from nodesweep.polling import Clock
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobState, JobStatus
+from nodesweep.scaling.secrets import hide_in_text, remember_secrets, secrets_of_job
+
+JOB_TYPE = "SAGEMAKER_TRAINING"
+PREFIX = "AWSBatch"
+NAME_CHARACTERS = 63 - len(PREFIX) - 32
+QUEUED = "Queued in AWS Batch"
+_WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
+_ENDED = ("SUCCEEDED", "FAILED")
+_SERVICE_JOB, _OWN_NAME = "ServiceJob", "OwnName"
+"""Members that a description has in addition: Batch's summary, and SageMaker's name of the job."""
+ServiceJob = Mapping[str, Any]
+"""An entry of ListServiceJobs."""
+
+
+def training_launcher(sagemaker: Any, platform: PlatformConfig, quick: bool) -> Launcher:
+    """Return the launcher of a platform's training jobs: through its Batch queue, if it has one."""
+    if platform.batch is None:
+        return SageMakerJobs(sagemaker, platform)
+    return BatchJobs(sagemaker, platform, _kind(platform, quick))
+
+
+def own_name(platform: PlatformConfig, job_name: str) -> str:
+    """Return SageMaker's name of a job, by which it names log streams, metrics and output."""
+    if platform.batch is None:
+        return job_name
+    found = _kind(platform).own_name(aws_client("sagemaker", platform), job_name)
+    return job_name if found is None else found
+
+
+def payload_name(job_name: str) -> str:
+    """Return the TrainingJobName that Batch gets, of as many characters as it leaves."""
+    return names.canonical_digest(job_name)[:NAME_CHARACTERS]
+
+
+def _kind(platform: PlatformConfig, quick: bool = False) -> QueuedTraining:
+    assert platform.batch is not None
+    # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+    batch = aws_client("batch", platform, quick=True) if quick else aws_client("batch", platform)
+    return QueuedTraining(
+        TRAINING.member, TRAINING.method, _read, TRAINING.logger, batch, platform.batch
+    )
+
+
+@dataclass(frozen=True)
+class QueuedTraining(JobKind):
+    """Training jobs of one Batch queue; each is a service job of the same name.
+
+    Attributes:
+        batch: the Batch client.
+        queue: the config's section.
+    """
+
+    batch: Any
+    queue: BatchConfig
+
+    def send(self, sagemaker: Any, request: Mapping[str, Any], clock: Clock) -> None:
+        """Submit the job; client errors pass through, except refusals.
+
+        One attempt: Batch never runs a second job by itself, except after SageMaker lacked
+        capacity, when nothing was billed. The token makes a repeated call fail, possibly before
+        the first one's job is listed.
+
+        Raises:
+            JobRefused: Batch does not accept the job.
+            ResourceInUse: There is a job of this name already.
+        """
+        name, queue = request[f"{self.member}Name"], self.queue
+        token = payload_name(name)
+        seconds = queue.attempt_timeout_seconds
+        try:
+            self.batch.submit_service_job(
+                jobName=name,
+                jobQueue=queue.queue,
+                serviceJobType=JOB_TYPE,
+                serviceRequestPayload=json.dumps({**request, f"{self.member}Name": token}),
+                retryStrategy={"attempts": 1},
+                clientToken=token,
+                **given(
+                    shareIdentifier=queue.share_identifier,
+                    schedulingPriority=queue.scheduling_priority,
+                    timeoutConfig=seconds and {"attemptDurationSeconds": seconds},
+                ),
+            )
+        except ClientError as error:
+            if error_code(error) != "ClientException":
+                raise
+            if poll_until_known(lambda: self.find(name).get(name), clock) is not None:
+                raise sagemaker.exceptions.ResourceInUse(
+                    error.response, error.operation_name
+                ) from error
+            raise JobRefused(
+                f"AWS Batch refused {name} in platform.batch.queue {queue.queue}:"
+                f" {hide_in_text(str(error))}"
+            ) from error
+
+    def find(self, *job_names: str) -> dict[str, ServiceJob]:
+        """Return these service jobs by name, as far as Batch knows them, with one query."""
+        pattern = job_names[0]
+        if len(job_names) > 1:
+            pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
+        # Newest first, so that of several the first one counts.
+        return {
+            job["jobName"]: job
+            for job in self.query("JOB_NAME", pattern)
+            if job["jobName"] in job_names
+        }
+
+    def query(self, name: str, value: str) -> Iterator[ServiceJob]:
+        """Yield the queue's service jobs that match a filter, in any status, newest first."""
+        for page in self._pages(name, value):
+            yield from page["jobSummaryList"]
+
+    def held(self) -> Iterator[HeldJob]:
+        """Yield the queue's jobs that have not ended, oldest first."""
+        found: list[HeldJob] = []
+        for page in self._pages("AFTER_CREATED_AT", "0"):
+            now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+            found += [
+                HeldJob(
+                    job["jobName"],
+                    (now - _moment(job, "createdAt")).total_seconds(),
+                    True,
+                    partial(self._tagged_sweep, job),
+                )
+                for job in page["jobSummaryList"]
+                if job["status"] not in _ENDED
+            ]
+        yield from reversed(found)
+
+    def _pages(self, name: str, value: str) -> Iterable[Mapping[str, Any]]:
+        pages: Iterable[Mapping[str, Any]] = self.batch.get_paginator("list_service_jobs").paginate(
+            jobQueue=self.queue.queue, filters=[{"name": name, "values": [value]}]
+        )
+        return pages
+
+    def own_name(self, sagemaker: Any, job_name: str) -> str | None:
+        """Return SageMaker's name of a job; None while it waits or if it is unknown."""
+        found = self.find(job_name).get(job_name)
+        return _forgotten(sagemaker, job_name) if found is None else _attempt(found)
+
+    def describe(self, sagemaker: Any, job_name: str) -> dict[str, Any] | None:
+        """Return the job's description; see JobKind."""
+        return self.describe_found(sagemaker, job_name, self.find(job_name).get(job_name))
+
+    def describe_found(
+        self, sagemaker: Any, job_name: str, service_job: ServiceJob | None
+    ) -> dict[str, Any] | None:
+        """Return the description of the training job, or of the payload of a job that waits.
+
+        It has the job's name as TrainingJobName, as that of a job that is not queued.
+        """
+        name = _forgotten(sagemaker, job_name) if service_job is None else _attempt(service_job)
+        found = None if name is None else TRAINING.describe(sagemaker, name)
+        if found is None and service_job is not None:
+            found = self._describe_payload(service_job)
+        if found is None:
+            return None
+        own = {_SERVICE_JOB: service_job or {}, _OWN_NAME: found["TrainingJobName"]}
+        return {**found, **own, "TrainingJobName": job_name}
+
+    def _describe_payload(self, service_job: ServiceJob) -> dict[str, Any]:
+        """Return the description of a job that has not been sent to SageMaker."""
+        payload = self._payload(service_job)
+        remember_secrets(secrets_of_job(payload["HyperParameters"], payload.get("Environment", {})))
+        state, reason = "InProgress", service_job.get("statusReason")
+        changes: list[dict[str, Any]] = []
+        if service_job["status"] == "FAILED":
+            state = "Stopped" if service_job.get("isTerminated") else "Failed"
+            changes = [{"Status": state, "StartTime": _moment(service_job, "stoppedAt")}]
+        return {
+            **payload,
+            "TrainingJobArn": service_job["jobArn"],
+            "TrainingJobStatus": state,
+            "SecondaryStatus": QUEUED,
+            "SecondaryStatusTransitions": changes,
+            "CreationTime": _moment(service_job, "createdAt"),
+            **given(FailureReason=reason if changes else None),
+        }
+
+    def _payload(self, service_job: ServiceJob) -> dict[str, Any]:
+        found = self.batch.describe_service_job(jobId=service_job["jobId"])
+        return dict(json.loads(found["serviceRequestPayload"]))
+
+    def _tagged_sweep(self, service_job: ServiceJob) -> str | None:
+        return _tags(self._payload(service_job)).get(names.TAG_SWEEP_ID)
+
+    def digest(self, sagemaker: Any, description: Mapping[str, Any]) -> str | None:
+        """Return the digest of the request that made the job; see JobKind."""
+        if "Tags" in description:
+            return _tags(description).get(names.TAG_REQUEST_DIGEST)
+        return super().digest(sagemaker, description)
+
+    def stop(self, sagemaker: Any, job_name: str) -> bool:
+        """Take the job out of the queue or have Batch stop it; see JobKind."""
+        service_job = self.find(job_name).get(job_name)
+        if service_job is None:
+            name = _forgotten(sagemaker, job_name)
+            return name is not None and TRAINING.stop(sagemaker, name)
+        if service_job["status"] in _ENDED:
+            return False
+        self.batch.terminate_service_job(jobId=service_job["jobId"], reason="stopped by nodesweep")
+        return True
+
+
+def _attempt(service_job: ServiceJob) -> str | None:
+    """Return SageMaker's name of a service job's training job; None while it waits for one.
+
+    A job that waits again has an attempt for which SageMaker lacked capacity.
+    """
+    attempt = service_job.get("latestAttempt", {}).get("serviceResourceId", {}).get("value")
+    if attempt is None or service_job["status"] in _WAITING:
+        return None
+    return str(attempt).rpartition("/")[2]
+
+
+def _forgotten(sagemaker: Any, job_name: str) -> str | None:
+    """Return SageMaker's name of a job that Batch may have forgotten; None if there is none.
+
+    Batch keeps ended jobs for at least 7 days (AWS Batch user guide, "Job states").
+    """
+    listed = sagemaker.list_training_jobs(
+        NameContains=PREFIX + payload_name(job_name), SortBy="CreationTime", SortOrder="Descending"
+    )["TrainingJobSummaries"]
+    return str(listed[0]["TrainingJobName"]) if listed else None
+
+
+def _read(description: Mapping[str, Any]) -> JobStatus:
+    """Read a description of QueuedTraining.
+
+    A training job that failed may have lacked capacity, so it has only failed once Batch says so.
+    """
+    found = read_training_job({**description, "TrainingJobName": description[_OWN_NAME]})
+    found = replace(found, name=description["TrainingJobName"])
+    status = description[_SERVICE_JOB].get("status", "FAILED")
+    if found.state == "failed" and status not in _ENDED:
+        return replace(found, state="running", reason=None, ended_at=None)
+    return found
+
+
+def _tags(request: Mapping[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in request.get("Tags", ())}
+
+
+def _moment(service_job: ServiceJob, member: str) -> datetime:
+    """Return a time of a service job, which Batch gives in Unix milliseconds."""
+    return datetime.fromtimestamp(service_job[member] / 1000, UTC)
+
+
+@dataclass(frozen=True)
+class BatchJobs(SageMakerJobs):
+    """Training jobs of a Batch queue; a nodesweep.launch.protocol.Launcher."""
+
+    @property
+    def queued(self) -> QueuedTraining:
+        """The kind of the jobs."""
+        assert isinstance(self.kind, QueuedTraining)
+        return self.kind
+
+    def submit(self, spec: JobSpec) -> JobStatus:
+        """Put the job into the queue, or adopt the existing one; see SageMakerJobs."""
+        queued = self.queued
+        send = partial(queued.send, clock=self.clock)
+        return submit(self.sagemaker, self.render(spec), self.clock, queued, send)
+
+    def describe(
+        self, job_names: Iterable[str], take: Callable[[], None] = lambda: None
+    ) -> dict[str, JobStatus]:
+        """Return the status of each of these jobs that Batch or SageMaker knows."""
+        found: dict[str, JobStatus] = {}
+        if not (wanted := list(job_names)):
+            return found
+        take()
+        service_jobs = self.queued.find(*wanted)
+        for name in wanted:
+            take()
+            job = self.queued.describe_found(self.sagemaker, name, service_jobs.get(name))
+            if job is not None:
+                found[name] = self.kind.read(job)
+        return found
+
+    def logs(self, job_name: str, since: datetime) -> JobLog:
+        """Return a reader of the job's lines from `since` on."""
+        assert self.platform is not None
+        find = partial(self.queued.own_name, self.sagemaker, job_name)
+        return _LaterLog(aws_client("logs", self.platform), job_name, since, find)
+
+    def release(self, job_name: str) -> None:
+        """Do nothing: jobs of a queue keep no nodes (PlatformConfig.problems)."""
+
+    def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
+        """Return the sweep's jobs that Batch knows, oldest first."""
+        listed = [*self.queued.query("JOB_NAME", f"{names.job_prefix(sweep)}*")]
+        return [
+            JobStatus(
+                job["jobName"],
+                _state(job),
+                created_at=_moment(job, "createdAt"),
+                retention="over",
+            )
+            for job in reversed(listed)
+            if names.sweep_of_job(job["jobName"]) == sweep
+        ]
+
+    def held(self) -> Iterator[HeldJob]:
+        """Yield the queue's jobs, then the account's others that run or keep a warm pool."""
+        yield from self.queued.held()
+        for job in held_jobs(self.sagemaker, TRAINING):
+            if not job.name.startswith(PREFIX):
+                yield job
+
+
+def _state(service_job: ServiceJob) -> JobState:
+    if service_job["status"] == "SUCCEEDED":
+        return "completed"
+    if service_job["status"] != "FAILED":
+        return "running"
+    return "stopped" if service_job.get("isTerminated") else "failed"
+
+
+@dataclass
+class _LaterLog:
+    """The log of a job that may still wait for its log streams' name; a JobLog."""
+
+    logs: Any
+    job_name: str
+    since: datetime
+    find_name: Callable[[], str | None]
+    found: CloudWatchLog | None = None
+
+    @property
+    def location(self) -> str:
+        """The place of the whole log, in words."""
+        return f"CloudWatch Logs ({self.job_name} in AWS Batch)"
+
+    @property
+    def has_more(self) -> bool:
+        """True if a further page of existing lines is ready to be read."""
+        return self.found is not None and self.found.has_more
+
+    def new_lines(self) -> Iterator[tuple[int, str]]:
+        """Yield the new lines of the next page; none while the job waits."""
+        if self.found is None and (name := self.find_name()) is not None:
+            self.found = CloudWatchLog(self.logs, name, self.since)
+        if self.found is not None:
+            yield from self.found.new_lines()

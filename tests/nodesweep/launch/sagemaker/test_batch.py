@@ -1,0 +1,312 @@
+"""Training jobs through an AWS Batch queue: each is paid for once, and found whatever happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zlib import crc32
+
+import pytest
+from botocore.exceptions import ClientError, ConnectionClosedError
+from syrupy.assertion import SnapshotAssertion
+
+from infra.local.tests.platform_client import ROLE_ARN, made_queue, serve_platform, wait_until
+from infra.local.tests.platform_fakes import IMAGE_URI
+from nodesweep.configs.distribution import NoDistribution
+from nodesweep.configs.models import PlatformConfig
+from nodesweep.configs.platform import BatchConfig
+from nodesweep.configs.training import TrainingConfig
+from nodesweep.errors import JobRefused
+from nodesweep.launch.sagemaker.backend import BACKEND
+from nodesweep.launch.sagemaker.batch import (
+    QUEUED,
+    BatchJobs,
+    own_name,
+    payload_name,
+    training_launcher,
+)
+from nodesweep.scaling import names
+from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
+from tests.nodesweep.launch.test_contract import hurried
+from tests.plain import plain
+
+SWEEP = "bench-20260102030405-0a1b2c3d"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    with contextmanager(serve_platform)(tmp_path_factory.mktemp("platform")) as served:
+        served.s3.create_bucket(Bucket="results")
+        served.engine.programs["broken"] = broken
+        yield served
+
+
+def broken(*_: Any) -> None:
+    raise ValueError("boom")
+
+
+@pytest.fixture
+def platform(served: SimpleNamespace, request: pytest.FixtureRequest) -> Iterator[PlatformConfig]:
+    """A config's section with a queue of its own, of one instance."""
+    queue = f"queue-{crc32(request.node.name.encode()):08x}"
+    made_queue(served, queue)
+    config = PlatformConfig(
+        region="us-east-1",
+        bucket="results",
+        role_arn=ROLE_ARN,
+        endpoint_url=served.endpoint,
+        credentials="platform",
+        state_directory=str(served.state_dir),
+        batch=BatchConfig(queue=queue),
+    )
+    yield config
+    jobs = launcher_of(served, config)
+    for job in jobs.jobs_of(SWEEP):
+        jobs.stop(job.name)
+        ended(jobs, job.name)
+
+
+def launcher_of(served: SimpleNamespace, platform: PlatformConfig) -> BatchJobs:
+    launcher = training_launcher(served.sagemaker, platform, quick=False)
+    assert isinstance(launcher, BatchJobs)
+    return launcher
+
+
+@pytest.fixture
+def jobs(served: SimpleNamespace, platform: PlatformConfig) -> BatchJobs:
+    return launcher_of(served, platform)
+
+
+def ended(jobs: BatchJobs, name: str) -> JobStatus:
+    def over() -> JobStatus | None:
+        job = jobs.status(name)
+        return job if job is not None and job.has_ended else None
+
+    found: JobStatus = wait_until(over)
+    return found
+
+
+@pytest.fixture
+def spec_of(request: pytest.FixtureRequest) -> Callable[..., JobSpec]:
+    """Return a function that returns a job of its own for the test."""
+    number = f"{crc32(request.node.name.encode()):08x}"[:4]
+
+    def make(program: str = "endless", repeat: int = 1, **training: Any) -> JobSpec:
+        return JobSpec(
+            name=names.job_name(SWEEP, 1, repeat, 1, number),
+            digest=f"digest-{len(training)}",
+            nodes=1,
+            repeat=repeat,
+            attempt=1,
+            inputs=ResolvedInputs(SWEEP, IMAGE_URI, dataset_uri=None),
+            training=TrainingConfig(
+                entry_point="train.py",
+                distribution=NoDistribution(kind="none"),
+                instance_type="ml.local.small",
+                volume_size_gb=1,
+                environment={"PROGRAM": program},
+                **{"max_runtime_seconds": 3600, **training},
+            ),
+            dataset=None,
+            hyperparameters={},
+        )
+
+    return make
+
+
+def trained(served: SimpleNamespace, name: str) -> list[str]:
+    """Return SageMaker's names of the training jobs of a service job."""
+    listed = served.sagemaker.list_training_jobs(NameContains=payload_name(name))
+    return [job["TrainingJobName"] for job in listed["TrainingJobSummaries"]]
+
+
+class Client:
+    """A Batch client of which single methods are replaced."""
+
+    def __init__(self, batch: Any, **methods: Any) -> None:
+        self._batch, self._methods = batch, methods
+
+    def __getattr__(self, name: str) -> Any:
+        return self._methods.get(name) or getattr(self._batch, name)
+
+
+def with_client(jobs: BatchJobs, **methods: Any) -> BatchJobs:
+    batch: Any = Client(jobs.queued.batch, **methods)
+    return replace(jobs, kind=replace(jobs.queued, batch=batch), clock=hurried())
+
+
+def test_job_is_sent_as_rendered_under_a_name_that_batch_can_extend(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec, sent = spec_of(), []
+    queue = jobs.queued.queue.model_copy(
+        update={"share_identifier": "a", "scheduling_priority": 7, "attempt_timeout_seconds": 90}
+    )
+    with_queue = replace(jobs, kind=replace(jobs.queued, queue=queue))
+    with_client(with_queue, submit_service_job=lambda **members: sent.append(members)).submit(spec)
+    [request] = sent
+    payload = json.loads(request.pop("serviceRequestPayload"))
+    rendered = jobs.render(spec)
+    assert payload == {**rendered, "TrainingJobName": payload_name(spec.name)}
+    assert len(f"AWSBatch{payload['TrainingJobName']}") + 32 == 63
+    assert request == {
+        "jobName": spec.name,
+        "jobQueue": queue.queue,
+        "serviceJobType": "SAGEMAKER_TRAINING",
+        "retryStrategy": {"attempts": 1},
+        "clientToken": payload_name(spec.name),
+        "shareIdentifier": "a",
+        "schedulingPriority": 7,
+        "timeoutConfig": {"attemptDurationSeconds": 90},
+    }
+
+
+def test_waiting_job_is_queued_and_costs_nothing_also_when_it_is_stopped_there(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    first, second = spec_of(), spec_of(repeat=2)
+    jobs.submit(first)
+    assert jobs.submit(second).state == "running"
+    waiting = jobs.status(second.name)
+    assert waiting is not None
+    assert (waiting.state, waiting.phase, waiting.started_at) == ("running", QUEUED, None)
+    assert (waiting.nodes, waiting.instance_type) == (1, "ml.local.small")
+    assert waiting.created_at is not None and waiting.platform_kind == "emulated"
+    assert list(jobs.logs(second.name, datetime.now(UTC)).new_lines()) == []
+    assert jobs.submit(second) == waiting, "it is adopted"
+    with pytest.raises(JobRefused):
+        replace(jobs, clock=hurried()).submit(spec_of(repeat=2, max_runtime_seconds=60))
+    assert jobs.stop(second.name)
+    stopped = jobs.status(second.name)
+    assert stopped is not None
+    assert (stopped.state, stopped.reason) == ("stopped", "stopped by nodesweep")
+    assert stopped.ended_at is not None and stopped.billed_node_seconds == 0.0
+    assert trained(served, second.name) == []
+
+
+def test_job_whose_submission_lost_its_answer_is_adopted(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec, lost = spec_of("quick"), ConnectionClosedError(endpoint_url="batch")
+
+    def lose(**members: Any) -> None:
+        jobs.queued.batch.submit_service_job(**members)
+        raise lost
+
+    with pytest.raises(ConnectionClosedError):
+        with_client(jobs, submit_service_job=lose).submit(spec)
+    assert jobs.submit(spec).name == spec.name
+    assert ended(jobs, spec.name).completed
+    assert len(trained(served, spec.name)) == 1
+
+
+def test_job_that_is_not_listed_yet_is_not_submitted_twice(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec, calls = spec_of(), []
+
+    def paginator(operation: str) -> Any:
+        calls.append(operation)
+        if len(calls) <= 4:
+            empty = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": []}])
+            return empty
+        return jobs.queued.batch.get_paginator(operation)
+
+    lagging = with_client(jobs, get_paginator=paginator)
+    jobs.submit(spec)
+    nothing: dict[str, Any] = {"TrainingJobSummaries": []}
+    sagemaker: Any = Client(served.sagemaker, list_training_jobs=lambda **_: nothing)
+    adopted = replace(lagging, sagemaker=sagemaker).submit(spec)
+    assert adopted.name == spec.name and adopted.created_at is not None
+    assert len(calls) > 4 and len(trained(served, spec.name)) == 1
+
+
+def test_job_that_batch_has_forgotten_is_found_by_its_training_job(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of("quick")
+    jobs.submit(spec)
+    known = ended(jobs, spec.name)
+    nothing = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": []}])
+    forgetful = with_client(jobs, get_paginator=lambda operation: nothing)
+    assert forgetful.status(spec.name) == known
+    assert forgetful.submit(spec) == known and not forgetful.stop(spec.name)
+    assert len(trained(served, spec.name)) == 1
+
+
+def test_job_waits_again_after_a_lack_of_capacity(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    """Batch tries again by itself, so an attempt that failed is not the job's end."""
+    spec = spec_of("broken")
+    jobs.submit(spec)
+    failed = ended(jobs, spec.name)
+    assert failed.state == "failed" and failed.reason
+    [service_job] = jobs.queued.find(spec.name).values()
+
+    def status_in(state: str) -> tuple[str, str | None, str]:
+        summary = {**service_job, "status": state}
+        page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
+        found = with_client(jobs, get_paginator=lambda operation: page).status(spec.name)
+        assert found is not None
+        return found.state, found.reason, found.phase
+
+    assert status_in("RUNNABLE") == ("running", None, QUEUED)
+    assert status_in("STARTING")[:2] == ("running", None)
+    assert status_in("FAILED")[:2] == ("failed", failed.reason)
+
+
+def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
+    served: SimpleNamespace,
+    platform: PlatformConfig,
+    jobs: BatchJobs,
+    spec_of: Callable[..., JobSpec],
+    tmp_path: Path,
+) -> None:
+    spec = spec_of("quick")
+    jobs.submit(spec)
+    job = ended(jobs, spec.name)
+    [name] = trained(served, spec.name)
+    assert own_name(platform, spec.name) == name
+    assert job.name == spec.name and job.output_uri is not None and name in job.output_uri
+    assert BACKEND.read_metrics(platform, SWEEP, spec.name) is not None
+    lines = [line.text for line in BACKEND.read_log(platform, spec.name, tmp_path, True)]
+    assert any("train_loss" in line for line in lines)
+    assert [path.name for path in BACKEND.save_log(platform, spec.name, tmp_path)] == [
+        names.log_file(spec.name, "algo-1")
+    ]
+    assert isinstance(BACKEND.read_utilisation(platform, job), dict)
+    assert own_name(platform, "never-sent") == "never-sent"
+
+
+def test_queue_that_accepts_no_jobs_refuses_them(
+    served: SimpleNamespace,
+    platform: PlatformConfig,
+    jobs: BatchJobs,
+    spec_of: Callable[..., JobSpec],
+    snapshot: SnapshotAssertion,
+) -> None:
+    assert platform.batch is not None
+    served.batch.update_job_queue(jobQueue=platform.batch.queue, state="DISABLED")
+    with pytest.raises(JobRefused) as refused:
+        replace(jobs, clock=hurried()).submit(spec_of())
+    text = str(refused.value).replace(spec_of().name, "<job>").replace(platform.batch.queue, "q")
+    assert plain(text) == snapshot
+    served.batch.update_job_queue(jobQueue=platform.batch.queue, state="ENABLED")
+    assert trained(served, spec_of().name) == []
+
+
+def test_other_errors_of_batch_are_raised_for_a_retry(
+    jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    def throttle(**members: Any) -> None:
+        raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "SubmitServiceJob")
+
+    with pytest.raises(ClientError):
+        with_client(jobs, submit_service_job=throttle).submit(spec_of())
