@@ -1,6 +1,6 @@
 """Measure how often `nodesweep predict` is right at 8 nodes, on simulated sweeps over 1, 2 and 4.
 
-    nice -n 19 .venv/bin/python -m benchmarks.predict [--sweeps 4] [--output FILE.json]
+    nice -n 19 .venv/bin/python -m benchmarks.predict [--design] [--sweeps 4] [--output FILE.json]
 
 The truth is an event simulation, not the model of nodesweep/scaling/predict/: in each step, each
 rank's backward pass fills gradient buckets one after the other; a bucket's all-reduce starts when
@@ -13,6 +13,13 @@ of runs. In the policy "global, batches" one node was also measured at the batch
 The same sweeps are extrapolated by nodesweep/scaling/fits/ and by Amdahl's law and the USL alone
 (each with a 90% interval from the same bootstrap). Limits: efficiency at least 75%, doubling ratio
 at least 1.5. Exit code 1 if fewer than 88% of the predicted intervals contain the next run.
+
+With --design, sweep.design: predict over 1, 2, 4 and 8 nodes: 1 and 2 are measured in 3 runs of 10%
+of their steps (at least 30), then up to two times the largest other count that may be the answer,
+in one run (--confirm, given once or twice). Each 100 steps of a run are faster or slower together,
+as much as runs are, which a short run sees once and a whole one averages. A sweep decides on the
+largest count that passes if no larger one is undecided; its share is that of the node-seconds of a
+full sweep with as many runs, start-up left out.
 """
 
 from __future__ import annotations
@@ -48,6 +55,9 @@ TRUE_RUNS = 16
 MIN_EFFICIENCY, MIN_RATIO = 0.75, 1.5
 LEAST_COVERED = 0.88
 POLICIES: tuple[Policy, ...] = ("per replica", "global", "global, batches")
+SHORT, RUN_COUNTS = 0.1, (1, 2)
+"""With --design: the share of its steps that a run makes, and the measured counts."""
+LEAST_STEPS, DRIFT_STEPS = 30, 100
 
 
 class Program(NamedTuple):
@@ -167,6 +177,8 @@ def main(argv: Sequence[str]) -> int:
     """Simulate, then print and store the result."""
     options = _parse(argv)
     started = time.perf_counter()
+    if options.design:
+        return _simulate_designs(options, started)
     cells = [
         simulate(program, network, policy, noise, runs, options.sweeps, options.seed)
         for program, network, policy, noise, runs in product(
@@ -227,6 +239,126 @@ def simulate(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class DesignCell:
+    """Results of sweeps of the predict design in one cell, with 0 to 2 confirming runs.
+
+    Attributes:
+        share: Node-seconds as a share of a full sweep's.
+        covered: Of the intervals of whole runs at the counts not measured, the share that contains
+            the next one; None: all were measured.
+        right: Share of sweeps that decide on the count that the true times do.
+        wrong: Share that decide on another; the rest is undecided.
+    """
+
+    program: str
+    network: str
+    policy: str
+    noise: str
+    runs: int
+    confirmed: int
+    true_choice: int
+    share: float
+    covered: float | None
+    right: float
+    wrong: float
+
+
+def _simulate_designs(options: argparse.Namespace, started: float) -> int:
+    cells = [
+        cell
+        for program, network, policy, noise in product(PROGRAMS, NETWORKS, POLICIES[:2], NOISES)
+        for cell in simulate_design(
+            program, network, policy, noise, 3, options.sweeps, options.seed
+        )
+    ]
+    for policy, confirmed in product(POLICIES[:2], range(3)):
+        chosen = [each for each in cells if (each.policy, each.confirmed) == (policy, confirmed)]
+        print(
+            f"{policy:12} confirmed {confirmed} times: {len(chosen)} cells"
+            f"  node-seconds {np.mean([each.share for each in chosen]):5.1%}"
+            f" (most {max(each.share for each in chosen):5.1%})"
+            f"  covered {_mean_covered(chosen):6.1%}"
+            f"  right {np.mean([each.right for each in chosen]):6.1%}"
+            f"  wrong {np.mean([each.wrong for each in chosen]):6.1%}"
+        )
+    store_result(
+        options.output, started, cells, seed=options.seed, sweeps=options.sweeps, share=SHORT
+    )
+    return 0 if _mean_covered(cells) >= LEAST_COVERED else 1
+
+
+def _mean_covered(cells: Sequence[DesignCell]) -> float:
+    known = [each.covered for each in cells if each.covered is not None]
+    return float(np.mean(known)) if known else 1.0
+
+
+def simulate_design(
+    program: str, network: str, policy: Policy, noise: str, runs: int, sweeps: int, seed: int
+) -> list[DesignCell]:
+    """Return the cells without, with one, and with two confirming runs."""
+    what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
+    places = [list(each).index(name) for each, name in (
+        (PROGRAMS, program), (NETWORKS, network), (POLICIES, policy), (NOISES, noise),
+    )]  # fmt: skip
+    random = np.random.default_rng([seed, *places, runs, 1])
+    counts = (*COUNTS, AT)
+    where = {nodes: _place(policy, nodes) for nodes in counts}
+
+    def make(nodes: int, repeats: int, share: float = 1.0) -> dict[Part, Floats]:
+        steps = max(LEAST_STEPS, round(share * MADE * where[nodes].steps))
+        return run_parts(*what, where[nodes], repeats, random, steps, DRIFT_STEPS)
+
+    whole = {nodes: _total(make(nodes, 8)) for nodes in counts}
+    means = {nodes: float(times.mean()) for nodes, times in whole.items()}
+    answers = {n: _by_point(means[n], means, policy, n) for n in counts[1:]}
+    truth = _choice(answers)
+    full = runs * sum(nodes * means[nodes] for nodes in counts)
+    found: list[list[tuple[float, list[bool], int | None]]] = [[], [], []]
+    for _ in range(sweeps):
+        parts = {nodes: make(nodes, runs, SHORT) for nodes in RUN_COUNTS}
+        next_runs = {nodes: float(_total(make(nodes, 1))[0]) for nodes in counts[2:]}
+        for results in found:
+            measured = [Measurement(where[nodes], each) for nodes, each in sorted(parts.items())]
+            outlooks = look_ahead(measured, [(where[nodes], 1.0) for nodes in counts[1:]], {})
+            guesses = {each.place.nodes: _of_outlook(each) for each in outlooks}
+            others = {nodes: each for nodes, each in guesses.items() if nodes not in parts}
+            inside = [
+                (guess.low or 0.0) <= next_runs[nodes] <= (guess.high or 0.0)
+                for nodes, guess in others.items()
+            ]
+            spent = sum(
+                nodes * len(each["fixed"]) * means[nodes]
+                * max(SHORT, LEAST_STEPS / (MADE * where[nodes].steps))
+                for nodes, each in parts.items()
+            )  # fmt: skip
+            choice = _choice({nodes: guess.answer for nodes, guess in guesses.items()})
+            results.append((spent / full, inside, choice))
+            if open_ := [nodes for nodes, guess in others.items() if guess.answer != "fail"]:
+                parts[max(open_)] = make(max(open_), 1, SHORT)
+    cells = []
+    for confirmed, results in enumerate(found):
+        inside = [each for _, own, _ in results for each in own]
+        cells.append(
+            DesignCell(
+                program, network, policy, noise, runs, confirmed, truth or 0,
+                share=round(float(np.mean([share for share, _, _ in results])), 4),
+                covered=float(np.mean(inside)) if inside else None,
+                right=float(np.mean([choice == truth for _, _, choice in results])),
+                wrong=float(np.mean([choice not in (truth, None) for _, _, choice in results])),
+            )
+        )  # fmt: skip
+    return cells
+
+
+def _choice(answers: Mapping[int, Answer]) -> int | None:
+    """Return the largest count that passes, 1 if none does; None if a larger one is undecided."""
+    for nodes, answer in sorted(answers.items(), reverse=True):
+        if answer != "fail":
+            return nodes if answer == "pass" else None
+    return 1
+
+
 def run_parts(
     program: Program,
     network: Network,
@@ -234,21 +366,37 @@ def run_parts(
     place: Place,
     runs: int,
     random: np.random.Generator,
+    steps: int = STEPS,
+    drift_steps: int | None = None,
 ) -> dict[Part, Floats]:
-    """Simulate runs of STEPS steps (times the place's share of them); return the parts by run."""
+    """Simulate runs; return the parts by run of all the steps that the place makes.
+
+    Args:
+        program: The program.
+        network: The network.
+        noise: The noise.
+        place: The node count.
+        runs: Number of runs.
+        random: Generator of the noise.
+        steps: Steps to simulate, which stand for all of a run.
+        drift_steps: Steps that are faster or slower together; None: all of a run.
+    """
     ranks = place.nodes
     speed = random.lognormal(0, noise.run, (runs, 1, 1)) * random.lognormal(
         0, noise.node, (runs, 1, ranks)
     )
-    jitter = random.lognormal(0, noise.step, (runs, STEPS, ranks))
-    spikes = (random.random((runs, STEPS, ranks)) < 0.01) * random.exponential(
-        noise.spike, (runs, STEPS, ranks)
+    jitter = random.lognormal(0, noise.step, (runs, steps, ranks))
+    if drift_steps is not None:
+        drift = random.lognormal(0, noise.run, (runs, -(-steps // drift_steps), 1))
+        jitter *= drift.repeat(drift_steps, axis=1)[:, :steps]
+    spikes = (random.random((runs, steps, ranks)) < 0.01) * random.exponential(
+        noise.spike, (runs, steps, ranks)
     )
     slower = 1.03 if ranks > 1 else 1.0  # sending takes CPU time from the backward pass
     passes = program.passes(place.batch) * speed * (jitter + spikes)
     forward, backward = passes / 3, passes * 2 / 3 * slower
     rate = random.lognormal(0, noise.network, (runs, 1))
-    filled, through = 0.0, np.zeros((runs, STEPS))
+    filled, through = 0.0, np.zeros((runs, steps))
     for share in program.buckets:
         filled += 1 / len(program.buckets)
         ready = (forward + filled * backward).max(axis=2)
@@ -347,9 +495,11 @@ def _by_law(law: str, times: Sequence[Floats], policy: Policy) -> Guess:
     return Guess(float(seconds[0]), low, high, _by_point(float(seconds[0]), by_nodes, policy))
 
 
-def _by_point(seconds: float, means: Mapping[int, float], policy: Policy) -> Answer:
-    """Return the decision on 8 nodes if a run takes this time there."""
-    efficiency, ratio = means[1] / (AT * seconds), means[AT // 2] / seconds
+def _by_point(
+    seconds: float, means: Mapping[int, float], policy: Policy, nodes: int = AT
+) -> Answer:
+    """Return the decision on a count if a run takes this time there."""
+    efficiency, ratio = means[1] / (nodes * seconds), means[nodes // 2] / seconds
     return "pass" if efficiency >= MIN_EFFICIENCY and ratio >= MIN_RATIO else "fail"
 
 
@@ -401,6 +551,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.predict", description=(__doc__ or "").partition("\n")[0]
     )
+    parser.add_argument("--design", action="store_true", help="simulate sweep.design: predict")
     parser.add_argument("--sweeps", type=int, default=4, help="sweeps per cell")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")

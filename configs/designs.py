@@ -37,7 +37,11 @@ class DesignRules:
     repeats_as_needed = False
     """True if each node count is repeated independently, not in passes over all counts."""
     ends_jobs_early = False
-    """True if its jobs end themselves early, except for validation runs."""
+    """True if its jobs may end themselves early, except for validation runs."""
+    validates = False
+    """True if whole jobs validate those that ended early."""
+    default_share: float | None = None
+    """Share of its steps after which a job ends early, if sweep.probe has none; None: no limit."""
     predicts = False
     """True if it predicts node counts that it does not measure."""
 
@@ -69,8 +73,15 @@ class DesignRules:
         """Return the conflict between a benchmark of this design and the design, or None."""
         return self.unsuited(config)
 
-    def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
+    def ends_early(self, config: BenchmarkConfig) -> bool:
+        """Return True if the jobs of a benchmark of this design end early."""
+        return self.ends_jobs_early
+
+    def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
         """Change `asked`, the fields of the section that determine a sweep's id, in place."""
+        asked.pop("probe", None)
+        if self.ends_early(config):
+            asked["probe"] = config.sweep.probe_ends.model_dump(mode="json")
 
 
 def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str | None:
@@ -85,7 +96,7 @@ def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str 
 class _Full(DesignRules):
     text = "`repeats` jobs at every node count"
 
-    def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
+    def identify(self, asked: dict[str, Any], config: BenchmarkConfig) -> None:
         del asked["design"]  # keeps the ids of sweeps that predate other designs
 
 
@@ -147,14 +158,18 @@ class _Probe(DesignRules):
     )
     decides_as_it_goes = True
     ends_jobs_early = True
+    validates = True
 
     def max_checks(self, sweep: SweepConfig) -> int:
         return 1 if sweep.arm_count > 1 else min(2, len(sweep.node_counts))
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
-        if sweep.probe is None:
+        if sweep.probe is None or sweep.rules.ends_jobs_early:
             return None
-        return f"probe is set, but design is {sweep.design}; set design: probe, or remove it"
+        return (
+            f"probe is set, but design is {sweep.design}; set design: probe or predict, or remove"
+            " it"
+        )
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
         if problem := _spot_problem(config, "probe", "project from"):
@@ -179,17 +194,16 @@ class _Probe(DesignRules):
             )
         return None
 
-    def identify(self, asked: dict[str, Any], sweep: SweepConfig) -> None:
-        asked["probe"] = sweep.probe_ends.model_dump(mode="json")
-
 
 class _Predict(DesignRules):
     text = (
-        "two or more jobs at each of the smallest node counts, from which the others are"
-        " predicted (docs/fits.md)"
+        "two or more jobs at each of the smallest node counts, short where possible, from which"
+        " the others are predicted (docs/fits.md)"
     )
     decides_as_it_goes = True
+    ends_jobs_early = True
     predicts = True
+    default_share = 0.1
 
     def arm_repeats(self, sweep: SweepConfig) -> int:
         return max(2, sweep.repeats)  # a single run shows no noise, so nothing could be decided
@@ -224,6 +238,31 @@ class _Predict(DesignRules):
         if sweep.confirm is not None and sweep.confirm not in predicted:
             return f"confirm is {sweep.confirm}; allowed: a predicted node count, {predicted}"
         return None
+
+    def ends_early(self, config: BenchmarkConfig) -> bool:
+        """Return True for the shipped program, which splits the time of a job that ends early.
+
+        A growing global batch needs whole runs, whose final metrics show convergence; so do the
+        steps that training.steps or baseline_seconds asks for.
+        """
+        if not config.ships_program or config.training.amount is not None:
+            return False
+        if config.sweep.probe is not None:
+            return config.sweep.probe.max_share != 1
+        batch = config.training.batch
+        return batch is not None and batch.policy == "fixed_global"
+
+    def problem(self, config: BenchmarkConfig) -> str | None:
+        ends = config.sweep.probe
+        if ends is not None and ends.max_share != 1 and not self.ends_early(config):
+            amount = config.training.amount
+            why = (
+                "the training script is not the shipped one, so its jobs run all their steps"
+                if amount is None
+                else f"training.{amount[0]} is {amount[1]}, and its jobs run that many steps"
+            )
+            return f"sweep.probe is set for design: predict, but {why}; remove sweep.probe"
+        return self.unsuited(config)
 
     def unsuited(self, config: BenchmarkConfig) -> str | None:
         training = config.training

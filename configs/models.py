@@ -348,6 +348,16 @@ class BenchmarkConfig(Section):
             and self.training.source_dir is not None
         )
 
+    @property
+    def ships_program(self) -> bool:
+        """True if the jobs run the program of infra/image, built from its own Dockerfile."""
+        ours = self.image.build_context.parts[-2:] == ("infra", "image")
+        return ours and self.image.uri is None and self.training.source_dir is None
+
+    def ends_early(self, repeat: int) -> bool:
+        """Return True if a job with this repeat number is to end itself early."""
+        return self.sweep.rules.ends_early(self) and not self.sweep.is_validation_run(repeat)
+
     @model_validator(mode="after")
     def _check_build_context(self) -> Self:
         if self.runs_unmodified_container and self.image.build_args:

@@ -55,6 +55,18 @@ class ProbeConfig(Section):
             " steps."
         ),
     )
+    max_share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        # Omitted when null, so that earlier sweeps keep their ids.
+        exclude_if=lambda share: share is None,
+        description=(
+            "End a probe after this share of its steps, above 0 to 1, but not before 20 steady"
+            " ones. Null: 0.1 for design predict, where 1 makes jobs run all their steps; no limit"
+            " for design probe."
+        ),
+    )
     max_steps: int = Field(
         default=2000,
         ge=30,
@@ -171,7 +183,7 @@ class SweepConfig(Section):
         default=None,
         # Omitted when null, so that sweeps of other designs keep their ids and reports.
         exclude_if=lambda probe: probe is None,
-        description="Stopping criteria for design probe. Null: the defaults.",
+        description="Stopping criteria for designs probe and predict. Null: the defaults.",
     )
     confirm: Annotated[int | None, NOT_MEASURED] = Field(
         default=None,
@@ -418,11 +430,10 @@ class SweepConfig(Section):
         predicted = {*self.node_counts} - {*self.measured_counts, self.confirm}
         return nodes not in predicted
 
-    def ends_early(self, repeat: int) -> bool:
-        """Return True if a job with this repeat number is to end itself early."""
-        return self.rules.ends_jobs_early and not self.is_validation_run(repeat)
-
     @property
     def probe_ends(self) -> ProbeConfig:
-        """Stopping criteria of a probe sweep; the defaults if none are given."""
-        return self.probe or ProbeConfig()
+        """Stopping criteria of jobs that end early; the design's defaults if none are given."""
+        ends = self.probe or ProbeConfig()
+        if ends.max_share is not None:
+            return ends
+        return ends.model_copy(update={"max_share": self.rules.default_share})

@@ -48,7 +48,7 @@ def collect_outcome(
     )
     tail = [] if completed else log_tail(log)
     is_asked = completed and (
-        needs_log(metrics, config.sweep.ends_early(point.repeat))
+        needs_log(metrics, config.ends_early(point.repeat))
         or missing_metrics(job)
         or uses_definitions(job, metrics)
     )

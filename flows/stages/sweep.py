@@ -102,7 +102,7 @@ def _facts(
             "nodes": point.nodes,
             "repeat": point.repeat,
             "batch": point.global_batch_size,
-            "kind": kind_of_job(config.sweep, point.repeat),
+            "kind": kind_of_job(config, point.repeat),
         }
         for point in points
     ]

@@ -42,8 +42,10 @@ SCHEMA_VERSION = 1
 WARM_UP_STEPS = 10
 # A steady window with fewer steps and fewer seconds is marked as short in metrics.json.
 ENOUGH_STEPS, ENOUGH_SECONDS = 100, 60.0
-# Variables of a probe: the largest half-width as a share of the mean step, and the last step.
+# Variables of a probe: the largest half-width as a share of the mean step, and the last step, also
+# as a share of a full run.
 PROBE_PRECISION, PROBE_MAX_STEPS = "NODESWEEP_PROBE_PRECISION", "NODESWEEP_PROBE_MAX_STEPS"
+PROBE_MAX_SHARE = "NODESWEEP_PROBE_MAX_SHARE"
 # Variables of training.baseline_seconds: a number of steps, or as many as fit into a number of
 # seconds at the pace of the first ones.
 RUN_STEPS, RUN_SECONDS = "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS"
@@ -101,8 +103,8 @@ class Probe:
     Called after every step, it decides only after some of them, the same in every process.
     """
 
-    def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS):
-        self.precision, self.max_steps = precision, max_steps
+    def __init__(self, precision, max_steps, warm_up_steps=WARM_UP_STEPS, max_share=None):
+        self.precision, self.max_steps, self._max_share = precision, max_steps, max_share
         self.ended, self.epoch_steps = "complete", None
         self._warm_up_steps, self._look_at = warm_up_steps, _LEAST_STEADY_STEPS
 
@@ -112,7 +114,15 @@ class Probe:
         if not environment.get(PROBE_PRECISION):
             return None
         precision, most = float(environment[PROBE_PRECISION]), int(environment[PROBE_MAX_STEPS])
-        return cls(precision, most, warm_up_steps)
+        share = environment.get(PROBE_MAX_SHARE)
+        return cls(precision, most, warm_up_steps, float(share) if share else None)
+
+    def expect_steps(self, planned_steps):
+        """Run at most the requested share of a full run, but not fewer than 20 steady steps."""
+        if self._max_share is not None:
+            least = self._warm_up_steps + _LEAST_STEADY_STEPS
+            most = max(least, math.ceil(self._max_share * planned_steps))
+            self.max_steps = min(self.max_steps, most)
 
     def expect_epochs(self, epoch_steps, planned_steps):
         """Run past the first epoch, unless that takes over max_steps or half of a full run.
@@ -275,8 +285,10 @@ class Clock:
         self._reset()
         self._planned_steps = steps
         self._probe = Probe.from_environment() if steps else None
-        if self._probe is not None and epoch_steps:
-            self._probe.expect_epochs(epoch_steps, steps)
+        if self._probe is not None:
+            self._probe.expect_steps(steps)
+            if epoch_steps:
+                self._probe.expect_epochs(epoch_steps, steps)
         self._amount = Amount.from_environment()
         return self
 

@@ -19,7 +19,7 @@ import click
 
 from nodesweep.cli.command_line import as_typed
 from nodesweep.cli.commands.config import config_group, init_own_script
-from nodesweep.cli.commands.confirming import refuse_confirm, with_confirm
+from nodesweep.cli.commands.confirming import last_report, refuse_confirm, with_confirm
 from nodesweep.cli.commands.conformance import conformance
 from nodesweep.cli.commands.predict import predict
 from nodesweep.cli.commands.prices import prices_group
@@ -173,12 +173,19 @@ def run(
         from nodesweep.errors import PointsMissing
         from nodesweep.flows.scaling_benchmark import check_points, scaling_benchmark
 
+        last = last_report(benchmark, resume) if confirm else None
         begun = {"sweep_id": resume or None, "resume": resume is not None, "as_started": as_started}
         try:
             result = run_flow(scaling_benchmark, benchmark, **begun)
-            if confirm and (confirming := with_confirm(benchmark, result.report)) is not None:
+            if confirm and (confirming := with_confirm(benchmark, result.report, last)) is not None:
                 begun = {"sweep_id": result.sweep_id, "resume": True, "as_started": True}
-                result = run_flow(scaling_benchmark, confirming, **begun)
+                try:
+                    result = run_flow(scaling_benchmark, confirming, **begun)
+                except PointsMissing:
+                    raise
+                except Exception:
+                    show(result.report, result.folder)  # of what was measured before
+                    raise
         except PointsMissing as error:  # check_points() raises it again once the report is shown
             result = error.result
     show(result.report, result.folder)

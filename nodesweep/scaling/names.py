@@ -56,7 +56,7 @@ def config_digest(config: BenchmarkConfig) -> str:
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
     for name in marked_fields(type(config), NOT_MEASURED):
         _leave_out(asked, name.split("."))
-    config.sweep.rules.identify(asked["sweep"], config.sweep)
+    config.sweep.rules.identify(asked["sweep"], config)
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
     if not config.runs_unmodified_container:

@@ -248,8 +248,7 @@ def _says_planned_steps(config: BenchmarkConfig) -> bool | None:
     The program may still not report them at run time.
     """
     source_dir = config.training.source_dir
-    ends_early = config.sweep.rules.ends_jobs_early
-    if not ends_early or source_dir is None or not Path(source_dir).is_dir():
+    if not config.ends_early(1) or source_dir is None or not Path(source_dir).is_dir():
         return None
     if "planned_steps" in config.training.metric_definitions:
         return True

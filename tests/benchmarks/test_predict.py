@@ -53,6 +53,24 @@ def test_the_result_is_stored(tmp_path, monkeypatch, capsys):
     assert "12 cells" in capsys.readouterr().out
 
 
+def test_short_runs_are_simulated_with_their_share(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(predict, "PROGRAMS", {"one bucket": PROGRAMS["one bucket"]})
+    monkeypatch.setattr(predict, "NETWORKS", {"fast": NETWORKS["fast"]})
+    output = tmp_path / "design.json"
+    assert main(["--design", "--sweeps", "1", "--output", str(output)]) in (0, 1)
+    cells = json.loads(output.read_text())["cells"]
+    assert len(cells) == 12 and "2 cells" in capsys.readouterr().out
+    assert all(0 < each["share"] < 0.2 for each in cells)
+    assert all(each["right"] + each["wrong"] <= 1 for each in cells)
+
+
+def test_a_larger_count_that_is_undecided_leaves_the_choice_open():
+    choose = predict._choice
+    assert choose({2: "pass", 4: "pass", 8: "fail"}) == 4
+    assert choose({2: "pass", 4: "undecided", 8: "fail"}) is None
+    assert choose({2: "fail", 4: "fail", 8: "fail"}) == 1
+
+
 def test_sweeps_must_be_given():
     with pytest.raises(SystemExit):
         main(["--sweeps", "0"])

@@ -91,6 +91,13 @@ def test_a_written_config_reads_back(make_config, sweep):
                 "instance_type": "ml.p4d.24xlarge",
             },
         },
+        {"sweep": PREDICT | {"probe": {}}},
+        {
+            "sweep": PREDICT | {"probe": {}},
+            "image": {"context": "../infra/image"},
+            "training": {"steps": 40},
+        },
+        {"sweep": PREDICT | {"probe": {"max_share": 0}}},
     ],
 )
 def test_what_does_not_go_with_a_design_is_refused(make_config, sections, snapshot):
@@ -111,6 +118,44 @@ def test_a_prediction_is_confirmed_in_the_same_sweep(make_config):
     assert "confirm" not in make_config().model_dump(mode="json")["sweep"]
     whole = make_config(sweep=PREDICT | {"design": "full"})
     assert names.config_digest(first) != names.config_digest(whole)
+
+
+SHIPPED = {"context": "../infra/image"}
+
+
+def test_short_runs_of_a_predict_sweep_are_part_of_what_is_measured(make_config):
+    def of(**ends):
+        probe = {"probe": ends} if ends else {}
+        return make_config(sweep=PREDICT | probe, image=SHIPPED)
+
+    assert of().ends_early(1) and of().sweep.probe_ends.max_share == 0.1
+    same, longer, whole, too = map(
+        names.config_digest,
+        (of(), of(max_share=0.2), of(max_share=1), of(max_share=1, precision=0.1)),
+    )
+    assert same == names.config_digest(of(precision=0.01))
+    assert whole == too and len({same, longer, whole}) == 3
+    assert not of(max_share=1).ends_early(1)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"image": SHIPPED, "training": {"steps": 400}},
+        {"image": SHIPPED, "training": {"batch": {"policy": "fixed_per_replica", "size": 8}}},
+    ],
+)
+def test_runs_of_a_predict_sweep_are_whole_where_short_ones_would_not_do(make_config, sections):
+    config = make_config(sweep=PREDICT, **sections)
+    assert not config.ends_early(1)
+    assert "probe" not in config.model_dump(mode="json")["sweep"]
+
+
+def test_growing_batches_are_probed_if_asked(make_config):
+    grows = {"batch": {"policy": "fixed_per_replica", "size": 8}}
+    config = make_config(sweep=PREDICT | {"probe": {}}, image=SHIPPED, training=grows)
+    assert config.ends_early(1)
 
 
 def test_of_an_unknown_type_no_more_is_said(make_config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -38,8 +39,40 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
     raise_if_refused(check_offline(config.model_copy(update={"sweep": largest})))
 
 
-def with_confirm(config: BenchmarkConfig, report: ScalingReport) -> BenchmarkConfig | None:
-    """Return the config with the node count to measure; print the reason if there is none."""
+def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | None:
+    """Return the report that a sweep to resume has on this machine ("": the latest), if any."""
+    if sweep is None:
+        return None
+    from nodesweep.scaling import names
+    from nodesweep.scaling.trend.report_file import ReportUnreadable, parse_report
+
+    path = Path(config.report.directory) / (sweep or names.LATEST) / names.REPORT_JSON
+    try:
+        return parse_report(path.read_bytes(), str(path))
+    except (OSError, ReportUnreadable):
+        return None
+
+
+def with_confirm(
+    config: BenchmarkConfig, report: ScalingReport, last: ScalingReport | None
+) -> BenchmarkConfig | None:
+    """Return the config with the node count to measure; print the reason if there is none.
+
+    A count that is measured in `report`, but not in `last`, the report before this command, was
+    confirmed by a job of a command that was cut off.
+    """
+    from nodesweep.scaling.formats import join_words
+
+    known = {*config.sweep.measured_counts, config.sweep.confirm}
+    if last is not None and last.sweep_id == report.sweep_id:
+        known |= {row.nodes for row in last.summary if row.n}
+    if new := [row.nodes for row in report.summary if row.n and row.nodes not in known]:
+        print_event(
+            "nothing-to-confirm",
+            f"--confirm: the earlier command's run on {join_words(new)} nodes has ended and is in"
+            " this report; repeat the command to confirm another count",
+        )
+        return None
     prediction = report.prediction
     if prediction is None:
         print_event(

@@ -19,7 +19,7 @@ from nodesweep.scaling.design.registry import DESIGNS, design_of
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.outcome.attainment import MOST_REPEATS
-from nodesweep.scaling.planning.budget import node_hours_bound
+from nodesweep.scaling.planning.budget import charged_bound, node_hours_bound
 from nodesweep.scaling.planning.plan import POLICY_LABELS, PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.specs import build_spec
 from nodesweep.scaling.planning.validation import describe_engine
@@ -44,7 +44,8 @@ def plan_of(config: BenchmarkConfig) -> CheckedSweep:
 
 def describe_plan(checked: CheckedSweep) -> str:
     """Return the points in the order they run and the cost bound, as text."""
-    config, plan = checked.facts.config, checked.facts.plan
+    facts, plan = checked.facts, checked.facts.plan
+    config = facts.config
     training, sweep = config.training, config.sweep
     most = "at most " if sweep.rules.decides_as_it_goes else ""
     points = [
@@ -81,12 +82,16 @@ def describe_plan(checked: CheckedSweep) -> str:
     lines += design_of(config).plan_lines(config)
     bound, reason = plan.cost_bound_usd, plan.cost_bound_reason
     bound_text = "unknown" if bound is None else f"{bound:.2f} USD"
-    if bound is None and config.node_type(config.training.instance_type).cost_unit != "USD":
-        arms = [node_hours_bound(arm.config) for arm in checked.facts.each]
+    region = config.platform.region
+    charged = [charged_bound(each.config, price_of(each.instance, region)) for each in facts.each]
+    arms = [each for each in charged if each is not None]
+    if len(arms) == len(charged):
         bound_text = f"{sum(hours for hours, _ in arms):.1f} node-hours"
         texts = Counter(text for _, text in arms)
         reason = "; ".join(f"{text}, x {n} arms" if n > 1 else text for text, n in texts.items())
-    lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(checked.facts)]
+    if bound_text != "unknown":
+        bound_text += _of_full_sweep(config)
+    lines += ["", f"cost bound: {bound_text} ({reason})", *_old_prices(facts)]
     lines += _designs(config, plan)
     if config.dataset is not None and (engine := describe_engine(config.dataset)):
         lines.append(f"validation of the dataset: {engine}")
@@ -97,6 +102,16 @@ def describe_plan(checked: CheckedSweep) -> str:
     )
     lines += [f"hint: {hint}" for hint in checked.findings.hints]
     return "\n".join(lines)
+
+
+def _of_full_sweep(config: BenchmarkConfig) -> str:
+    """Return the bound of a sweep that predicts as a share of a full one's with as many runs."""
+    if not config.sweep.rules.predicts:
+        return ""
+    update = {"design": "full", "confirm": None, "repeats": config.sweep.arm_repeats}
+    whole = config.sweep.model_copy(update=update)
+    of_full, _ = node_hours_bound(config.model_copy(update={"sweep": whole}))
+    return f", {format_percent(node_hours_bound(config)[0] / of_full)} of a full sweep's"
 
 
 def _repeated(config: BenchmarkConfig) -> list[str]:

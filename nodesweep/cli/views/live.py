@@ -342,7 +342,7 @@ def _is_awaiting_validation(state: RunState) -> bool:
     At least one probe must have projected the duration of a whole job.
     """
     return (
-        state.rules.ends_jobs_early
+        state.rules.validates
         and any(point.whole_run_seconds for point in state.points)
         and any(point.runs or point.state == "waiting" for point in state.points)
         and not any(point.is_validation_run for point in state.points)

@@ -66,6 +66,7 @@ MOST_ERROR = 0.03
 """Largest difference of the parts' sum from T, as a share of T."""
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
 """Smallest named cause: with an interval from repeats, and without one."""
+_NOT_OF_STEPS: tuple[Name, ...] = ("start", "evaluation", "checkpoint")
 _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
 """Parts that often only rank 0 has, while the others wait for it."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
@@ -216,7 +217,7 @@ def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
     known: dict[int, list[RunBudget]] = {}
     for run in runs:
         if run.used:
-            budget = read_run_budget(run.outcome.metrics, run.train_seconds)
+            budget = _whole_run_budget(run)
             if budget is not None:
                 percent = run.outcome.utilisation.get("quota_used_percent")
                 used = None if percent is None else percent / 100
@@ -242,7 +243,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
     for run in runs:
         if run.used and run.outcome.platform_kind != "simulated":
             metrics = run.outcome.metrics
-            if read_run_budget(metrics, run.train_seconds) is None:
+            if _whole_run_budget(run) is None:
                 found[run.outcome.nodes, _reason(metrics, clock)] += 1
     return tuple(
         MissingParts(nodes=nodes, n=n, reason=reason)
@@ -259,6 +260,34 @@ def _reason(metrics: Mapping[str, Any] | None, clock: TrainClock) -> str:
             return text[:_MOST_REASON_CHARACTERS]
     is_split = clock == "observed" or nested_value(metrics, ("budget",)) is not None
     return _NO_REASON if is_split else _OWN_CLOCK
+
+
+def _whole_run_budget(run: Run) -> RunBudget | None:
+    """Return the parts of a run; those of a probe grow to its projected time.
+
+    The checkpoints left out are added to those made, the remaining time to the parts of a step.
+    """
+    outcome = run.outcome
+    projection = outcome.projection
+    if projection is None:
+        return read_run_budget(outcome.metrics, run.train_seconds)
+    measured = read_run_budget(outcome.metrics, projection.measured_seconds)
+    if measured is None:
+        return None
+    seconds = {name: share * measured.seconds for name, share in measured.shares.items()}
+    saved = sum(part.seconds for part in projection.parts if part.name == "checkpoints")
+    longer = projection.train_seconds - measured.seconds - saved
+    of_steps = sum(each for name, each in seconds.items() if name not in _NOT_OF_STEPS)
+    if min(of_steps, of_steps + longer) <= 0:
+        return None
+    growth, whole = 1 + longer / of_steps, projection.train_seconds
+    shares = {
+        name: each * (1 if name in _NOT_OF_STEPS else growth) / whole
+        for name, each in seconds.items()
+    }
+    shares["checkpoint"] += saved / whole
+    lead = measured.lead * measured.seconds * growth / whole
+    return RunBudget(whole, shares, measured.slowest_node, lead)
 
 
 def read_run_budget(

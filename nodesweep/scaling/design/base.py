@@ -18,7 +18,6 @@ from nodesweep.scaling.report_part import Part
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig, RecommendationConfig
-    from nodesweep.configs.sweep import SweepConfig
     from nodesweep.scaling.analysis.advice import Recommendation
     from nodesweep.scaling.analysis.rows import SummaryRow
     from nodesweep.scaling.analysis.speedup import Run
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
 Point = tuple[int, int]
 """A point of the sweep as (nodes, repeat)."""
 JobKind = Literal["run", "probe", "check"]
-"""A full run; in a probe sweep, a partial run or the full run that validates the projection."""
+"""A full run, a partial run, or the full run that validates the projection of partial ones."""
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
 
-def kind_of_job(sweep: SweepConfig, repeat: int) -> JobKind:
+def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
     """Return the kind of a job with this repeat number."""
-    if sweep.is_validation_run(repeat):
+    if config.sweep.is_validation_run(repeat):
         return "check"
-    return "probe" if sweep.ends_early(repeat) else "run"
+    return "probe" if config.ends_early(repeat) else "run"
 
 
 def validates(kind: JobKind) -> bool:

@@ -1,18 +1,22 @@
-"""The predict design: measure the smallest node counts, and predict the others.
+"""The predict design: measure the smallest node counts in short runs, and predict the others.
 
-Each count is predicted from where the time of the measured ones goes (nodesweep/scaling/predict/).
-The recommendation rests on predictions and says so; one further run, at the count that would settle
-it, takes the place of that prediction (sweep.confirm, which `run --confirm` sets).
+A run of the shipped program ends after a share of its steps, as a probe does (probe.py), and is
+projected; runs of other programs make all their steps. Each count is predicted from where the time
+of the measured ones goes (nodesweep/scaling/predict/). The recommendation rests on predictions and
+says so; one further run, at the count that would settle it, takes the place of that prediction
+(sweep.confirm, which `run --confirm` sets).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from nodesweep.scaling.design.base import Attempt, Design, Progress
+from nodesweep.scaling.design.base import Attempt, Design, Measured, Progress
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost
-from nodesweep.scaling.formats import join_words, nodes_text, pluralize
+from nodesweep.scaling.design.probe import LEAST_PROBE_STEPS, REFERENCE_STEPS, projected_notes
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text, pluralize
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
@@ -39,6 +43,8 @@ class Predict(Design):
             for repeat in range(1, sweep.arm_repeats + 1)
         )
         reason = f"{join_words(_predicted(config))} nodes are predicted from these"
+        if sweep.confirm is not None:
+            reason += f"; then one run on {nodes_text(sweep.confirm)} confirms its prediction"
         if sweep.confirm is not None and ended.issuperset(points):
             points += ((sweep.confirm, 1),)
             reason = f"one run on {nodes_text(sweep.confirm)} confirms its prediction"
@@ -80,28 +86,58 @@ class Predict(Design):
             }
         )
 
+    def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
+        """Return the general caveats, then those on projected times."""
+        return (*general, *projected_notes(measured))
+
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return a line on the predicted counts, and on the run that may confirm one of them."""
+        """Return lines on the predicted counts, the run that may confirm one, and short runs."""
         last = "" if config.sweep.confirm else "; --confirm adds one run at the deciding count"
-        return [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
+        lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
+        if config.ends_early(1):
+            share = format_percent(config.sweep.probe_ends.max_share or 1.0)
+            lines.append(
+                f"{'':>4} each job ends after at most {share} of its "
+                f"steps (sweep.probe.max_share; at least {LEAST_PROBE_STEPS} steps), and the time "
+                "of the rest is projected"
+            )
+        return lines
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
         """Return the cost of the measured counts; None for a sweep of another design."""
         sweep = config.sweep
         if sweep.design != self.name:
             return None
+        least = share = 1.0
+        steps = ""
+        if config.ends_early(1):
+            of_share = math.ceil((sweep.probe_ends.max_share or 1.0) * REFERENCE_STEPS)
+            most = max(LEAST_PROBE_STEPS, min(sweep.probe_ends.max_steps, of_share))
+            least, share = (each / REFERENCE_STEPS for each in (LEAST_PROBE_STEPS, most))
+            steps = f", jobs of {most:,} of {REFERENCE_STEPS:,} steps"
         usual = full_cost(sweep.measured_counts, sweep.arm_repeats)
-        most = usual + full_cost(sweep.node_counts[-1:], 1)
+        last = full_cost([sweep.confirm or sweep.node_counts[-1]], 1)
+        cost = DesignCost(usual * least, usual * share, (usual + last) * share)
         label = f"predict, {pluralize(sweep.arm_repeats, 'repeat')}"
-        return Estimate(label, DesignCost(usual, usual, most), "predict: at most with --confirm; ")
+        return Estimate(label, cost, f"predict: at most with --confirm{steps}; ")
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
-        """Yield a hint on runs that are longer than predictions need."""
-        training = facts.training
-        if facts.ships_program and training.baseline_seconds is None and training.steps is None:
+        """Yield a hint on what keeps the runs from being short."""
+        config = facts.config
+        amount, ends = config.training.amount, config.sweep.probe
+        if not facts.ships_program or config.ends_early(1):
+            return
+        if amount is not None:
             yield (
-                "sweep.design: predict: full-length runs are not needed; set "
-                "training.baseline_seconds: 60 to shorten the measured and predicted runs"
+                f"sweep.design: predict: training.{amount[0]} is {amount[1]}, so each job runs "
+                f"that whole amount; remove it (--set training.{amount[0]}=null) to run "
+                f"{format_percent(config.sweep.rules.default_share or 1.0)} of a full run's steps"
+            )
+        elif ends is None:
+            yield (
+                "sweep.design: predict: each job runs all its steps, since only full runs show "
+                "whether a larger global batch trains the model as well; set "
+                "sweep.probe.max_share: 0.1 if times are enough, without a recommendation"
             )
 
 

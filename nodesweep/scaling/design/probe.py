@@ -40,7 +40,7 @@ EPOCH_STEPS = 100
 """Assumed number of steps of an epoch, the first of which a probe runs whole."""
 STEP_NOISE = 0.05
 """Assumed spread of step times, as a share of their mean."""
-_LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
+LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
 _WARM_UP_STEPS = 10  # also at the beginning of an epoch
 _NORMAL = 1.96  # two-sided 95% quantile
 
@@ -133,7 +133,7 @@ class Probe(Design):
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
         """Return the general caveats, then those on projected figures and their validation."""
-        return (*general, *_projected_notes(measured))
+        return (*general, *_probe_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return a line on each validation run."""
@@ -193,17 +193,38 @@ class Probe(Design):
             )
 
 
-def _projected_notes(measured: Measured) -> Iterator[str]:
+def _probe_notes(measured: Measured) -> Iterator[str]:
     """Yield caveats on the projected figures, their source and their validation."""
-    rows, check, others = measured.rows, measured.check, measured.other_checks
-    if not any(row.n_projected for row in rows):
-        if any(row.n for row in rows):
+    check, others = measured.check, measured.other_checks
+    if not any(row.n_projected for row in measured.rows):
+        if any(row.n for row in measured.rows):
             yield (
                 "Probe design: no job ended itself early, so every time here is measured, at "
                 "the cost of full runs. A short program runs all its steps before their time is "
                 "known; your training script has to ask the clock after each step "
                 "(docs/probe.md)."
             )
+        return
+    yield from projected_notes(measured)
+    why, deciding = _why_unchecked(measured.config, measured.progress), measured.progress.deciding
+    if check is not None:
+        yield f"Validation run: a full run on {_check_text(check)}."
+    else:
+        checked = " at the node count to be validated" if others else ""
+        yield f"No full run has validated the projection{checked}: {why}."
+    if deciding is not None and not any(other.decides for other in others):
+        yield f"No full run has validated the rejection of {nodes_text(deciding)}: {why}."
+    for other in others:
+        when = (
+            "whose rejection decides" if other.decides else "from before the recommendation changed"
+        )
+        yield f"Validation run at another node count, {when}: {_check_text(other)}."
+
+
+def projected_notes(measured: Measured) -> Iterator[str]:
+    """Yield caveats on projected times: their error, and what no probe saw."""
+    rows = [row for row in measured.rows if row.n_projected]
+    if not rows:
         return
     errors = [
         f"{share:.1%} at {nodes_text(row.nodes)}"
@@ -218,19 +239,6 @@ def _projected_notes(measured: Measured) -> Iterator[str]:
     )
     yield from _unseen_notes(measured.outcomes)
     yield from _trend_notes(measured.outcomes)
-    why, deciding = _why_unchecked(measured.config, measured.progress), measured.progress.deciding
-    if check is not None:
-        yield f"Validation run: a full run on {_check_text(check)}."
-    else:
-        checked = " at the node count to be validated" if others else ""
-        yield f"No full run has validated the projection{checked}: {why}."
-    if deciding is not None and not any(other.decides for other in others):
-        yield f"No full run has validated the rejection of {nodes_text(deciding)}: {why}."
-    for other in others:
-        when = (
-            "whose rejection decides" if other.decides else "from before the recommendation changed"
-        )
-        yield f"Validation run at another node count, {when}: {_check_text(other)}."
 
 
 def _probes_by_nodes(outcomes: Sequence[JobOutcome]) -> Mapping[int, list[Projection]]:
@@ -270,8 +278,8 @@ def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
                 yield (
                     f"Trend in the probes at {nodes_text(nodes)}: their steps got "
                     f"{format_percent(median(alike))} {are} (Mann-Kendall test at 1%) and may "
-                    f"change further, so T may be {effect}; raise sweep.probe.max_steps, or use "
-                    "design: full."
+                    f"change further, so T may be {effect}; raise sweep.probe.max_steps or "
+                    "max_share, or use design: full."
                 )
 
 
@@ -279,8 +287,8 @@ _UNSEEN: Mapping[PartName, str] = {
     "epochs": (
         "the end of an epoch. T lacks what it adds (restart of the loader; evaluation and "
         "checkpoint where the program does not time them apart), and is too long if a cold first "
-        "epoch is slower than the others. To include one, raise sweep.probe.max_steps to an epoch "
-        "and 30 steps more; a run of two epochs needs design: full."
+        "epoch is slower than the others. To include one, raise sweep.probe.max_steps or max_share "
+        "to an epoch and 30 steps more; a run of two epochs needs design: full."
     ),
     "checkpoints": "a checkpoint. T lacks what checkpoints cost.",
     "validations": "a validation. The time billed and waited lacks what validations cost.",
@@ -334,7 +342,7 @@ def probe_cost(
         types: Number of instance types.
     """
     steady = (_NORMAL * STEP_NOISE / precision) ** 2
-    epoch = EPOCH_STEPS if max_steps >= EPOCH_STEPS + _LEAST_PROBE_STEPS else 0
+    epoch = EPOCH_STEPS if max_steps >= EPOCH_STEPS + LEAST_PROBE_STEPS else 0
     whole = full_cost(counts, repeats) * types
     checks = {nodes: full_cost([nodes], 1) for nodes in counts}
     least = whole
@@ -344,7 +352,7 @@ def probe_cost(
         least = full_cost(first, 1) * types + (repeats - 1) * min(checks.values())
 
     def hours(whole: float, steps: float, check: float) -> float:
-        made = min(max(steps, _LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)
+        made = min(max(steps, LEAST_PROBE_STEPS), max_steps, REFERENCE_STEPS)
         return whole * made / REFERENCE_STEPS + check
 
     likely = _reference_choice(counts, goals)

@@ -22,7 +22,6 @@ from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.planning.plan import scaled_learning_rate
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.rules.distribution.program import compression_backend
-from nodesweep.scaling.rules.images import is_shipped_program
 
 Settings = Mapping[str, Any]
 """Values by dotted name, as a variant sets them."""
@@ -229,7 +228,7 @@ def _compress_gradients(config: BenchmarkConfig) -> Settings | None:
     """Return 16-bit gradients for the shipped program, in the format that works on CPUs too."""
     passed = config.training.hyperparameters
     is_uncompressed = passed.get("compress", "none") == "none"
-    if not (is_shipped_program(config) and is_uncompressed and compression_backend(passed)):
+    if not (config.ships_program and is_uncompressed and compression_backend(passed)):
         return None
     return {"training.hyperparameters.compress": "fp16"}
 

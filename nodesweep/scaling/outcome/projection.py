@@ -26,6 +26,7 @@ from nodesweep.scaling.t_distribution import t_quantile
 ASKED_BY = "NODESWEEP_PROBE_PRECISION"
 """Environment variable that makes a program end itself early (infra/image/nodesweep_clock.py)."""
 MOST_STEPS = "NODESWEEP_PROBE_MAX_STEPS"
+MOST_SHARE = "NODESWEEP_PROBE_MAX_SHARE"
 ASSUMED_ERROR = 0.25
 """Assumed error, as a share, of a part that was timed only once."""
 ANY_PART = ("steady_step_seconds", "world_size")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
-from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, price_of
+from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, Price, price_of
 from nodesweep.scaling.job import JobStatus
 
 STOPPING_SECONDS = 120
@@ -79,6 +79,11 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
         f"stop{pools} per job, excluding download and upload time, x {attempts}"
     )
     return (sum(jobs) + sum(further)) * billed_hours(config), text
+
+
+def charged_bound(config: BenchmarkConfig, price: Price) -> tuple[float, str] | None:
+    """Return node_hours_bound() if node-hours are the cost; else None."""
+    return node_hours_bound(config) if price.unit == "node-hours" else None
 
 
 def billed_hours(config: BenchmarkConfig) -> float:

@@ -8,7 +8,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, Render, ResolvedInputs
 from nodesweep.scaling.outcome.observed import SWITCH
-from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
 from nodesweep.scaling.planning.fallbacks import training_on_selected
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
 from nodesweep.scaling.planning.workload import workload_variables
@@ -72,7 +72,9 @@ def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[s
     """
     measure = config.training.measure
     variables = {} if measure == "auto" else {SWITCH: str(measure)}
-    if config.sweep.ends_early(point.repeat):
+    if config.ends_early(point.repeat):
         ends = config.sweep.probe_ends
         variables |= {ASKED_BY: f"{ends.precision:g}", MOST_STEPS: str(ends.max_steps)}
+        if ends.max_share is not None:
+            variables[MOST_SHARE] = f"{ends.max_share:g}"
     return variables

@@ -113,7 +113,9 @@ def look_ahead(
             Outlook(
                 place=place,
                 seconds=float(total.middle[0]),
-                interval=_interval(total.plus(exactly(noise)), freedom),
+                interval=_interval(
+                    total.plus(exactly(noise)), freedom, _LEAST * float(total.middle[0])
+                ),
                 efficiency=gain * float(at_base[0] / total.middle[0]),
                 efficiency_interval=_interval(efficiency, freedom),
                 doubling_ratio=(
@@ -140,12 +142,12 @@ def _over(numerator: Span, denominator: Span, factor: float) -> Span:
     return between(numerator.low / high, numerator.high / low).times(factor)
 
 
-def _interval(span: Span, freedom: int) -> Interval | None:
+def _interval(span: Span, freedom: int, least: float = 0.0) -> Interval | None:
     if not freedom:
         return None
     low = float(np.quantile(span.low[1:], (1 - LEVEL) / 2))
     high = float(np.quantile(span.high[1:], (1 + LEVEL) / 2))
-    return Interval(low=max(low, 0.0), high=high, level=LEVEL)
+    return Interval(low=max(low, least), high=max(high, least), level=LEVEL)
 
 
 def _total(known: Known, index: int) -> Span:

@@ -191,7 +191,16 @@ def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Spa
     least = 1e-9 * exposed[0].max()
     longest = 1 + (hidden / np.maximum(last.fitted, least)).min(axis=2)
     last = last._replace(predicted=np.maximum(last.predicted, last.predicted * longest - there))
-    return span_of(partly, wholly, last)
+    span = span_of(partly, wholly, last)
+    smaller = [each for each, own in enumerate(ring) if own[1] < at[1]][-1:]
+    larger = [each for each, own in enumerate(ring) if own[1] > at[1]][:1]
+    if not smaller or not larger:
+        return span
+    # The exchange may outgrow what hides it in between: at least the ring's growth from the smaller
+    # count is exposed, and at most what is left of the larger one's.
+    least = span_of(corners(ring[smaller], at, exposed[:, smaller])).low
+    most = span_of(corners(ring[larger], at, exposed[:, larger])).high
+    return Span(np.minimum(span.low, least), span.middle, np.maximum(span.high, most))
 
 
 def _ring(processes: int) -> list[float]:

@@ -406,7 +406,7 @@ def _point(run: Run, reused: Collection[str | None], config: BenchmarkConfig | N
     outcome = run.outcome
     own = {
         "used": run.used,
-        "kind": "run" if config is None else kind_of_job(config.sweep, outcome.repeat),
+        "kind": "run" if config is None else kind_of_job(config, outcome.repeat),
         "log_tail": () if outcome.completed else outcome.log_tail,
         "start": _started(outcome, reused),
         "interruptions": _whole(outcome, "interruptions"),

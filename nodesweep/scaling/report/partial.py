@@ -50,7 +50,7 @@ def unrequested_partial_notes(
     if config is None:
         return
     parts = [outcome for outcome in outcomes if outcome.projection is not None]
-    whole = [each for each in parts if not config.sweep.ends_early(each.repeat)]
+    whole = [each for each in parts if not config.ends_early(each.repeat)]
     if whole:
         yield (
             f"Partial runs: jobs that should have run all their steps ran {_parts_text(whole)}; "

@@ -51,7 +51,11 @@ from nodesweep.scaling.report.tables.fits import (
     law_verdict,
 )
 from nodesweep.scaling.report.tables.instances import arms_table, of_all_types, predicted_table
-from nodesweep.scaling.report.tables.predicted import predicted_counts_table, predicted_lines
+from nodesweep.scaling.report.tables.predicted import (
+    predicted_counts_table,
+    predicted_lines,
+    predicted_terms_table,
+)
 from nodesweep.scaling.report.tables.remedies import remedies_table
 from nodesweep.scaling.report.tables.summary import (
     clocks_table,
@@ -172,6 +176,7 @@ def _page(
         else None
     )
     main, predicted = main_table(report), predicted_counts_table(report)
+    terms = predicted_terms_table(report)
     budget, remedies = budget_table(report), remedies_table(report)
     clocks, costs, fits = clocks_table(report), costs_table(report), fits_table(report)
     attempts = attempts_table(report, logs)
@@ -197,6 +202,7 @@ def _page(
                 "status",
             ),
             predicted_html=predicted and page_table(predicted),
+            predicted_terms_html=terms and page_table(terms),
             budget_html=budget and page_table(budget),
             remedies_html=remedies and page_table(remedies),
             clocks=clocks and page_table(clocks),
@@ -239,6 +245,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
         "rejected_shown": MAX_NODE_COUNTS_SHOWN,
         "costs_text": costs_text(report),
         "predicted": predicted_counts_table(report),
+        "predicted_terms": predicted_terms_table(report),
         "predicted_lines": predicted_lines(report),
         "budget": budget_table(report),
         "loss_lines": loss_lines(report),

@@ -22,6 +22,7 @@ TEXT_HEADINGS = frozenset(
     {
         *("status", "limits", "verdict", "T from", "job", "instance type", "variant", "sweep"),
         *("law", "parameter", "95% interval", "meaning", "clock", "change"),
+        *("part", "source"),
         "inside the interval?",
     }
 )

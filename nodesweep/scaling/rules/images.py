@@ -78,12 +78,6 @@ class ImageFacts:
         return int(self.cuda[:-1]), int(self.cuda[-1])
 
 
-def is_shipped_program(config: BenchmarkConfig) -> bool:
-    """Return True if the job runs the program of infra/image, built from its own Dockerfile."""
-    ours = config.image.build_context.parts[-2:] == ("infra", "image")
-    return ours and config.image.uri is None and config.training.source_dir is None
-
-
 def keeps_base_torch(config: BenchmarkConfig) -> bool:
     """Return True if only the shipped program and pure Python are added to the base image.
 
@@ -91,7 +85,7 @@ def keeps_base_torch(config: BenchmarkConfig) -> bool:
     made for that (infra/image/README.md).
     """
     return (
-        is_shipped_program(config)
+        config.ships_program
         and PurePath(config.image.build_args.get("REQUIREMENTS", "")).stem == _ON_DLC
     )
 

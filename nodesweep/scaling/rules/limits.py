@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from nodesweep.configs.section import MAY_BE_SECRET, marked_values
 from nodesweep.configs.training import variables_of
 from nodesweep.scaling.outcome.observed import SWITCH
-from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
 from nodesweep.scaling.planning.workload import RUN_SECONDS, RUN_STEPS
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 from nodesweep.scaling.secrets import secrets_in
@@ -51,7 +51,7 @@ def environment_fits(facts: Facts) -> Iterator[str]:
 @refuses
 def probes_are_asked_by_the_sweep(facts: Facts) -> Iterator[str]:
     """Refuse variables that would make every job end early, including validation runs."""
-    for name in (ASKED_BY, MOST_STEPS):
+    for name in (ASKED_BY, MOST_SHARE, MOST_STEPS):
         if name in facts.training.environment:
             yield (
                 f"training.environment: {name} makes every job end early, but the sweep sets it "

@@ -198,9 +198,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         refuses=(
             "an invalid name, or a name or value of more than 512 characters; "
-            "`NODESWEEP_PROBE_PRECISION` or `NODESWEEP_PROBE_MAX_STEPS`, which would end every "
-            "job early; `NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set the amount "
-            "of work of every job; `NODESWEEP_MEASURE`"
+            "`NODESWEEP_PROBE_PRECISION`, `NODESWEEP_PROBE_MAX_STEPS` or "
+            "`NODESWEEP_PROBE_MAX_SHARE`, which would end every job early; "
+            "`NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set the amount of work of "
+            "every job; `NODESWEEP_MEASURE`"
         ),
         remedy=(
             "put a long value in a file next to the program; set `sweep.design: probe`, "

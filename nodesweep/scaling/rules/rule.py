@@ -13,7 +13,7 @@ from nodesweep.configs.catalogue import InstanceType, load_catalogue
 from nodesweep.configs.distribution import DistributionConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.scaling.rules.images import ImageFacts, image_facts, is_shipped_program
+from nodesweep.scaling.rules.images import ImageFacts, image_facts
 
 # avoids a cycle: the plan imports nodesweep/scaling/rules/distribution
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Facts:
     @property
     def ships_program(self) -> bool:
         """True if the job runs the program of infra/image."""
-        return is_shipped_program(self.config)
+        return self.config.ships_program
 
     @property
     def custom_mpi_options(self) -> list[str]:

@@ -100,6 +100,51 @@ def test_confirm_runs_the_one_job_that_settles_it(
     assert points_of(served, sweep)[:4] == BASE and (8, 1) in points_of(served, sweep)
 
 
+def slow_at_8(job: JobSpec, node: Node, say: Callable[[str], None], stop: threading.Event) -> None:
+    """Exchange gradients for 20 s more on 8 nodes, so that they are no answer and 4 may be one."""
+    exchanging(job, node, say, stop)
+    if job.instance_count == 8:
+        path = node.opt_ml / "output" / "data" / "metrics.json"
+        written = json.loads(path.read_text())
+        written["train_seconds"] += 20.0
+        for each in written["budget"]:
+            each["seconds"]["communication"] += 20.0
+        path.write_text(json.dumps(written))
+
+
+def test_the_confirming_run_of_a_command_that_was_cut_off_stays_the_only_one(
+    served: SimpleNamespace, config_of: Configs, tmp_path: Path
+) -> None:
+    served.engine.programs['"exchanging"'] = slow_at_8
+    config = config_of()
+    first = scaling_benchmark(config)
+    shown = (first.folder / "report.json").read_bytes()
+    sweep = config.sweep.model_copy(update={"confirm": 8})
+    confirming = config.model_copy(update={"sweep": sweep})
+    scaling_benchmark(confirming, sweep_id=first.sweep_id, resume=True, as_started=True)
+    (first.folder / "report.json").write_bytes(shown)  # cut off before its report
+    again = ("--resume", first.sweep_id, "--confirm")
+    done = nodesweep_run(config, tmp_path, *again)
+    assert done.exit_code == 0, done.output
+    assert "repeat the command" in done.stderr
+    assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]
+    assert nodesweep_run(config, tmp_path, *again).exit_code == 0
+    assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
+
+
+def test_what_was_measured_is_shown_if_the_confirming_run_is_refused(
+    served: SimpleNamespace, config_of: Configs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_dear(config: BenchmarkConfig, *_: Any) -> BenchmarkConfig:
+        sweep = config.sweep.model_copy(update={"confirm": 8, "budget_usd": 0.001})
+        return config.model_copy(update={"sweep": sweep})
+
+    monkeypatch.setattr("nodesweep.cli.main.with_confirm", too_dear)
+    done = nodesweep_run(config_of(), tmp_path, "--confirm")
+    assert done.exit_code == 3 and "sweep.budget_usd" in done.stderr
+    assert "report.html" in done.stdout
+
+
 def test_a_program_that_shows_nothing_is_measured_only(
     served: SimpleNamespace, pipeline_config: Configs, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from nodesweep_clock import Probe, clock, mean_step, step_trend
 
 from nodesweep.configs.sweep import ProbeConfig
 from nodesweep.scaling.outcome import projection
-from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS, project
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS, project
 from tests.infra.image.test_nodesweep_clock import LIBRARIES, SCHEMA, VARIABLES, load
 
 ASKED = {"NODESWEEP_PROBE_PRECISION": "0.01", "NODESWEEP_PROBE_MAX_STEPS": "400"}
@@ -214,9 +214,10 @@ def test_it_looks_at_the_same_steps_everywhere_and_rank_0_decides() -> None:
 
 
 def test_the_sweep_asks_by_the_names_that_the_program_reads() -> None:
-    assert (ASKED_BY, MOST_STEPS) == (
+    assert (ASKED_BY, MOST_STEPS, MOST_SHARE) == (
         nodesweep_clock.PROBE_PRECISION,
         nodesweep_clock.PROBE_MAX_STEPS,
+        nodesweep_clock.PROBE_MAX_SHARE,
     )
     least = ProbeConfig.model_fields["max_steps"].metadata[0].ge
     assert least == nodesweep_clock.WARM_UP_STEPS + 20
@@ -393,3 +394,15 @@ def test_where_nothing_can_be_told_to_the_others_all_end_at_max_steps(
     monkeypatch.setenv("NODESWEEP_PROBE_MAX_STEPS", "100")
     assert train(300) == 100
     assert asked()["probe"]["ended"] == "max_steps"
+
+
+@pytest.mark.parametrize(("share", "made"), [("0.2", 60), ("0.05", 30), ("1", 100)])
+@pytest.mark.usefixtures("steady")
+def test_a_share_of_its_steps_ends_a_probe_but_not_before_twenty_steady_ones(
+    asked: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch, share: str, made: int
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")  # whose processes can't agree that it is precise
+    monkeypatch.setenv("NODESWEEP_PROBE_MAX_STEPS", "100")
+    monkeypatch.setenv("NODESWEEP_PROBE_MAX_SHARE", share)
+    assert train(300) == made
+    assert asked()["probe"]["max_steps"] == made

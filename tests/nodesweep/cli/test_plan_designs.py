@@ -84,6 +84,16 @@ def test_a_type_without_a_price_has_node_hours_alone(make_config: Configs) -> No
     assert "20 jobs" in first and "ml.local.small" in first
 
 
+def test_a_sweep_that_predicts_shows_its_bound_and_cost_beside_a_full_sweeps(
+    make_config: Configs,
+) -> None:
+    sweep = {"node_counts": COUNTS, "repeats": 2, "design": "predict"}
+    text = described(make_config(sweep=sweep, image={"context": "../infra/image"}))
+    assert ", 20% of a full sweep's (" in text  # 3 of 15 nodes
+    assert re.search(r"^full, 2 repeats .*\n(.*\n)*predict, 2 repeats", text, re.MULTILINE)
+    assert "of a full sweep's" not in described(make_config())
+
+
 def test_one_repeat_is_one(make_config: Configs) -> None:
     text = described(make_config(sweep={"node_counts": COUNTS, "repeats": 1}))
     assert "full" in designs(text) and "1 repeats" not in text

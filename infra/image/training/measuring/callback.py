@@ -16,7 +16,7 @@ from training.data.module import TableData
 from training.distributed.process_group import barrier, gather_numbers
 from training.errors import UserError
 from training.measuring.metrics import Validation, key_value_line
-from training.measuring.parts import PROJECTED, RESUMED, SplitStopwatch
+from training.measuring.parts import RESUMED, SplitStopwatch
 from training.measuring.step_clock import clock_for_device
 from training.measuring.step_timer import StepTimer
 from training.model.module import FINAL_METRIC, Classifier
@@ -76,7 +76,7 @@ class Measurement(pl.Callback):
 
     def parts(self, world_size: int, rank: int) -> dict[str, Any]:
         """Return the parts of this rank's train time; see SplitStopwatch.facts()."""
-        reason = PROJECTED if self.probe is not None else RESUMED if self.interruptions else None
+        reason = RESUMED if self.interruptions else None
         return self._stopwatch.facts(world_size, rank, reason)
 
     def start_run(self) -> None:
@@ -131,6 +131,7 @@ class Measurement(pl.Callback):
             else self._amount.steps
         )
         if self.probe is not None and self.planned_steps is not None:
+            self.probe.expect_steps(self.planned_steps)
             self.probe.expect_epochs(data.epoch_plan.steps, self.planned_steps)
         if self.resumed_at_step is not None:
             self._check_work_is_left()

@@ -6,7 +6,8 @@ counts are then judged by the report's own rules (docs/recommendation.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from statistics import fmean
 
 from nodesweep.configs.models import RecommendationConfig
 from nodesweep.scaling.analysis.advice import Recommendation
@@ -291,6 +292,7 @@ def _next_job(
     count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
     if is_at_count and any(row.n and row.nodes == count.nodes for row in report.summary):
         return None  # its job ran, on contended nodes
+    share = _share_run(report, is_at_count)
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
     if compute.seconds is None and compute.high - compute.low > rest and not is_at_count:
@@ -306,14 +308,28 @@ def _next_job(
                 "give its report as --batches"
             ),
         )
+    left_out = (1 - share) * count.seconds
+    saved = node_cost_usd(count.nodes, left_out, report.price)
+    hours = charged_hours(count.nodes, left_out, report.price)
     return NextJob(
         nodes=count.nodes,
         global_batch_size=round(place.batch * place.processes),
-        seconds=count.seconds,
-        usd=count.usd,
-        node_hours=count.node_hours,
+        seconds=count.seconds - left_out,
+        usd=None if count.usd is None else count.usd - (saved or 0.0),
+        node_hours=None if count.node_hours is None else count.node_hours - (hours or 0.0),
         reason=f"T({count.nodes})",
     )
+
+
+def _share_run(report: ScalingReport, is_at_count: bool) -> float:
+    """Return the share of T that a further job of the sweep runs: as those at the largest count."""
+    ran = [
+        (point.nodes, point.projection.measured_seconds / point.projection.train_seconds)
+        for point in report.points
+        if is_at_count and point.used and point.projection is not None
+    ]
+    most = max((nodes for nodes, _ in ran), default=0)
+    return fmean(share for nodes, share in ran if nodes == most) if ran else 1.0
 
 
 def _headline(
@@ -335,24 +351,30 @@ def _headline(
         kind = "predicted" if nodes in predicted else "measured"
         clause = f"the recommendation is {nodes_text(nodes)} ({kind}): {answer.chosen.reason}"
         clause += SCALING.get(report.policy or "", "")
-    how = "Based partly on predictions" if counts else "Using the noise of all runs together"
-    text = f"{how}, {clause}"
-    notes = [
-        f"{nodes_text(each.nodes)} {'are undecided' if each.answer == 'undecided' else 'fail'}: "
-        f"{' and '.join(each.problems)}"
-        for each in answer.judged
-        if each.nodes in predicted and each.answer != "pass" and answer.chosen is not None
-    ]
+    how = "Using the noise of all runs together"
+    if counts:
+        short = " from short runs" if report.train_clock == "projected" else ""
+        how = f"Based partly on predictions{short}"
+    notes = [f"{how}, {clause}"]
+    judged = [each for each in answer.judged if each.nodes in predicted and each.answer != "pass"]
+    open_ = [each.nodes for each in judged if each.answer == "undecided"]
+    missed = [each.nodes for each in judged if each.answer != "undecided"]
+    if answer.chosen is not None:
+        notes += [f"{join_words(open_)} nodes are undecided"] if open_ else []
+        notes += [f"{join_words(missed)} nodes fail the limits"] if missed else []
     if failed := failed_text(report.summary, len(report.points)):
         notes.append(failed)
     if job is not None:
-        cost = cost_text(job.usd, job.node_hours)
-        about = "" if cost is None else f", about {cost}"
-        notes.append(
-            f"next: one run on {nodes_text(job.nodes)} (global batch {job.global_batch_size}, "
-            f"about {format_seconds(job.seconds)}{about}) would measure {job.reason}"
-        )
-    return "; ".join([text, *notes]) + "."
+        notes.append(f"next: {_job_text(job, predicted)}")
+    return "; ".join(notes) + "."
+
+
+def _job_text(job: NextJob, predicted: Collection[int]) -> str:
+    cost = cost_text(job.usd, job.node_hours)
+    about = f"about {format_seconds(job.seconds)}{'' if cost is None else f', {cost}'}"
+    if job.nodes not in predicted:  # at another batch than its count's
+        about = f"global batch {job.global_batch_size}, {about}"
+    return f"one run on {nodes_text(job.nodes)} ({about}) would measure {job.reason}"
 
 
 def _assumes(

@@ -18,10 +18,10 @@ from nodesweep.scaling.formats import (
     format_speedup,
     format_usd,
     join_words,
-    nodes_text,
 )
 from nodesweep.scaling.report.predictions.checked import describe_checks
 from nodesweep.scaling.report.predictions.model import CountPrediction, Predictions, cost_text
+from nodesweep.scaling.report.table import TEXT_HEADINGS
 
 HEADINGS: Mapping[str, str] = {
     "N": "nodes",
@@ -34,21 +34,35 @@ HEADINGS: Mapping[str, str] = {
 }
 
 
+TERM_HEADINGS: Mapping[str, str] = {
+    "N": "nodes",
+    "part": "part of T",
+    "seconds": "the least and the most that the measured means allow",
+    "source": "measurements that it follows from",
+}
+
+
 def render_prediction_terminal(prediction: Predictions) -> Group:
     """Return the prediction for rich's Console.print."""
-    lines = (*term_lines(prediction), *describe_checks(prediction.checked), *prediction.assumes)
+    lines = (*describe_checks(prediction.checked), *prediction.assumes)
+    terms = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in TERM_HEADINGS:
+        is_text = heading in TEXT_HEADINGS
+        terms.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
+    for row in term_rows(prediction):
+        terms.add_row(*row)
     return Group(
         prediction_table(prediction),
         Text(prediction.headline, style="bold"),
+        terms,
         *(Text(f"- {line}", style="dim") for line in lines),
     )
 
 
-def term_lines(prediction: Predictions) -> list[str]:
-    """Return a line on each term of each count, with its source."""
+def term_rows(prediction: Predictions) -> list[tuple[str, ...]]:
+    """Return the cells of each term of each count, under TERM_HEADINGS."""
     return [
-        f"{nodes_text(count.nodes)}, {term.name}: {_term_seconds(term.low, term.high)},"
-        f" {term.source}"
+        (f"{count.nodes}", term.name, _term_seconds(term.low, term.high), term.source)
         for count in prediction.counts
         for term in count.terms
     ]

@@ -1,9 +1,14 @@
-"""The node counts that a sweep predicts instead of measuring them: a table, and lines below it."""
+"""The node counts that a sweep predicts instead of measuring them: tables, and lines below them."""
 
 from __future__ import annotations
 
 from nodesweep.scaling.report.model import ScalingReport
-from nodesweep.scaling.report.predictions.render import HEADINGS, prediction_rows, term_lines
+from nodesweep.scaling.report.predictions.render import (
+    HEADINGS,
+    TERM_HEADINGS,
+    prediction_rows,
+    term_rows,
+)
 from nodesweep.scaling.report.table import Table, titled
 
 
@@ -22,6 +27,16 @@ def predicted_counts_table(report: ScalingReport) -> Table | None:
     )
 
 
+def predicted_terms_table(report: ScalingReport) -> Table | None:
+    """Return a row per part of each predicted time; None if none was predicted."""
+    from pandas import DataFrame
+
+    if report.prediction is None or not report.prediction.counts:
+        return None
+    rows = DataFrame(term_rows(report.prediction), columns=list(TERM_HEADINGS), dtype=object)
+    return Table(titled("Parts of the predicted times", report), rows, TERM_HEADINGS)
+
+
 def confirmed_lines(report: ScalingReport) -> list[str]:
     """Return a line on each count that was predicted from the smaller ones, then measured."""
     return (
@@ -30,12 +45,7 @@ def confirmed_lines(report: ScalingReport) -> list[str]:
 
 
 def predicted_lines(report: ScalingReport) -> list[str]:
-    """Return lines on confirmed counts, then on the terms and assumptions of the predictions."""
+    """Return lines on confirmed counts, then on the assumptions of the predictions."""
     if report.prediction is None:
         return []
-    prediction = report.prediction
-    return [
-        *confirmed_lines(report),
-        *(f"{line}." for line in term_lines(prediction)),
-        *prediction.assumes,
-    ]
+    return [*confirmed_lines(report), *report.prediction.assumes]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.scaling.analysis.step_budget import MOST_ERROR
 from nodesweep.scaling.outcome.projection import project
 from tests.infra.image.training.processes import Trainings, succeed, two_nodes
 from tests.infra.image.training.test_runs import EXCLUDE, check
@@ -38,6 +39,11 @@ def test_two_nodes_end_together_and_say_what_they_left_out(
     left = (598 - steps) * probe["step_seconds"]
     expected = metrics["train_seconds"] + left + 2 * checkpoints["seconds"][0]
     assert projection.train_seconds == pytest.approx(expected)
+    split = metrics.get("budget")
+    assert split or "20 ms" in metrics["not_split"]
+    if split:
+        parts = sum(split[0]["seconds"].values())
+        assert parts == pytest.approx(metrics["train_seconds"], rel=MOST_ERROR)
 
 
 def test_two_nodes_run_past_the_first_epoch_where_that_costs_little(

@@ -13,6 +13,7 @@ from nodesweep.scaling.analysis.step_budget import (
     find_step_budget,
     read_run_budget,
 )
+from nodesweep.scaling.outcome.projection import ProjectedPart, Projection
 
 
 def rank(number=0, steps=30, communication=0.0, node=None, **seconds):
@@ -247,6 +248,49 @@ def test_one_run_without_its_ranks_leaves_waiting_in_the_communication_of_all(ma
     [count] = budget_of([outcomes[0], part, failed]).counts
     assert shares(count)["communication"] == pytest.approx(0.5)
     assert "waiting" not in {each.name for each in count.parts}
+
+
+def probe(make_outcome, nodes, whole, ranks, checkpoints=0.0):
+    """A run that took 10 s and is projected to `whole`, `checkpoints` of them for checkpoints."""
+    part = ProjectedPart(name="checkpoints", left_out=1, seconds_each=checkpoints, error_seconds=0)
+    projection = Projection(
+        train_seconds=whole, error_seconds=None, extra_seconds=whole - 10.0, ended="max_steps",
+        steps=10, planned_steps=100, measured_seconds=10.0, parts=(part,),
+    )  # fmt: skip
+    return make_outcome(
+        nodes,
+        whole,
+        train_clock="projected",
+        train_seconds_by={"projected": whole},
+        projection=projection,
+        metrics=metrics(*ranks),
+    )
+
+
+def test_the_parts_of_a_probe_grow_to_those_of_a_whole_run_by_hand(make_outcome):
+    """Of 9 s of steps, 6 are forward: 85 s more make each ten times and 4/9; 4 s are saved."""
+    ranks = [rank(start=1.0, forward=6.0, data=3.0)]
+    [count] = budget_of([probe(make_outcome, 1, 99.0, ranks, checkpoints=4.0)]).counts
+    seconds = {part.name: pytest.approx(part.seconds) for part in count.parts if part.seconds}
+    grown = 1 + 85 / 9
+    assert seconds == {"forward": 6 * grown, "data": 3 * grown, "start": 1.0, "checkpoint": 4.0}
+    assert sum(part.seconds for part in count.parts) == pytest.approx(99.0)
+    assert [sum(part.by_run) for part in count.parts if part.name == "data"] == [seconds["data"]]
+
+
+def test_the_slowest_node_of_a_probe_is_that_of_the_steps_it_made(make_outcome):
+    ranks = [rank(0, communication=5.0, forward=5.0), rank(1, communication=2.0, forward=8.0)]
+    [count] = budget_of([probe(make_outcome, 2, 100.0, ranks)]).counts
+    assert count.slowest_node == "algo-2"
+
+
+@pytest.mark.parametrize("ranks", [[rank(start=10.0)], [rank(forward=1.0, checkpoint=9.0)]])
+def test_a_probe_whose_steps_took_no_time_has_no_parts(make_outcome, ranks):
+    assert budget_of([probe(make_outcome, 1, 8.0, ranks, checkpoints=1.0)]) is None
+
+
+def test_a_probe_of_which_only_a_part_is_split_has_no_parts(make_outcome):
+    assert budget_of([probe(make_outcome, 1, 99.0, [rank(forward=5.0)])]) is None
 
 
 def test_without_observed_runs_there_is_none(make_outcome, make_outcomes):

@@ -13,6 +13,7 @@ from rich.console import Console
 from nodesweep.scaling.design.base import Attempt
 from nodesweep.scaling.design.progress import points_done, progress_of
 from nodesweep.scaling.design.registry import DESIGNS
+from nodesweep.scaling.outcome.projection import ProjectedPart, Projection
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.report.predictions.predict import predict
 from nodesweep.scaling.report.render import render_html, render_json, render_markdown
@@ -34,10 +35,15 @@ AT_8 = {8: (12.5, 0.9)}
 def predict_config(make_config):
     """Return a factory of configs over 1, 2, 4 and 8 nodes, as in `predict_config(confirm=8)`."""
 
-    def make(report=None, **sweep):
+    def make(report=None, policy="fixed_per_replica", image="image", training=None, **sweep):
         given = {"design": "predict", "node_counts": [1, 2, 4, 8], "repeats": 3, **sweep}
-        training = {"batch": {"policy": "fixed_per_replica", "size": 16}}
-        return make_config(sweep=given, training=training, report=report or {})
+        batch = {"batch": {"policy": policy, "size": 16}}
+        return make_config(
+            sweep=given,
+            training={**batch, **(training or {})},
+            report=report or {},
+            image={"context": image},
+        )
 
     return make
 
@@ -92,7 +98,8 @@ def test_a_prediction_is_confirmed_once_all_it_is_made_from_has_ended(predict_co
     assert list(first.next_points) == base and "4 and 8" in first.reason
     assert PREDICT.progress(config, (), attempts(*base)).next_points == ()
     confirming = predict_config(confirm=8)
-    assert list(PREDICT.progress(confirming, (), attempts()).next_points) == base
+    before = PREDICT.progress(confirming, (), attempts())
+    assert list(before.next_points) == base and "one run on 8 nodes" in before.reason
     then = PREDICT.progress(confirming, (), attempts(*base))
     assert then.next_points == ((8, 1),) and "8 nodes" in then.reason
     assert PREDICT.progress(confirming, (), attempts(*base, (8, 1))).next_points == ()
@@ -128,15 +135,92 @@ def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
     assert PREDICT.estimate(make_config()) is None
 
 
+@pytest.fixture
+def short_config(predict_config):
+    """Return a factory of configs whose jobs end early: of the shipped program."""
+
+    def make(**given):
+        return predict_config(policy="fixed_global", image="../infra/image", **given)
+
+    return make
+
+
+def test_short_runs_cost_a_share_of_whole_ones(short_config):
+    cost = PREDICT.estimate(short_config(repeats=2)).cost
+    whole = 2 * (99 + 2 * 55) / 60
+    assert (cost.least, cost.expected) == pytest.approx((whole * 30 / 5000, whole * 0.1))
+    assert cost.most - cost.expected == pytest.approx(8 * 13.5 / 60 * 0.1)
+    few = PREDICT.estimate(short_config(repeats=2, probe={"max_share": 0.001})).cost
+    assert few.expected == few.least == pytest.approx(cost.least)
+    most = PREDICT.estimate(short_config(repeats=2, probe={"max_steps": 50})).cost
+    assert most.expected == pytest.approx(whole * 50 / 5000)
+
+
+def test_the_plan_says_how_short_the_runs_are(short_config, predict_config, snapshot):
+    assert PREDICT.plan_lines(short_config()) == snapshot
+    assert len(PREDICT.plan_lines(predict_config())) == 1
+
+
 @pytest.mark.parametrize(
-    ("context", "seconds", "hinted"),
-    [("../infra/image", None, True), ("../infra/image", 60.0, False), ("own", None, False)],
+    "given",
+    [
+        {"training": {"baseline_seconds": 60.0}},
+        {"policy": "fixed_per_replica"},
+        {},
+        {"probe": {"max_share": 1}},
+        {"image": "own"},
+    ],
 )
-def test_a_long_run_of_the_shipped_program_is_hinted_at(context, seconds, hinted, make_config):
-    training = {"baseline_seconds": seconds, "source_dir": None, "entry_point": "train.py"}
-    sweep = {"design": "predict", "node_counts": [1, 2, 4, 8]}
-    config = make_config(image={"context": context}, training=training, sweep=sweep)
-    assert bool([*PREDICT.program_hints(facts_of(config))]) == hinted
+def test_what_keeps_the_runs_from_being_short_is_hinted_at(predict_config, given, snapshot):
+    given = {"policy": "fixed_global", "image": "../infra/image", **given}
+    assert [*PREDICT.program_hints(facts_of(predict_config(**given)))] == snapshot
+
+
+def shortened(outcome, share=0.1):
+    """Return the outcome as that of a run which ended after a share of its time."""
+    whole = outcome.clocks.train_seconds
+    projection = Projection(
+        train_seconds=whole, error_seconds=0.1, extra_seconds=whole * (1 - share),
+        ended="max_steps", steps=10, planned_steps=100, measured_seconds=whole * share,
+        parts=(ProjectedPart(name="epochs", left_out=2, seconds_each=None, error_seconds=None),),
+        epochs_seen=0,
+    )  # fmt: skip
+    ranks = [
+        {**each, "seconds": {name: share * seconds for name, seconds in each["seconds"].items()}}
+        for each in outcome.metrics["budget"]
+    ]
+    return replace(
+        outcome,
+        train_clock="projected",
+        train_seconds_by={"projected": whole},
+        projection=projection,
+        metrics={**outcome.metrics, "budget": ranks, "samples": None, "final_metric": None},
+        clocks=outcome.clocks.model_copy(update={"billable_seconds": whole * share + 30}),
+    )
+
+
+def test_short_runs_predict_what_whole_ones_do_and_say_so(
+    short_config,
+    make_budget_outcomes,  # noqa: F811
+    make_report,
+    snapshot,
+):
+    outcomes = make_budget_outcomes({1: (100.0, 0.0), 2: (52.0, 2.0)}, batch=64)
+    config = short_config(node_counts=[1, 2, 4], report={"recommendation": {"min_efficiency": 0.3}})
+    whole, short = (
+        make_report(each, price=PRICE, config=config).prediction
+        for each in (outcomes, [shortened(each) for each in outcomes])
+    )
+    assert short.counts[0].interval.low == pytest.approx(whole.counts[0].interval.low, rel=0.05)
+    assert short.counts[0].seconds == pytest.approx(whole.counts[0].seconds, rel=0.05)
+    saved = whole.next_job.seconds - short.next_job.seconds
+    assert short.next_job.seconds == pytest.approx(short.counts[0].seconds * 0.1)
+    assert whole.next_job.usd - short.next_job.usd == pytest.approx(saved * 4 * 0.001, rel=0.05)
+    report = make_report([shortened(each) for each in outcomes], price=PRICE, config=config)
+    assert {point.kind for point in report.points} == {"probe"}
+    assert [
+        each for each in report.caveats if each.startswith(("Projected", "Not seen"))
+    ] == snapshot
 
 
 def test_what_was_not_measured_never_looks_measured(predicted, predict_config, snapshot):

@@ -57,7 +57,7 @@ def test_a_sequential_design_is_not_estimated_for_several_types(make_config):
 
 def test_only_the_probe_design_has_jobs_that_are_placed_later(probe_config):
     config = probe_config(repeats=2)
-    kinds = [kind_of_job(config.sweep, repeat) for repeat in (1, 2, 3)]
+    kinds = [kind_of_job(config, repeat) for repeat in (1, 2, 3)]
     assert kinds == ["probe", "probe", "check"]
     assert [(may_end_early(kind), validates(kind)) for kind in kinds] == [
         (True, False),

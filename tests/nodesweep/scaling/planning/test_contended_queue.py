@@ -154,10 +154,10 @@ def test_a_finished_sweep_with_an_answer_starts_no_job_on_a_resume(make_config):
 
 
 def test_a_finished_sweep_without_an_answer_repeats_its_contended_points_on_a_resume(make_config):
-    finished = earlier_of(make_config, {4: [0.5, 0.55, 0.6]})
+    finished = earlier_of(make_config, {4: [0.3, 0.36, 0.42]})
     queue = queue_of(make_config, repeats=1)
-    assert play(queue, {4: [0.5]}, finished) == ([(4, 1, 4), (4, 1, 5)], [])
-    assert play(queue_of(make_config, repeats=1), {4: [0.5, 0.55, 0.6]}, finished)[0] == [
+    assert play(queue, {4: [0.3]}, finished) == ([(4, 1, 4), (4, 1, 5)], [])
+    assert play(queue_of(make_config, repeats=1), {4: [0.3, 0.36, 0.42]}, finished)[0] == [
         (4, 1, 4),
         (4, 1, 5),
     ]

@@ -169,7 +169,7 @@ def test_node_hours_are_the_cost_where_nodes_have_no_price(budget_report):
     assert count.node_hours == pytest.approx(8 * (count.seconds + 30) / 3600, rel=1e-4)
     assert prediction.next_job.node_hours == count.node_hours
     text = f"{count.node_hours:.3g} node-hours"
-    assert prediction_rows(prediction)[0][-2] == text and f", about {text})" in prediction.headline
+    assert prediction_rows(prediction)[0][-2] == text and f", {text})" in prediction.headline
     # at a batch that was not measured, the job is its compute on one node
     job = predict(budget_report(STRONG, batch=64, price=price)).next_job
     assert job.node_hours == pytest.approx(job.seconds / 3600)
