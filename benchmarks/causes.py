@@ -65,9 +65,9 @@ TYPE = "ml.local.small"
 SLOW_TYPES = ("ml.local.small200m", "ml.local.small100m", "ml.local.small50m")
 STEPS, EVERY = 25, 5
 MEGABYTES = 2.0
-"""Gradients of a case with a slow network; of the others, 0.1."""
+"""Size of the gradients in a case with a slow network; 0.1 in others."""
 STEP_SECONDS = 0.4
-"""About a step on one node; injected seconds are shares of it."""
+"""Rough time of a step on one node, to scale the delays."""
 KINDS: Mapping[str, tuple[str, ...]] = {
     "clean": (),
     "network": ("communication",),
@@ -276,7 +276,7 @@ class Case:
 
     @property
     def on_one_node(self) -> tuple[Any, ...]:
-        """Fields that the run on one node depends on."""
+        """Key of the run on one node, shared by cases."""
         alone = ("data", "checkpoint", "evaluation")
         injected = {cause: s for cause, s in self.injected.items() if cause in alone}
         return self.framework, self.megabytes, tuple(sorted(injected.items()))
@@ -297,7 +297,7 @@ class Found:
     named: Sequence[str] = ()
     slowest_node: str | None = None
     not_counted: str | None = None
-    """Why the case says nothing: the program failed."""
+    """Error of the program; None if the case counts."""
 
     @property
     def is_right(self) -> bool:
@@ -352,7 +352,7 @@ def make_cases(number: int, seed: int) -> list[Case]:
 def _injected(cause: str, cost: float) -> float:
     """Return the seconds to sleep at a time, so that two nodes lose this share of a step.
 
-    What one node does as well costs two nodes half of it.
+    A delay that one node has, too, costs two nodes only half of it.
     """
     times = EVERY if cause in ("checkpoint", "evaluation") else 1
     return STEP_SECONDS * cost * times * (1 if cause in OF_SLOW_NODE else 2)
@@ -458,7 +458,7 @@ def points_of(on_one: float, on_two: float, seconds_on_two: float) -> float:
 def _injected_seconds(
     case: Case, cause: str, one: Sequence[dict[str, Any]], two: Sequence[dict[str, Any]]
 ) -> tuple[float, float]:
-    """Return what a cause takes of the train time on one and two nodes."""
+    """Return a cause's seconds of the train time on one and two nodes."""
     if cause == "communication":
         rate = LINK_BY_INSTANCE_TYPE[case.instance_type].gbit_per_second
         seconds = expected_seconds("all-reduce", int(case.megabytes * 1e6), 2, rate)

@@ -6,7 +6,8 @@
 
 This is a new user's first command. Conditions alternate, so that changes of the machine affect all
 of them. Every run has its own folder and Prefect home, as after a fresh clone; the platform's state
-with the built image is shared. Nothing else should run meanwhile.
+with the built image is shared. Nothing else should run meanwhile. The runs of an existing --output
+are kept and judged with the new ones, if they are of the same configs/local.yaml.
 
 - quiet: no other load;
 - one_neighbour, two_neighbours: one or two busy processes;
@@ -40,11 +41,20 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
   their efficiency. With periods at different times, 2.5 Gbit/s and 3,712 rows, as
   configs/local.yaml has, E(4) and E(8) were 65, 71, 68% and 35, 40, 41% for an ordinary user, and
   61, 63, 65% and 36, 39, 33% for root, beside other work at idle priority: 4 nodes in all six.
+
+Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-27.json; 11 of 40 so far,
+beside other work at idle priority): 5 quiet ones and 3 of an ordinary user recommend 4 nodes. At
+half speed, where the nodes share one CPU with Prefect and the platform, 8 nodes attained 55 to 57%
+and 4 nodes 71 to 73%. Judged by the bounds of contended times, one run recommends 4 and two name 2
+or 4. The bounds of T(8) contain the mean of 14.2 s of the quiet runs in all three; those of T(4)
+lie 2 and 11% above their mean of 16.0 s (standard deviation 0.9 s) in two. No run with neighbours
+yet.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import pwd
@@ -59,6 +69,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from benchmarks.chaos.world import REPOSITORY
 from benchmarks.dated_result import store_result
@@ -88,6 +100,10 @@ class FirstRun:
     """GB hashed per CPU second during the run that counts, by node count (docs/method.md)."""
     jobs: int
     headline: str
+    started: str
+    """UTC, ISO 8601."""
+    load_before: float | None
+    """Load average over the minute before the run; None in a result where it was not recorded."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,9 @@ def answer_of(report: Mapping[str, Any]) -> tuple[int, ...]:
     return between if len(between) == 2 else ()
 
 
-def described(condition: str, report: Mapping[str, Any], wall_seconds: float) -> FirstRun:
+def described(
+    condition: str, report: Mapping[str, Any], wall_seconds: float, started: str, load_before: float
+) -> FirstRun:
     """Return the run that a report describes."""
     rows = [row for row in report["summary"] if row["clocks"]["train"]["seconds"] is not None]
     attained: dict[int, float] = {}
@@ -137,7 +155,34 @@ def described(condition: str, report: Mapping[str, Any], wall_seconds: float) ->
         cpu_speed=speed,
         jobs=len(report["points"]),
         headline=report["headline"],
+        started=started,
+        load_before=round(load_before, 2),
     )
+
+
+def earlier_runs(output: Path | None, config_sha256: str) -> list[FirstRun]:
+    """Return the runs that a result holds; none if there is no such file.
+
+    Raises:
+        ValueError: They are of another config.
+    """
+    if output is None or not output.exists():
+        return []
+    stored = json.loads(output.read_text(encoding="utf-8"))
+    if stored.get("config_sha256") != config_sha256:
+        raise ValueError(f"{output} has runs of another {CONFIG.name}; choose another --output")
+    by_count = ("train_seconds", "efficiency", "least_attained", "cpu_speed")
+    return [
+        FirstRun(
+            **cell
+            | {"answer": tuple(cell["answer"])}
+            | {
+                name: {int(nodes): value for nodes, value in cell[name].items()}
+                for name in by_count
+            }
+        )
+        for cell in stored["cells"]
+    ]
 
 
 def broken_promises(runs: Sequence[FirstRun]) -> list[str]:
@@ -233,6 +278,8 @@ def first_run(condition: str, place: Place) -> FirstRun:
     } | {"PREFECT_HOME": str(folder / "prefect"), "PYTHONPATH": str(REPOSITORY)}
     if user is not None:
         environment |= {"HOME": str(folder), "USER": user}
+    load_before, _, _ = os.getloadavg()
+    started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with CONDITIONS[condition]():
         began = time.perf_counter()
         done = subprocess.run(
@@ -245,7 +292,8 @@ def first_run(condition: str, place: Place) -> FirstRun:
     if done.returncode != 0:
         raise RuntimeError(f"{condition}: exit code {done.returncode}\n{done.stderr[-4000:]}")
     (path,) = (folder / "reports").glob("local-*/report.json")
-    return described(condition, json.loads(path.read_text(encoding="utf-8")), wall_seconds)
+    report = json.loads(path.read_text(encoding="utf-8"))
+    return described(condition, report, wall_seconds, started, load_before)
 
 
 def _text(counts: Sequence[int]) -> str:
@@ -280,7 +328,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "ordinary_user" in options.conditions and options.user is None:
         parser.error("the condition ordinary_user requires --user NAME")
     started = time.perf_counter()
-    runs: list[FirstRun] = []
+    content = yaml.safe_load(CONFIG.read_bytes())  # without its comments
+    config_sha256 = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    try:
+        runs = earlier_runs(options.output, config_sha256)
+    except ValueError as problem:
+        parser.error(str(problem))
     with tempfile.TemporaryDirectory(prefix="first-run-") as folder:
         Path(folder).chmod(0o755)
         place = Place(Path(folder), options.state_directory or Path(folder), options.user)
@@ -290,7 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(line(runs[-1]), flush=True)
                 store_result(
                     options.output, started, runs,
-                    cpus=os.cpu_count(), conditions=options.conditions,
+                    cpus=os.cpu_count(), config_sha256=config_sha256,
                     broken=broken_promises(runs),
                 )  # fmt: skip
     broken = broken_promises(runs)

@@ -1,10 +1,10 @@
-"""Measure what nodesweep_measure costs an unmodified script: its step time with and without.
+"""Compare the step time of an unmodified script with and without nodesweep_measure.
 
     PYTHON_OF_THE_IMAGE benchmarks/measure_overhead.py [--repeats 15] [--work-seconds 0]
         [--output FILE.json]
 
 Runs a script of small steps (a linear layer on one thread, batches from a DataLoader) in processes
-that alternate between with and without it on PYTHONPATH, so that other load affects both alike. The
+that alternately have it on PYTHONPATH and do not, so that other load affects both alike. The
 result is the difference of the median steps in microseconds, with a 95% interval from resampling
 pairs of runs, and the same as a share of a step of --work-seconds, at least 2 ms. Every step waits
 busily for --work-seconds: from 20 ms on its parts are measured, too (nodesweep_budget.py). Start-up
@@ -115,7 +115,7 @@ def _run(is_measured: bool, folder: str, *command: str) -> str:
 
 
 def difference(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the median over pairs of what was added."""
+    """Return the median difference within the pairs."""
     return median(measured - without for without, measured in pairs)
 
 

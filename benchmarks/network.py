@@ -5,9 +5,9 @@
 
 Each node sends to the next one over TCP, all at the same time; with --torch-python (a Python with
 torch) they also all-reduce the same number of bytes with gloo. The nodes have their CPU quota, and
-once the links of their type, once this machine's loopback. Expected is the time on the line alone:
-its bytes (ring all-reduce: 2(N-1)/N of them) with TCP's headers at the type's rate. Exit code 1 if
-a median is below it, which no limit allows, or if networks of their own do not work here.
+once the links of their type, once this machine's loopback. The expected time is that of the bytes
+(ring all-reduce: 2(N-1)/N of them) with TCP's headers at the type's rate. Exit code 1 if a median
+is below it, or if networks of their own do not work here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sagemaker_emulator.engine.host.capacity import (
 from sagemaker_emulator.engine.host.network import Loopback, Network, OwnNetworks
 
 FRAME_BYTES, PAYLOAD_BYTES = 1514, 1448
-"""Of a full TCP segment on Ethernet, with timestamps."""
+"""Sizes of a full TCP segment on Ethernet, with timestamps."""
 TIMER_SHARE = 0.02
 """How far below the line's time a median may be: the burst of 1 ms, and the clock's start."""
 TRANSFERS = """
@@ -91,7 +91,7 @@ class Measured:
     seconds: float
     least_seconds: float
     expected_seconds: float | None
-    """On the line alone; None on loopback, which has no rate."""
+    """Time at the line's rate; None on loopback, which has none."""
 
     @property
     def ratio(self) -> float | None:
@@ -100,7 +100,7 @@ class Measured:
 
 
 def expected_seconds(transfer: str, size_bytes: int, nodes: int, gbit_per_second: float) -> float:
-    """Return the time of a transfer on the line alone."""
+    """Return the time of a transfer at the line's rate."""
     times = 2 * (nodes - 1) / nodes if transfer == "all-reduce" else 1.0
     return times * size_bytes * 8 * FRAME_BYTES / PAYLOAD_BYTES / (gbit_per_second * 1e9)
 

@@ -232,7 +232,7 @@ def train(
 
 
 def noise(squares: Sequence[tuple[float, float]], batch: int) -> Crowding | None:
-    """Return what a report reads from the windows of a run."""
+    """Return 1/B_noise as a report would estimate it for a run."""
     size = len(squares) // WINDOWS or 1
     used = squares[len(squares) % size :]
     windows = [np.mean(used[start : start + size], axis=0) for start in range(0, len(used), size)]
@@ -269,7 +269,7 @@ def try_rate(task: Task, loss: float, batch: int, rate: float, seeds: int, most:
 
 
 def tune(task: Task, loss: float, batch: int, start: int, seeds: int) -> tuple[int, Tried]:
-    """Return the best exponent of the rate, and its runs: climb while it gets better."""
+    """Return the exponent of the best rate, found by hill climbing, and its runs."""
 
     def evaluate(at: int, most: float) -> Tried:
         return try_rate(task, loss, batch, task.rate * RATE_STEP**at, seeds, math.ceil(most))

@@ -124,13 +124,13 @@ NOISES: Mapping[str, Noise] = {
 
 @dataclass(frozen=True)
 class Method:
-    """How one method did in a cell; shares of its sweeps.
+    """Results of one method in a cell; shares are of its sweeps.
 
     Attributes:
         covered: Of its intervals, the share that contains the next run; None: it has none.
         median_error: Median of the absolute relative error of the mean; None: no predictions.
-        right: Share decided as the truth is.
-        wrong: Share decided otherwise; the rest is undecided.
+        right: Share with the true decision.
+        wrong: Share with the opposite one; the rest is undecided.
         width: Median ratio of an interval's ends.
     """
 
@@ -324,7 +324,7 @@ def _by_extrapolation(
 
 
 def _by_law(law: str, times: Sequence[Floats], policy: Policy) -> Guess:
-    """Predict by one law, as others do it: its best fit, by the point; interval by bootstrap."""
+    """Predict by one law, as is common: decide by its best fit, with a bootstrap interval."""
     spec = next(each for each in LAWS if each.law == law)
     nodes, one = np.array(COUNTS, dtype=np.float64), np.ones(len(COUNTS))
     means = np.array([each.mean() for each in times])
@@ -348,7 +348,7 @@ def _by_law(law: str, times: Sequence[Floats], policy: Policy) -> Guess:
 
 
 def _by_point(seconds: float, means: Mapping[int, float], policy: Policy) -> Answer:
-    """Return the answer at 8 nodes for this time there."""
+    """Return the decision on 8 nodes if a run takes this time there."""
     efficiency, ratio = means[1] / (AT * seconds), means[AT // 2] / seconds
     return "pass" if efficiency >= MIN_EFFICIENCY and ratio >= MIN_RATIO else "fail"
 

@@ -65,7 +65,7 @@ MOST_WRONG = 0.05
 
 @dataclass(frozen=True)
 class Cell:
-    """Shares of the sweeps; `_before` of the earlier rules. `steps`: mean steps of a probe."""
+    """Shares of the sweeps, `_before` under the earlier rules. `steps`: mean steps of a probe."""
 
     curve: str
     effect: str

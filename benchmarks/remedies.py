@@ -97,7 +97,7 @@ done(**said)
 
 @dataclass(frozen=True)
 class Case:
-    """A change to check: its name in REMEDIES, where, and the program without and with it."""
+    """A change to check: its name in REMEDIES, and the program's options with and without it."""
 
     remedy: str
     instance_type: str
@@ -248,7 +248,7 @@ def _store(
     at_first: Mapping[str, Any],
     cells: Sequence[Checked],
 ) -> None:
-    """Print and write the summary of what was measured so far."""
+    """Print and write the summary of the results so far."""
     larger = [cell for cell in cells if cell.nodes > min(options.counts)]
     errors = [abs(cell.error) for cell in larger if cell.error is not None]
     times = [

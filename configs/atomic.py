@@ -20,8 +20,8 @@ A job's output and a config may be private; files to be shared or edited have th
 def write_atomic(path: Path, body: bytes, mode: int = PRIVATE) -> None:
     """Write a temporary file in the same folder, then replace `path` with it.
 
-    Readers see the old file or the new one. An OSError names `path`, even that of a full disk,
-    which by default does not.
+    Readers see the old file or the new one. An OSError names `path`, even for a full disk, where
+    Python's own error names no file.
     """
     with written_atomically(path, mode) as stream:
         stream.write(body)

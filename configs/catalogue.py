@@ -175,7 +175,7 @@ class InstanceType(_Row):
 
     @property
     def price_remedy(self) -> str:
-        """What to do if sweep.budget_usd cannot be checked, since there is no price."""
+        """Remedy if sweep.budget_usd cannot be checked, since there is no price."""
         if self.emulated:
             return "remove sweep.budget_usd: emulated nodes cost nothing"
         return "run `nodesweep prices refresh`, or add the price to configs/instances.yaml"

@@ -139,7 +139,7 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
 
 
 def _nested_value(raw: Any, *names: str) -> Any:
-    """Return the value below these names in the raw mapping; None if there is none.
+    """Return the value below these names in the raw mapping, or None.
 
     The mapping is not validated yet, so that one mistake does not hide others.
     """

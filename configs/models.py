@@ -261,7 +261,7 @@ class ReportConfig(Section):
 
 
 def _located(error: ValidationError, place: tuple[str, ...]) -> ValidationError:
-    """Return the error with its problems below a place of the config that is being validated."""
+    """Return the error with `place` prepended to the location of each problem."""
     problems = [
         InitErrorDetails(
             type=each["type"],
@@ -279,14 +279,14 @@ def _none_to_null(value: Any) -> Any:
 
 
 def launcher(platform: Any) -> Any:
-    """Return the launcher of a platform section, even of one that is not validated yet."""
+    """Return the launcher of a platform section, validated or not."""
     if isinstance(platform, Mapping):
         return platform.get("launcher", "sagemaker")
     return getattr(platform, "launcher", "sagemaker")
 
 
 def launcher_section(platform: Any) -> type[PlatformConfig]:
-    """Return the kind of a platform section, even of one that is not validated yet."""
+    """Return the class of a platform section, validated or not."""
     return SlurmPlatform if launcher(platform) == "slurm" else PlatformConfig
 
 
@@ -321,7 +321,7 @@ class BenchmarkConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_image(cls, raw: Any) -> Any:
-        """Fill in the image of a launcher that has no images of nodesweep's."""
+        """Fill in the fixed image of a launcher that does not use nodesweep's images."""
         if not isinstance(raw, dict) or "image" in raw:
             return raw
         image = launcher_section(raw.get("platform")).fixed_image
@@ -377,7 +377,7 @@ class BenchmarkConfig(Section):
 
     @model_validator(mode="after")
     def _check_arms(self) -> Self:
-        """Refuse what cannot be compared over several arms, and arms that are no valid config."""
+        """Refuse settings that several arms cannot share, and arms without a valid config."""
         if self.sweep.arm_count == 1:
             return self
         if self.report.recommendation.hour_value_usd is not None:
@@ -408,9 +408,9 @@ class BenchmarkConfig(Section):
         """Return the config of a variant, without the others.
 
         Raises:
-            ValidationError: It is no valid config; its errors are located at the variant.
+            ValidationError: It is not a valid config; its errors are located at the variant.
         """
-        # without defaults, as in the YAML: another kind of distribution knows none of this one's
+        # without defaults, as in the YAML: another kind of distribution rejects this one's fields
         raw = self.model_dump(exclude_defaults=True)
         variants = raw["sweep"].pop("variants")
         raw["sweep"].pop("min_points", None)  # counts the points of all arms
@@ -426,7 +426,7 @@ class BenchmarkConfig(Section):
 
     @model_validator(mode="after")
     def _check_training_plans(self) -> Self:
-        """Refuse a plan that is not of exactly one of the sweep's types: a plan reserves one."""
+        """Refuse training plans without a clear instance type: a plan reserves a single one."""
         types, plans = self.sweep.instance_types, self.training.training_plan_arns
         if types is not None and self.training.training_plan_arn is not None:
             raise ValueError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REGION = r"^[a-z]{2,4}(-[a-z]+)+-\d$"
 OWN_REGION = "cluster"
-"""The region of the prices of a platform without AWS's regions."""
+"""Price region of platforms that have no AWS regions."""
 STATE_DIRECTORY = ".nodesweep/platform"
 """Default state folder of the local platform, relative to the working directory."""
 
@@ -110,7 +110,7 @@ class PlatformConfig(Section):
     )
 
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
-        """Return what in the config the launcher lacks; SageMaker has all of it."""
+        """Return a message per setting that the launcher lacks; SageMaker has them all."""
         return ()
 
     def own_node_type(self, name: str) -> InstanceType | None:
@@ -144,7 +144,7 @@ class PlatformConfig(Section):
 
 
 class PlatformWithoutAws(PlatformConfig):
-    """A platform without an account of AWS; what it lacks is constant, and no field of a config."""
+    """A platform without an AWS account, whose settings are constants instead of fields."""
 
     region: ClassVar[str] = OWN_REGION  # type: ignore[misc]
     bucket: ClassVar[str] = ""  # type: ignore[misc]

@@ -1,8 +1,8 @@
 """The on-demand training prices of every type and region that the AWS Price List has, with dates.
 
-`nodesweep prices refresh` writes the table of this machine; one next to this file would be shipped
-with the package. It wins over the prices of configs/instances.yaml, which are for one region, where
-it is newer.
+`nodesweep prices refresh` writes the user's table; a table next to this file would be shipped with
+the package. A newer price in a table overrides the one in configs/instances.yaml, which has prices
+for one region.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read_table(path: Path) -> PriceTable:
 def _read(path: Path, stamp: int) -> PriceTable:
     try:
         return PriceTable.model_validate_json(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, ValueError, zlib.error):  # OSError: also what is not gzip
+    except (OSError, EOFError, ValueError, zlib.error):  # gzip raises OSError for other formats
         logger.warning("%s is damaged and not used; run `nodesweep prices refresh`", path)
         return PriceTable()
 

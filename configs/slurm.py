@@ -42,7 +42,7 @@ _NOT_ON_SLURM = {
     "volume_size_gb": "jobs use the disks of the nodes",
     "tags": "jobs are charged to platform.account",
 }
-"""Fields of `training` that are SageMaker's, and what to do instead."""
+"""Fields of `training` that only SageMaker supports, and what to do instead."""
 
 
 class ClusterNode(InstanceType):
@@ -55,22 +55,22 @@ class ClusterNode(InstanceType):
 
     @property
     def is_aws(self) -> bool:
-        """False: the facts and the price are the config's."""
+        """False: facts and price come from the config."""
         return False
 
     @property
     def purchase_option(self) -> str:
-        """A cluster's nodes are not bought by the hour."""
+        """How nodes at this price are bought: a cluster's are configured."""
         return "as configured"
 
     @property
     def cost_unit(self) -> Literal["USD", "node-hours"]:
-        """Clusters charge node-hours."""
+        """Cost unit if the node has no price: clusters charge node-hours."""
         return "node-hours"
 
     @property
     def price_remedy(self) -> str:
-        """What to do if sweep.budget_usd cannot be checked, since there is no price."""
+        """Remedy if sweep.budget_usd cannot be checked, since there is no price."""
         return "set it, or remove sweep.budget_usd"
 
     @property
@@ -214,7 +214,7 @@ class SlurmPlatform(PlatformWithoutAws):
         )
 
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
-        """Return what in the config is SageMaker's alone."""
+        """Return a message per setting that Slurm does not support."""
         training, dataset = config.training, config.dataset
         fields = type(training).model_fields
         found = [

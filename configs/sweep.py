@@ -20,7 +20,7 @@ MAX_INSTANCE_TYPES = 8
 BASE = "base"
 """Name of the arm that is the config without its variants."""
 _TAKEN = frozenset({BASE, "logs"})
-"""Names that a variant must not have: of an arm, and of a folder of the report."""
+"""Names that a variant must not have: an arm and a folder of the report have them."""
 VARYING = (
     "training.instance_type",
     "training.training_plan_arn",
@@ -30,7 +30,7 @@ VARYING = (
     "training.steps",
     "training.hyperparameters",
 )
-"""Fields and sections that variants may set: those that only the request of a job depends on."""
+"""Fields and sections that variants may set: those that affect nothing but a job's request."""
 
 
 class ProbeConfig(Section):

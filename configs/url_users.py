@@ -1,4 +1,4 @@
-"""The user and password that a URL may contain before its host."""
+"""Find and hide the user and password that a URL may contain before its host."""
 
 from __future__ import annotations
 

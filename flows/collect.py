@@ -1,4 +1,4 @@
-"""The report of a detached sweep, from the platform alone."""
+"""Create the report of a detached sweep from the platform's data alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sweep's report: from the outcomes just collected, or from the platform alone."""
+"""Create a sweep's report, from the outcomes just collected or from the platform's data alone."""
 
 from __future__ import annotations
 
@@ -113,9 +113,9 @@ def make_report(
 def _nights(
     config: BenchmarkConfig, reports: Mapping[Arm, ScalingReport]
 ) -> dict[Arm, dict[int, float]]:
-    """Return how the benchmark's earlier sweeps differ, by arm; {} if no limit needs it.
+    """Return the spread between the benchmark's earlier sweeps, by arm; {} if no limit needs it.
 
-    Only a deadline and a budget concern the next run, which is another day.
+    Only a deadline and a budget apply to future runs, on other days.
     """
     goals = config.report.recommendation
     if goals.deadline_seconds is None and goals.budget_usd_per_run is None:
@@ -123,7 +123,7 @@ def _nights(
     try:
         files = read_history_of(store_of(config.platform), config.name)
     except Exception as error:
-        # without it, the next run is judged within this session
+        # without it, limits are judged by the spread within this sweep
         logger.warning("the history of %s was not read: %s", config.name, error)
         return {}
     frames = []

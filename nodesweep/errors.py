@@ -3,9 +3,9 @@
 NodesweepError
 ├── PreflightRefused      nothing was sent (exit code 3)
 ├── SweepNotNamed         --resume without an ID, and the sweep is ambiguous (exit code 2)
-├── PriceListRefused      what was read is not the current Price List; the table keeps what it had
-│   └── PriceListNotFound    --from or --region names none (exit code 2)
-├── InputsChanged         a resume finds other code, data or image than the sweep's (exit code 2)
+├── PriceListRefused      the file read is not a current Price List; the price table is unchanged
+│   └── PriceListNotFound    --from or --region does not exist (exit code 2)
+├── InputsChanged         code, data or image differ from the resumed sweep's (exit code 2)
 └── RunFailed             something was started, but the run failed (exit code 1)
     ├── DatasetRefused    an expectation failed
     │   └── DatasetMissing    no data at dataset.source (exit code 2)
@@ -15,7 +15,7 @@ NodesweepError
     ├── JobRefused        the backend refused a job
     │   └── QuotaReached      it has no nodes left for the job now
     ├── BackendUnavailable  the backend did not answer
-    │   └── BackendUnusable   it will not answer until somebody changes something
+    │   └── BackendUnusable   retries do not help until somebody changes something
     ├── ReportNotWritten  the report is in the bucket, but could not be written on this machine
     ├── PointsMissing     fewer points than sweep.min_points have a completed run
     ├── RegressionEstablished   the sweep is slower than the last good one
@@ -225,7 +225,7 @@ class RecordDamaged(RunFailed):
 
 
 CALL_ERRORS = (BotoCoreError, ClientError, BackendUnavailable)
-"""Errors of a platform's calls."""
+"""Errors that calls to a platform may raise."""
 
 
 def error_code(error: BaseException) -> str | None:
@@ -238,7 +238,7 @@ def error_code(error: BaseException) -> str | None:
 
 
 def file_error(path: object, error: OSError) -> BackendUnavailable:
-    """Return the error of a platform in a shared folder for one of its file system."""
+    """Return the error to raise for an OSError of a shared file system."""
     lasts = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
     kind = BackendUnusable if lasts else BackendUnavailable
     return kind(f"{path}: {error.strerror or error}")

@@ -56,9 +56,9 @@ _BEGAN_AT, _BEGAN_MONOTONIC = datetime.now(UTC), time.monotonic()
 
 
 def utc_now() -> datetime:
-    """Return the date and time, counted from the start of this process.
+    """Return the UTC time, measured from the process's start by the monotonic clock.
 
-    A change of the system clock therefore moves no deadline.
+    Changes to the system clock therefore move no deadline.
     """
     return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN_MONOTONIC)
 

@@ -106,7 +106,7 @@ class GridCell:
     saved_node_seconds: float
     saved_usd: float
     saved_probes: float
-    """Of the passes' probes."""
+    """Share of the passes' probes that is saved."""
     rounds: float
     dropped: float
     best_lost: float
@@ -115,7 +115,7 @@ class GridCell:
 
     @property
     def keeps_promise(self) -> bool:
-        """True if neither is above 5%, up to three standard errors."""
+        """True if `best_lost` and `wrong` are at most 5%, up to three standard errors."""
         most = ERROR + 3 * math.sqrt(ERROR * (1 - ERROR) / self.sweeps)
         return max(self.best_lost, self.rounds_verdicts.wrong) <= most
 
@@ -185,7 +185,7 @@ def made(runs: Runs, asked: Collection[tuple[Cell, int]]) -> Runs:
 
 
 def in_passes(runs: Runs, repeats: int) -> set[tuple[Cell, int]]:
-    """Return what the passes ask for: the bounds are those of two means, over all pairs of arms."""
+    """Return the runs of the passes; their bounds hold for all pairs of arms."""
     left = list(runs)
     asked = set()
     error = ERROR / (max(1, repeats - 2) * len(runs) * (len(runs) + 1))
@@ -208,7 +208,7 @@ def in_passes(runs: Runs, repeats: int) -> set[tuple[Cell, int]]:
 
 
 def quick_answer(runs: Runs) -> tuple[Cell | None, str]:
-    """Return the arm that answer() returns, and what its reason says of others, much faster."""
+    """Return answer()'s arm and its reason's notes on other arms, but much faster."""
     passing: list[tuple[float, float, Cell]] = []
     undecided: list[tuple[float, float, Cell]] = []
     for arm, own in runs.items():

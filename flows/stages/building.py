@@ -37,7 +37,7 @@ def start_build(
 
 @contextmanager
 def stopping_build_on_error(building: PrefectFuture[Image] | None) -> Iterator[None]:
-    """Stop the build if the code inside raises, and re-raise once the build has stopped."""
+    """Stop the build if the code inside raises, and wait up to 30 s for it before re-raising."""
     try:
         yield
     except BaseException:

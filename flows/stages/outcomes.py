@@ -102,7 +102,7 @@ def with_warm_pool(config: BenchmarkConfig, outcome: JobOutcome) -> JobOutcome:
 def refused_outcome(
     config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
-    """Return the outcome of an attempt refused by SageMaker, the budget or sweep.max_retries."""
+    """Return the outcome of an attempt refused by the backend, the budget or sweep.max_retries."""
     return JobOutcome(
         job_name=job_name,
         status="Failed",

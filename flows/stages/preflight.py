@@ -80,7 +80,7 @@ def check_account(
 ) -> CheckedSweep:
     """Return the sweep at current prices, with the findings of the account rules.
 
-    `run_rules` runs them; None: without Prefect.
+    `run_rules` runs the rules in a Prefect task; None: without Prefect.
     """
     facts = checked.facts
     platform = facts.config.platform

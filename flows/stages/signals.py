@@ -105,8 +105,8 @@ class Ending:
 def first_sigterm_only() -> Iterator[Ending]:
     """Pass only the first SIGTERM to Prefect's handler while a flow runs.
 
-    None is passed after a Ctrl-C, or after the yielded value's interrupt() was called. This does
-    nothing in threads other than the main thread, because they receive no signals.
+    After a Ctrl-C, or a call of the yielded value's interrupt(), not even the first is passed on.
+    Outside the main thread, which alone receives signals, this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield Ending()

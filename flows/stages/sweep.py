@@ -452,7 +452,7 @@ def submit_point(
         The job's status; None if the sweep was stopped.
 
     Raises:
-        JobRefused: SageMaker did not accept the job.
+        JobRefused: The backend did not accept the job.
     """
     spec = build_spec(config, point, inputs, renderer_of(config.platform), 1, steps)
     name, claimant, store = spec.name, uuid4().hex[:12], store_of(config.platform)

@@ -1,17 +1,16 @@
 """Split one process's training time into parts, for nodesweep_measure and the shipped program.
 
-The time between two events belongs to what the process was doing: the events are a DataLoader's
-batch, the start and end of torch.autograd.backward, a collective of torch.distributed, torch.save
-or a framework's own call around it (SAVES), and the start and end of an optimizer step. In a
-backward pass a callback of the autograd engine, queued before DistributedDataParallel's own, shows
-when the gradients are computed; the rest of the pass waits for their reduction, which is the
-communication that nothing hides.
+The time between two events is assigned to one part. Events are the request for a DataLoader's batch
+and its arrival, and the start and end of torch.autograd.backward, of a collective of
+torch.distributed, of torch.save or a framework's call around it (SAVES), and of an optimizer step.
+In a backward pass, a callback of the autograd engine, queued before DistributedDataParallel's own,
+marks when the gradients are computed; the rest of the pass waits for their reduction, and is
+communication that does not overlap with computation.
 
-The parts sum to the train time. Nothing is measured before the end of the first step (`start`), in
-other threads, or unless the parameters are on the CPU: what a GPU does, the program does not see.
-Steps under 20 ms are not split, so that the measurement takes about 1% at most.
-Whatever goes wrong ends the split, and is the reason that metrics.json gives; the program and the
-train time remain.
+The parts sum to the train time. Nothing is split before the end of the first step (`start`), in
+other threads, or if parameters are on a GPU, whose work the program does not see. Steps under 20 ms
+are not split, so that the measurement takes at most about 1%. An error ends the split and becomes
+the reason in metrics.json; the program and its train time are unaffected.
 """
 
 import contextlib
@@ -29,19 +28,19 @@ PARTS = (
     "data",
     "forward",  # from the batch to the backward pass
     "backward",
-    "communication",  # not hidden, waiting for slower processes included
+    "communication",  # not overlapped, including waits for slower processes
     "optimizer",
     "evaluation",
     "checkpoint",
     "other",
 )
-FILE = "nodesweep-budget-{rank}.json"  # of the ranks whose parts are not in metrics.json
+FILE = "nodesweep-budget-{rank}.json"  # for ranks whose parts are not in metrics.json
 COLLECTIVES = (
     *("all_reduce", "reduce", "broadcast", "barrier", "send", "recv", "gather", "scatter"),
     *("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"),
     *("all_to_all", "all_to_all_single", "all_reduce_coalesced", "all_gather_coalesced"),
     *("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"),
-    "_broadcast_coalesced",  # of the buffers, by DistributedDataParallel's forward
+    "_broadcast_coalesced",  # DistributedDataParallel's forward sends buffers with it
 )
 _LIGHTNING = {
     "Trainer": ("save_checkpoint",),
@@ -55,26 +54,26 @@ SAVES = {
     "accelerate": {"Accelerator": ("save_state", "save_model")},
     "transformers.trainer": {"Trainer": ("save_model",)},
 }
-# A step of 4 ms took 159 microseconds (95%: -71 to 237) more on a quiet machine, and 18 without the
-# parts: 1% or so of 20 ms, and shorter steps are not split. The callback is left out of three steps
-# in four below 30 ms.
+# On a quiet machine, a step of 4 ms took 159 microseconds longer with the parts (95%: -71 to 237),
+# and 18 without: about 1% of 20 ms, so shorter steps are not split. Below 30 ms, the callback runs
+# in every fourth step only.
 _PACES_AFTER, _LEAST_STEP_SECONDS = (20, 200), 0.02
 _SHORT_STEP_SECONDS, _EVERY_SHORT_STEP = 0.03, 4
-_MOST_VALUES = 2000  # of the communication in each step; then sums of 2, 4, ... steps
+_MOST_VALUES = 2000  # communication times to keep: of each step, or sums over 2, 4, ... steps
 
 
 class Budget:
-    """The time of this process by part."""
+    """This process's time by part."""
 
     def __init__(self):
         self.reset()
 
     def reset(self):
-        """Forget everything, at the start and in a forked process."""
+        """Reset all measurements, at the start and in a forked process."""
         self.thread = None  # None: before the first step, in a pause, or not measured
         self._is_paused, self._paused_seconds = False, 0.0
         self.is_inside = False
-        self._reason = None  # why nothing is split any more
+        self._reason = None  # why the split has ended
         self.seconds = defaultdict(float)
         self._at_step = None
         self._last, self._place = 0.0, "other"
@@ -84,11 +83,11 @@ class Budget:
         self._value = 0.0
 
     def turn_off(self, reason):
-        """Measure no more; what is known of the parts is not used."""
+        """End the split for this reason; the times so far are not used."""
         self._reason, self.thread = reason, None
 
     def fail(self, error):
-        """Measure no more because of an error in this file."""
+        """End the split because of an error in this file."""
         self.turn_off(f"nodesweep_budget.py failed with {type(error).__name__}")
 
     def _lap(self, part, now):
@@ -99,13 +98,13 @@ class Budget:
     # Events
 
     def pause(self):
-        """Leave out the time until resume(); no step ends in it."""
+        """Exclude the time until resume(); no step may end in between."""
         if threading.get_ident() == self.thread:
             self._lap(self._place, time.perf_counter())
             self.thread, self._is_paused = None, True
 
     def resume(self):
-        """Resume after a pause; otherwise do nothing."""
+        """Resume after a pause; without one, do nothing."""
         if self._is_paused:
             self.thread, self._is_paused = threading.get_ident(), False
             now = time.perf_counter()
@@ -113,7 +112,7 @@ class Budget:
             self._last = now
 
     def fetched(self, loader, began):
-        """Record that the process asked a loader at `began` and has its batch now."""
+        """Record the arrival of a batch that was requested from the loader at `began`."""
         if threading.get_ident() != self.thread:
             return
         if began > self._last:
@@ -122,18 +121,18 @@ class Budget:
         self._place = ("after", loader)
 
     def begin_backward(self, tensors, queue_callback):
-        """Record the start of a backward pass; False if it is none of the training's."""
+        """Record the start of a backward pass; return False if it is not to be split."""
         if threading.get_ident() != self.thread or self._in_backward:
             return False
         self._lap("forward", time.perf_counter())
         self._in_backward, self._marked = True, False
         if self.steps % self._every == 0:
-            # an iterator is the pass's own to use up
+            # an iterator must be left to the pass, which consumes it
             root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
             if getattr(root, "grad_fn", None) is not None:
 
                 def queue(_):
-                    with contextlib.suppress(Exception):  # else this pass is not split
+                    with contextlib.suppress(Exception):  # after an error, this pass is not split
                         queue_callback(self._end_of_gradients)
 
                 self._handle = root.register_hook(queue)
@@ -154,7 +153,7 @@ class Budget:
 
     @contextlib.contextmanager
     def whole(self, part):
-        """Give the time of a block to a part, whatever it calls."""
+        """Assign the time of a block to a part, including the calls in it."""
         if threading.get_ident() != self.thread or self.is_inside:
             yield
             return
@@ -166,7 +165,7 @@ class Budget:
             self.carve(part, time.perf_counter() - began)
 
     def carve(self, part, seconds):
-        """Add the time of a call to a part, and take it out of the one around it."""
+        """Add the time of a call to a part, and exclude it from the enclosing part."""
         self.seconds[part] += seconds
         self._last += seconds
 
@@ -232,13 +231,13 @@ class Budget:
         return "the number of its processes is unknown" if world_size is None else None
 
     def facts(self, start, training, world_size, rank):
-        """Return what this process adds to the file; None if its time was not split.
+        """Return this process's entry in `budget` of metrics.json; None if its time was not split.
 
         Args:
-            start: When its train time began.
-            training: The loaders of the training; what others deliver is for evaluations.
-            world_size: Processes of the job; None: unknown.
-            rank: Its own rank.
+            start: Start of its train time, by time.perf_counter().
+            training: The loaders of the training; others count as evaluation.
+            world_size: Number of processes of the job; None if unknown.
+            rank: The process's rank.
         """
         if self.missing(world_size) is not None:
             return None
@@ -273,11 +272,11 @@ budget = Budget()
 
 
 def install(torch, is_compiling):
-    """Install the events in torch, which has a public hook only for the optimizer's.
+    """Install the events in torch, which has public hooks only for optimizer steps.
 
-    The wrappers step aside while torch.compile traces them.
+    While torch.compile traces the wrappers, they only call the original function.
     """
-    # torch.optim deletes the attribute
+    # torch.optim deletes its attribute `optimizer`
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
 
     def before_step(optimizer, args, kwargs):
@@ -293,7 +292,7 @@ def install(torch, is_compiling):
 
 
 def watch_saves(module):
-    """Time the calls by which an imported framework saves; those it does not have are left out."""
+    """Time an imported framework's saving functions, as far as it has them."""
     for path, names in SAVES[module.__name__].items():
         owner = module
         for name in path.split("."):
@@ -303,7 +302,7 @@ def watch_saves(module):
 
 def _watch_backward(torch, is_compiling):
     original = torch.autograd.backward
-    # No public function has it; FSDP and the communication hooks of DDP use the same.
+    # There is no public equivalent; FSDP and DDP's communication hooks use it, too.
     queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
     @functools.wraps(original)
@@ -325,7 +324,7 @@ def _watch_backward(torch, is_compiling):
 
     torch.autograd.backward = backward
     builtins = sys.modules.get("torch.jit._builtins")
-    if builtins is not None:  # TorchScript knows its functions by id
+    if builtins is not None:  # TorchScript identifies functions by id
         builtins._register_builtin(backward, "aten::backward")
 
 
@@ -334,7 +333,7 @@ def _time_calls(owner, names, part, is_compiling):
         call = getattr(owner, name, None)
         if call is not None:
             timed = _timed(call, part, is_compiling)
-            if isinstance(owner, ModuleType):  # where pickle looks for it
+            if isinstance(owner, ModuleType):  # pickle looks functions up by these names
                 timed.__module__, timed.__qualname__ = owner.__name__, name
             setattr(owner, name, timed)
 

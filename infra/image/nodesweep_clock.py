@@ -21,8 +21,8 @@ of steps and leave the loop when `step` returns True. It also does so under
                 break
 
 The module needs Python 3.8 and nothing else, and works unchanged with torch.distributed, Lightning,
-accelerate, DeepSpeed, Horovod, and mpi4py: it asks whichever is loaded for the number of processes.
-It communicates only where elapsed time may end the run early: in a probe, and under
+accelerate, DeepSpeed, Horovod, and mpi4py: whichever is loaded gives the number of processes. It
+communicates only if elapsed time may end the run early: in a probe, and under
 `training.baseline_seconds`, that library broadcasts rank 0's decision after some steps, the same
 ones in all processes. Rank 0 writes the file unless the training raised; every process prints a
 line. docs/metrics.schema.json describes the file; a report needs only `schema_version`,
@@ -187,7 +187,7 @@ class Probe:
         return False
 
     def _knows(self, seconds):
-        """Return True if the mean step is precise, and no trend larger than that is left."""
+        """Return True if mean and trend of the step times are within the precision."""
         middle, half = mean_step(seconds)
         if half is None or half > self.precision * middle:
             return False
@@ -245,7 +245,7 @@ class Amount:
         return self.steps is not None and steps >= self.steps
 
     def _paced(self, seconds):
-        """Return the number of steps that fit into the requested seconds; 0 if too few were made.
+        """Return the number of steps that fit into the requested seconds; 0 if it is too early.
 
         The first step is counted separately because it includes one-time work.
         """

@@ -13,9 +13,9 @@ DataLoader's iteration, and its batches. At exit rank 0 writes metrics.json with
     budget           the parts of the time of rank 0; each other rank writes its own into a file;
                      without it observed has not_split, the reason
 
-Nothing here may change a result, print, or raise: whatever goes wrong becomes a reason. A traceback
-out of a DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns it off, and so do
-the variables by which a sweep ends runs early, since only the helper (nodesweep_clock.py) can.
+Nothing here may change a result, print, or raise: an error becomes the reason. A traceback out of a
+DataLoader shows one more frame. NODESWEEP_MEASURE=off or helper turns the measurement off, and so
+do the variables with which a sweep ends runs early: only the helper (nodesweep_clock.py) does that.
 """
 
 import atexit
@@ -36,11 +36,11 @@ from nodesweep_budget import install as install_budget
 SWITCH = "NODESWEEP_MEASURE"
 _ENDS_EARLY = ("NODESWEEP_PROBE_PRECISION", "NODESWEEP_RUN_STEPS", "NODESWEEP_RUN_SECONDS")
 FILE, SECTION = "metrics.json", "observed"
-# Without the start of the first step, 1 step of 100 is missing from the time: 1%.
+# If the start of the first step is unknown, one step is missing from the time: 1% of 100.
 STEPS_WITHOUT_START = 100
-# An iterator that is asked later than this was made before the training, not by its loop.
+# An iterator whose first batch is requested later than this was created before the training loop.
 _SAME_LOOP_SECONDS = 0.1
-_MOST_DEPTH, _MOST_FOLDERS = 3, 200  # as the report searches for the program's own file
+_MOST_DEPTH, _MOST_FOLDERS = 3, 200  # of the search for the program's own file, as in the report
 _UNSEEN = (
     "no step of a torch.optim optimizer was seen: the program has its own update rule, replaces "
     "optimizer.step, compiles the step, captures it as a CUDA graph, or trains in a forked process"
@@ -57,21 +57,21 @@ _SEVERAL = (
 
 
 class Loader:
-    """Deliveries of one DataLoader; `started` is when its current iteration began.
+    """Deliveries of one DataLoader; `started` is when its iteration began.
 
-    `asked` is the same for a loader that steps take batches from together with others, as in zip:
-    their start, and their first batches, are no time between its own start and first batch.
+    `asked` is the same for loaders that are iterated together, as in zip(): the time until its
+    first batch is requested does not include the other loaders' start and first batches.
     """
 
     def __init__(self, batch_size, replicas):
         self.batch_size, self.replicas = batch_size, replicas
-        self.steps = 0  # optimizer steps with a batch of its since the previous step
+        self.steps = 0  # optimizer steps for which it delivered the last batch
         self.iterations = 0
-        self.overtaken = 0  # batches that another loader's followed before a step
+        self.overtaken = 0  # batches followed by another loader's batch before any step
         self.restart(None)
 
     def restart(self, started):
-        """Forget what was delivered before the training, by a look at the data for example."""
+        """Discard deliveries before the training, such as a first look at the data."""
         self.started = self.asked = started
         self.opened, self.others_seconds, self.is_joined = None, 0.0, False
         self.batches = self.samples = 0
@@ -79,11 +79,11 @@ class Loader:
         self.is_counted, self.had_short_batch, self.thread = True, False, None
 
     def count(self, batch):
-        """Add a batch: its samples count if every batch but an iteration's last is full."""
+        """Count a batch, and its samples while all batches but an iteration's last are full."""
         self.batches += 1
         length = None
         if self.is_counted and self.batch_size:
-            with contextlib.suppress(Exception):  # of a class of the program's own
+            with contextlib.suppress(Exception):  # the batch's class may be the program's own
                 length = _length(batch)
         if length is None or length > self.batch_size or self.had_short_batch:
             self.is_counted = False
@@ -93,7 +93,7 @@ class Loader:
 
 
 class Watch:
-    """The training of one process, as its hooks saw it."""
+    """The training of one process, as recorded by the hooks."""
 
     def __init__(self):
         self.reason = None
@@ -117,11 +117,11 @@ class Watch:
         self._reset()
 
     def fail(self, error):
-        """Stop measuring; the program continues as without."""
+        """Stop measuring after an error in this file; the program continues."""
         self.turn_off(f"nodesweep_measure.py failed with {type(error).__name__}: {error}")
 
     def turn_off(self, reason):
-        """Ignore what follows. The hook stays: torch is iterating over its hooks."""
+        """Ignore later events. The hooks stay installed: torch may be iterating over them."""
         self.reason, self._is_off = self.reason or reason, True
 
     # The three hooks
@@ -153,18 +153,18 @@ class Watch:
             self._group = self.library._group()
 
     def _begin(self):
-        """Prepare for the first step; True if this training is not measured."""
+        """Prepare for the first step; return True if this training is not measured."""
         if "nodesweep_clock" in sys.modules:
             self.turn_off("the program uses nodesweep_clock")
         elif "torch_xla" in sys.modules:
             self.turn_off("torch_xla runs steps later than the program makes them")
         self._first_loader, self._thread = self._delivered, threading.get_ident()
-        if _is_child():  # a forked one ends by os._exit, but runs these before
+        if _is_child():  # a forked one ends with os._exit(), but runs finalizers first
             sys.modules["multiprocessing.util"].Finalize(None, write, exitpriority=-1)
         return self._is_off
 
     def _record_on_gpu(self, cuda, now):
-        """Mark the step in the GPU's stream; only the first step is waited for."""
+        """Record the step in the GPU's stream, waiting for the first one only; return its time."""
         if self._first_event is None:
             cuda.synchronize()
             now = time.perf_counter()
@@ -177,7 +177,7 @@ class Watch:
     def on_iteration(self, data_loader, iterator, began):
         """Record that a DataLoader's iteration began."""
         if self._is_off or self.pid != os.getpid() or not hasattr(iterator, "__dict__"):
-            return  # a generator is of the program's own
+            return  # a generator comes from the program, not from torch
         loader = self._by_loader.get(data_loader)
         if loader is None:
             sampler = getattr(data_loader, "batch_sampler", None)
@@ -216,7 +216,7 @@ class Watch:
         budget.fetched(loader, began)
 
     def _let_others_wait(self, loader, seconds, is_start=False):
-        """Note that loaders without a batch yet waited for this one; True if there are any."""
+        """Record that loaders without a batch yet waited; return True if there are any."""
         others = [each for each in self._loaders if each is not loader]
         waiting = [each for each in others if each.opened is not None]
         for each in waiting:
@@ -227,7 +227,7 @@ class Watch:
     # The end
 
     def facts(self):
-        """Return the contents of metrics.json, or None if this process has nothing to say."""
+        """Return the contents of metrics.json: the measurement, or the reason there is none."""
         if not self._times or self.reason is not None:
             return self._without(self.reason or self._untrained())
         if getattr(sys, "last_type", None) is not None:
@@ -256,7 +256,7 @@ class Watch:
         if last <= start:
             return self._without("its only optimizer step began at an unknown time")
         metrics = self._metrics(start, last, training)
-        # a thread of the program may fetch ahead
+        # another thread may fetch the batches ahead
         is_waiting = training and all(each.thread == self._thread for each in training)
         waited = sum(each.waited_seconds for each in training) if is_waiting else None
         metrics["data_wait_share"] = None if waited is None else min(1.0, waited / (last - start))
@@ -285,7 +285,7 @@ class Watch:
         batches = sum(each.batches for each in training)
         if training and steps is not None and _are_in_parts(steps, batches, training):
             steps = None
-        # a sampler for fewer processes gives several, of a model that is split, the same batches
+        # if num_replicas is below the world size, processes share batches: the model is split
         clock._is_counted = batches == steps and all(
             each.is_counted and each.replicas in (None, size) for each in training
         )
@@ -297,9 +297,9 @@ class Watch:
         return metrics
 
     def _steps(self):
-        """Return (number of steps, their ends); None where several optimizers don't take turns.
+        """Return (number of steps, their ends); None if several optimizers alternate unevenly.
 
-        Optimizers that follow one another, of a second training for example, add up.
+        Optimizers used one after the other, e.g. in a second training, add up.
         """
         order, kinds = list(self._optimizers), self._kinds
         changes = sum(order[at] != order[at - 1] for at in range(1, len(order)))
@@ -320,8 +320,8 @@ class Watch:
     def _training_loaders(self):
         """Return the loaders that deliver to steps, not to evaluations.
 
-        Empty if the first step's batch came from elsewhere: the loader then delivers only once, or
-        to less than one step in ten.
+        Empty if batches come from elsewhere: the first step's loader then delivers only once, or
+        all loaders together to less than one step in ten.
         """
         made = len(self._times)
         delivered, most = 0, 0
@@ -354,7 +354,7 @@ watched = Watch()
 
 
 def watch():
-    """Measure this process's training, if it is one and the sweep allows it."""
+    """Measure the training in this process, if there is one and the sweep allows it."""
     if not _is_on():
         return
     watched.script = sys.argv[0]  # before the program changes it
@@ -373,7 +373,7 @@ def _count_fork():
 
 
 class _Imports:
-    """A finder that installs hooks once torch or a framework was imported, and finds nothing."""
+    """A finder that delegates to others, and installs hooks once torch or a framework is loaded."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch" and name not in SAVES:
@@ -433,9 +433,9 @@ def install(torch):
 
 
 def _watch_loaders(DataLoader):
-    """Replace DataLoader.__iter__, and __next__ of the iterators: PyTorch has no hook for them.
+    """Replace DataLoader.__iter__, and __next__ of its iterators: PyTorch has no hook for them.
 
-    Seen in torch 2.0 to 2.14; an iterator of a class of the program's own is left alone.
+    Tested with torch 2.0 to 2.14; iterators whose class is not torch's are left alone.
     """
     iterate = DataLoader.__iter__
 
@@ -480,7 +480,7 @@ def _watch_iterators(kind):
 
 
 def _are_in_parts(steps, batches, loaders):
-    """Return True if steps are made in parts (one per group of parameters), or several a batch.
+    """Return True if a step has parts (one per parameter group), or a batch several steps.
 
     A loader that fetches one batch ahead delivers none before an epoch's last step.
     """
@@ -489,13 +489,13 @@ def _are_in_parts(steps, batches, loaders):
 
 
 def _length(batch):
-    """Return the length of the first tensor in a batch; None if there is none.
+    """Return the length of the first tensor in a batch, or None.
 
-    Nothing else of a class of the program's own is called: it may have side effects.
+    No other code of the program's own classes is called: it may have side effects.
     """
     for _ in range(4):
         shape = getattr(batch, "shape", None)
-        if isinstance(shape, tuple):  # torch.Size is one
+        if isinstance(shape, tuple):  # torch.Size is a tuple
             return int(shape[0]) if shape else None
         if isinstance(batch, Mapping):
             batch = next(iter(batch.values()), None)
@@ -507,7 +507,7 @@ def _length(batch):
 
 
 def _load_clock():
-    """Load the helper under another name, so that a copy next to the script stays the script's."""
+    """Load the helper under another name, so that the script can import its own copy."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     file = os.path.join(os.path.dirname(os.path.abspath(__file__)), "nodesweep_clock.py")
@@ -518,7 +518,7 @@ def _load_clock():
 
 
 def write():
-    """Write metrics.json at this process's end, on rank 0 and unless the program did."""
+    """Write this rank's file at the end of the process, unless the program wrote metrics.json."""
     try:
         if watched.pid == os.getpid() and (watched.has_trained or _is_entry_point()):
             if watched.library is None:
@@ -527,7 +527,7 @@ def write():
                 _write(watched.facts())
             else:
                 _write_budget(watched.facts())
-    except Exception:  # at its exit the program must not fail; nothing is written
+    except Exception:  # the program must not fail at its exit
         pass
     with contextlib.suppress(Exception):
         if watched.pid == os.getpid() and watched.library is not None:
@@ -535,7 +535,7 @@ def write():
 
 
 def explain_absence():
-    """Write a reason if nothing was written; called by nodesweep_start once the program ended."""
+    """Write a reason if no process wrote a file; nodesweep_start calls this after the program."""
     try:
         watched.library = _load_clock()
         if _is_on() and watched.rank == 0:
@@ -557,9 +557,9 @@ def _is_child():
 
 
 def _write(facts):
-    """Write the file atomically; a measurement replaces a reason, nothing the program's own.
+    """Write the file atomically; replace a reason with a measurement, but never the program's file.
 
-    Two processes that measured a training each cancel out: neither time is the job's.
+    If two processes measured a training each, a reason replaces both: neither is the job's time.
     """
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if not folder or facts is None:
@@ -576,7 +576,7 @@ def _write(facts):
 
 
 def _write_budget(facts):
-    """Write the parts of this rank's time; the program's own metrics.json makes them unused."""
+    """Write the parts of this rank's time; unused if the program writes its own metrics.json."""
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
     if folder and facts and "budget" in facts:
         [parts] = facts["budget"]

@@ -20,10 +20,10 @@ from sagemaker_training import environment
 
 
 def stand_in_for_torch() -> None:
-    """Give the toolkit a torch with nothing but its version, which is all that it imports it for.
+    """Give the toolkit a substitute for torch that has only its version, all that it uses.
 
-    The program is a process of its own. Importing torch here as well took 1.1 s of the start of one
-    emulated node, and 5.1 s of that of eight on 2 cores.
+    The program runs in another process. Importing torch here, too, added 1.1 s to the start of one
+    emulated node, and 5.1 s to that of eight on 2 cores.
     """
     spec = importlib.util.find_spec("torch")
     file = Path(spec.origin).with_name("version.py") if spec and spec.origin else None

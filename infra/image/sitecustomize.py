@@ -8,7 +8,7 @@ from os import path
 
 
 def run_next():
-    """Run the sitecustomize that this one hides, as if this one did not exist."""
+    """Run the next sitecustomize on the path, which this one hides."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
@@ -24,6 +24,6 @@ try:
     import nodesweep_measure
 
     nodesweep_measure.watch()
-except Exception:  # a program runs as without it, and its output is its own
+except Exception:  # the program must run, and print, as if this file did not exist
     pass
 run_next()

@@ -17,8 +17,8 @@ from the file in NAME_FILE, as compose secrets are mounted, so that the containe
 does not show it; Prefect itself reads secrets from the environment only.
 
 With SQLite, which has one writer, requests that write take turns. Without that, 24 concurrent
-clients had five of six calls refused or dropped after up to 61 s; a run that starts then fails.
-With it, every call succeeded within 7 s (2 busy cores, 2026-11-27).
+clients had five of six calls refused or dropped after up to 61 s; with it, every call succeeded
+within 7 s (2 busy cores, 2026-11-27).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""AWS's APIs, or a platform that answers like them: clients, deadlines, storage."""
+"""Access to AWS's APIs, or to a platform that emulates them: clients, deadlines, storage."""

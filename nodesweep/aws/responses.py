@@ -31,7 +31,7 @@ WARN_SECONDS = 120.0
 GIVE_UP_SECONDS = 900.0
 """Seconds without any response before a call fails.
 
-More than an outage of 10 minutes, and less than the reaper's shortest grace period.
+It is longer than an outage of 10 minutes, and shorter than the reaper's shortest grace period.
 """
 _FORGET_SECONDS = 120.0  # longer than any pause between two tries: a later call starts a new wait
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})

@@ -1,4 +1,4 @@
-"""Small objects in the bucket."""
+"""Read, write and list small objects in the bucket."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Exit codes, options and error handling shared by the commands.
 
-Exit codes: 0 done, 1 a run failed or `compare` found a regression, 2 bad config or arguments, 3
-preflight refused. This module imports nothing slow.
+Exit codes: 0 done, 1 a run failed or `compare` or `history` found a regression, 2 bad config or
+arguments, 3 preflight refused. This module imports nothing slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processes that are waited for: whether one is still the same, and makes progress.
+"""Identify a process despite reuse of its PID, and detect whether it makes progress.
 
 A busy machine takes ten times as long as an idle one to start the same program, so the length of a
 wait depends on CPU time rather than on the clock.
@@ -40,7 +40,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """Track the progress of processes from creation on."""
+    """Tracks the progress of processes since this object was created."""
 
     def __init__(
         self,

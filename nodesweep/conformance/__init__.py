@@ -1,1 +1,1 @@
-"""Checks of what the documentation says has not been seen on AWS: `nodesweep conformance`."""
+"""`nodesweep conformance`: check behavior that the documentation marks as unverified on AWS."""

@@ -1,4 +1,4 @@
-"""Checks that start nothing: credentials, role, quota, bucket, price, stack."""
+"""Checks that run no jobs: credentials, role, quota, bucket, price, base images, stack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGEST = Shape("two-node job", nodes=2)
 
 
 def credentials(trial: Trial) -> Mapping[str, Any]:
-    """Return the kind of identity that calls, if it is in the account of the jobs' role."""
+    """Check that the credentials are of the account of the jobs' role."""
     answer = trial.client("sts").get_caller_identity()
     if answer["Account"] != trial.platform.account_id:
         raise Contradicted("the credentials are of another account than the jobs' role")
@@ -31,7 +31,7 @@ def credentials(trial: Trial) -> Mapping[str, Any]:
 
 
 def rule(name: str) -> Callable[[Trial], Mapping[str, Any]]:
-    """Return a check by the preflight rule of that name: a pass if it finds nothing to say."""
+    """Return a check that passes if the preflight rule of that name has no findings."""
     [asked] = [each for each in ACCOUNT_RULES if each.name == name]
 
     def run(trial: Trial) -> Mapping[str, Any]:
@@ -49,7 +49,7 @@ def rule(name: str) -> Callable[[Trial], Mapping[str, Any]]:
 
 
 def bucket(trial: Trial) -> Mapping[str, Any]:
-    """Write an object, then try to replace it on the condition that there is none; read it."""
+    """Check that a conditional write does not replace an existing object."""
     store = BucketStore(trial.platform, client=trial.client("s3"))
     store.prepare()
     key = names.sweep_prefix(trial.platform.prefix, trial.sweep) + "conformance"
@@ -61,7 +61,7 @@ def bucket(trial: Trial) -> Mapping[str, Any]:
 
 
 def price(trial: Trial) -> Mapping[str, Any]:
-    """Read today's price of a node from the Price List."""
+    """Read the current price of a node from the Price List."""
     if trial.instance.emulated:
         raise Unmet("an emulated node has no price")
     platform = trial.platform.model_copy(update={"region": "us-east-1"})
@@ -74,7 +74,7 @@ def price(trial: Trial) -> Mapping[str, Any]:
 
 
 def base_image(trial: Trial) -> Mapping[str, Any]:
-    """Ask another account's repository for the digests of the image's bases."""
+    """Read the digests of the image's bases from another account's repository."""
     config = trial.facts(LARGEST).config
     if trial.instance.emulated or config.image.uri is not None:
         raise Unmet("the image has no base in another account")
@@ -89,7 +89,7 @@ _PARTS = ("AWS::S3::Bucket", "AWS::S3::BucketPolicy", "AWS::CodeBuild::Project",
 
 
 def stack(trial: Trial) -> Mapping[str, Any]:
-    """Read the state of every part of the stack that the bucket belongs to."""
+    """Check that all resources of the bucket's stack are deployed, and none is missing."""
     try:
         answer = trial.client("cloudformation").describe_stack_resources(
             PhysicalResourceId=trial.platform.bucket
@@ -116,7 +116,7 @@ def stack(trial: Trial) -> Mapping[str, Any]:
 
 
 def other_buildspec(trial: Trial) -> Mapping[str, Any]:
-    """Start a build with another buildspec, which the stack's pipeline role must not be able to."""
+    """Check that the stack's pipeline role may not start a build with another buildspec."""
     if trial.instance.emulated:
         raise Unmet("no role limits the builds of emulated nodes")
     codebuild = trial.client("codebuild")

@@ -1,7 +1,7 @@
-"""A check: an id, what it needs, what it pays for, and how it asks the platform.
+"""The definition of a check: its id, requirements, cost items, and the function that runs it.
 
-A check returns the platform's answer, which is its evidence, or raises one of the reasons below.
-Evidence alone is a pass: a platform that says nothing about a question has not passed it.
+The function returns the platform's answer as evidence, or raises one of the exceptions below.
+Without evidence, a check does not pass.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ if TYPE_CHECKING:
 
 Status = Literal["pass", "fail", "skip", "not run"]
 Bound = tuple[float | None, str]
-"""The most that something can cost in USD, None if its price is unknown; and the derivation."""
+"""A maximum cost in USD, None if the price is unknown, and its derivation."""
 
 
 class Unmet(Exception):
-    """The check needs something that this account or config does not have: a skip."""
+    """The check needs something that this account or config lacks; the result is a skip."""
 
 
 class NoEvidence(Exception):
-    """The answer does not show what was asked: a failure, but a skip on a foreign emulator."""
+    """The answer proves nothing; the result is a failure, or a skip on a foreign emulator."""
 
 
 class Contradicted(Exception):
-    """The answer shows the opposite of what nodesweep expects: a failure."""
+    """The answer contradicts what nodesweep expects; the result is a failure."""
 
 
 class NotYet(Exception):
-    """The answer can only be had later; the check stays open."""
+    """The answer is only available later; the check stays open."""
 
 
 @dataclass(frozen=True)
 class Paid:
-    """Something that a check pays for; checks that name the same share it.
+    """A cost item of a check; items of the same name are paid once.
 
     Attributes:
         name: its name in the bill.
-        bound: returns the most it can cost with a config.
+        bound: returns its maximum cost with a config.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Paid:
 
 @dataclass(frozen=True)
 class Shape:
-    """A job to run: the config's own, on a node count, and the repeat that tells it from others.
+    """A variation of the config's job; jobs on equal node counts differ by their repeat.
 
     Attributes:
         name: its name in the bill.
@@ -71,7 +71,7 @@ class Shape:
     keep_alive_seconds: int | None = None
 
     def config(self, config: BenchmarkConfig) -> BenchmarkConfig:
-        """Return the config of a sweep of this one job."""
+        """Return the config of a sweep that consists of this job."""
         asked, training = config.sweep, config.training
         sweep = SweepConfig(
             node_counts=(self.nodes,),
@@ -88,7 +88,7 @@ class Shape:
         return config.model_copy(update={"sweep": sweep, "training": training})
 
     def bound(self, config: BenchmarkConfig) -> Bound:
-        """Return the most that the job can cost."""
+        """Return the job's maximum cost."""
         instance = config.node_type(config.training.instance_type)
         if instance.emulated:
             return 0.0, "emulated nodes cost nothing"
@@ -96,7 +96,7 @@ class Shape:
 
     @property
     def paid(self) -> Paid:
-        """The job as an item of the bill."""
+        """The job as a cost item."""
         return Paid(self.name, self.bound)
 
 
@@ -108,14 +108,14 @@ class Check:
     """One check.
 
     Attributes:
-        id: its id, which the result file and nodesweep/conformance/claims.py name.
-        title: what it shows, in a few words.
-        needs: what it needs, in words.
-        run: asks the platform; returns the evidence as JSON values.
-        pays: what it pays for.
+        id: its id in the result file and nodesweep/conformance/claims.py.
+        title: the statement that it verifies.
+        needs: its requirements, in words.
+        run: runs the check; returns the evidence as JSON values.
+        pays: its cost items.
         optional: True if it only runs when it is named, or with --all.
-        gates: True if nothing else makes sense without it.
-        by_hand: how to do it by hand, if no program can; it then stays open.
+        gates: True if it always runs, and ends the run unless it passes.
+        by_hand: instructions, if no program can do it; it stays open.
     """
 
     id: str

@@ -1,7 +1,7 @@
-"""Statements of the documentation that were not seen on AWS, and the checks that would settle them.
+"""Statements of the documentation about behavior not yet seen on AWS, and the checks for them.
 
-tests/docs/test_claims.py reads the pages: such a sentence without a row here fails, and so does a
-row whose sentence is gone.
+tests/docs/test_claims.py reads the pages; it fails if a sentence has no row here, or a row no
+sentence.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """A sentence of a page, as it stands there without line breaks, and the ids of its checks."""
+    """A sentence of a page, on one line, and the ids of its checks."""
 
     page: str
     text: str
@@ -21,7 +21,7 @@ _JOB = ("one-node-job", "two-node-job")
 _OF_ONE_NODE = ("one-node-job", "adoption", "phases", "billed-seconds", "log", "metrics")
 _GPU = ("gpu-nccl",)
 _KIND = ("two-node-job", "gpu-nccl")
-"""With a config of the distribution kind; the result file names the kind."""
+"""Checks of a distribution kind, to be run with a config of that kind."""
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("README.md", "Nothing has run on AWS or on GPUs yet", (*_JOB, *_GPU)),
@@ -105,5 +105,5 @@ CLAIMS: tuple[Claim, ...] = (
 
 
 def sentences_of(check: str) -> list[str]:
-    """Return the sentences that a check is about, each with its page; only AWS settles them."""
+    """Return the sentences that a check is about, each with its page."""
     return [f"{claim.page}: {claim.text}" for claim in CLAIMS if check in claim.checks]

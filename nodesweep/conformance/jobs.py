@@ -40,7 +40,7 @@ def one_node(trial: Trial) -> Mapping[str, Any]:
 
 
 def two_nodes(trial: Trial) -> Mapping[str, Any]:
-    """Run a job on two nodes, whose processes have to find each other."""
+    """Run a job on two nodes, whose processes must form one process group."""
     found = _measured(trial, TWO)
     job = trial.completed(TWO)
     if isinstance(world := found["world_size"], int) and world < TWO.nodes:
@@ -51,7 +51,7 @@ def two_nodes(trial: Trial) -> Mapping[str, Any]:
 
 
 def _measured(trial: Trial, shape: Shape) -> dict[str, Any]:
-    """Return what a job's metrics.json says.
+    """Return facts from a job's status and metrics.json.
 
     Raises:
         NoEvidence: the job did not complete, or has no metrics.json.
@@ -82,7 +82,7 @@ def _hosts(job: Observed) -> set[str]:
 
 
 def adoption(trial: Trial) -> Mapping[str, Any]:
-    """Send the same job again: it has to be the same one, not a second one."""
+    """Submit the same job again, which must adopt it instead of creating a second one."""
     job = trial.ended(ONE)
     launcher = launcher_of(trial.platform)
     again = launcher.submit(job.spec)
@@ -95,7 +95,7 @@ def adoption(trial: Trial) -> Mapping[str, Any]:
 
 
 def phases(trial: Trial) -> Mapping[str, Any]:
-    """Read how long the job was in each phase."""
+    """Read the duration of the job's phases."""
     seconds = trial.completed(ONE).status.phase_seconds
     if TRAINING_PHASE not in seconds:
         raise NoEvidence(f"the description has no phase {TRAINING_PHASE}: {seconds}")
@@ -103,7 +103,7 @@ def phases(trial: Trial) -> Mapping[str, Any]:
 
 
 def billed(trial: Trial) -> Mapping[str, Any]:
-    """Compare the billed seconds with the job's life."""
+    """Check that the billed seconds do not exceed the job's duration."""
     status = trial.completed(ONE).status
     seconds, life = status.billed_seconds, status.seconds_to_end
     if not seconds:
@@ -125,7 +125,7 @@ def whole_log(trial: Trial) -> Mapping[str, Any]:
 
 
 def utilisation(trial: Trial) -> Mapping[str, Any]:
-    """Read the instance metrics, which arrive up to minutes after the job."""
+    """Read the instance metrics, which may arrive minutes after the job has ended."""
     job, clock = trial.completed(ONE), trial.clock
     deadline = clock.monotonic() + _LATE_SECONDS
     for pause in intervals(1.0, 30.0):
@@ -139,7 +139,7 @@ def utilisation(trial: Trial) -> Mapping[str, Any]:
 
 
 def stop(trial: Trial) -> Mapping[str, Any]:
-    """Follow a running job's log until it says something, then stop the job."""
+    """Follow a running job's log until it has a line, then stop the job."""
     spec = trial.submit(STOPPED, anew=True)
     seen = trial.follow(spec, until=lambda job: bool(job.lines))
     if seen.status.has_ended:
@@ -161,7 +161,7 @@ def _stopped(trial: Trial, seen: Observed, asked: bool) -> dict[str, Any]:
 
 
 def cancel(trial: Trial) -> Mapping[str, Any]:
-    """End a job that was just accepted as a cancelled run ends its jobs."""
+    """Stop a job right after its submission, as a cancelled run does."""
     spec = trial.submit(CANCELLED, anew=True)
     ended = stop_sweep_jobs_now(trial.platform, trial.sweep, [spec.name])
     if spec.name not in ended:
@@ -194,7 +194,7 @@ def spot(trial: Trial) -> Mapping[str, Any]:
 
 
 def warm_pool(trial: Trial) -> Mapping[str, Any]:
-    """Run a job in the nodes that an equal one has left."""
+    """Run a job on the nodes that an identical one has kept."""
     first = trial.completed(KEPT)
     if not first.status.keep_alive_seconds:
         raise NoEvidence("the description does not say that the nodes are kept")
@@ -216,7 +216,7 @@ def warm_pool(trial: Trial) -> Mapping[str, Any]:
 
 
 def nccl(trial: Trial) -> Mapping[str, Any]:
-    """Exchange gradients between the GPUs of two nodes."""
+    """Check that the GPUs of two nodes exchange gradients over NCCL."""
     if not trial.instance.accelerators:
         raise Unmet(f"{trial.instance.instance_type} has no GPU: use a config of a type with GPUs")
     found = _measured(trial, TWO)

@@ -1,4 +1,4 @@
-"""Every check, in the order in which they run; a new one is a function and a row here."""
+"""Every check, in order of execution. To add one, write a function and add its row here."""
 
 from __future__ import annotations
 

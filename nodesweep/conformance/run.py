@@ -1,6 +1,6 @@
-"""The bill of the chosen checks, and their run, whose result file is also where it resumes.
+"""Compute the bill of the chosen checks, and run them; the result file allows a run to resume.
 
-The file is written after every check. It has no account numbers, and can be committed.
+The file is written after every check. Account numbers are removed, so it can be committed.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from nodesweep.tasks.sweeps.owner import owned
 
 FORMAT = "nodesweep-conformance/1"
 MOST_USD = 25.0
-"""The most that all checks together may cost, unless --limit-usd says otherwise."""
+"""Default limit on the cost of all checks together."""
 _VERSIONS = ("nodesweep", "boto3", "botocore", "sagemaker-core", "prefect")
 _ACCOUNT = re.compile(r"(?<![0-9])[0-9]{12}(?![0-9])")
 AWS, LOCAL, FOREIGN = "aws", "local platform", "foreign emulator"
 
 
 class BillLine(NamedTuple):
-    """A check in the bill: what it adds, after the checks above it have paid for what they share.
+    """A check in the bill, with the cost that it adds to that of the checks above it.
 
     `usd` is None if the price is unknown.
     """
@@ -56,10 +56,10 @@ class BillLine(NamedTuple):
 
 
 def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
-    """Return the named checks in their order, or all those that are not optional.
+    """Return the named checks and those that gate others; by default all that are not optional.
 
     Raises:
-        ValueError: there is no check of that name.
+        ValueError: a name is not that of a check.
     """
     known = [check.id for check in CHECKS]
     if unknown := sorted(set(names_) - set(known)):
@@ -73,7 +73,7 @@ def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
 
 
 def bill(config: BenchmarkConfig, checks: Iterable[Check]) -> list[BillLine]:
-    """Return what each check adds to the bill at most; asks nobody."""
+    """Return the maximum that each check adds to the bill, without calling anything."""
     paid: set[str] = set()
     lines = []
     for check in checks:
@@ -93,8 +93,8 @@ def bill_problem(lines: Iterable[BillLine], limit_usd: float, spent_usd: float =
 
     Args:
         lines: the bill.
-        limit_usd: the most that may be spent.
-        spent_usd: what earlier runs of the same result file may have spent.
+        limit_usd: maximum cost.
+        spent_usd: maximum cost of earlier runs with the same result file.
     """
     lines = list(lines)
     unknown = [f"{line.check.id}: {line.reason}" for line in lines if line.usd is None]
@@ -116,7 +116,7 @@ def check_config(config: BenchmarkConfig) -> None:
     """Apply preflight's offline rules to the largest job.
 
     Raises:
-        PreflightRefused: they find problems, or the config's jobs run elsewhere.
+        PreflightRefused: a rule is violated, or the jobs do not run on SageMaker.
     """
     if not backend_of(config.platform).is_aws:
         raise PreflightRefused(
@@ -129,7 +129,7 @@ def check_config(config: BenchmarkConfig) -> None:
 
 
 class OtherRecord(NodesweepError):
-    """The result file is of another config, platform or format."""
+    """The file is not a result of this config and platform."""
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Record:
     """The conformance result file.
 
     Attributes:
-        path: where it is written.
+        path: the file's path.
         content: the JSON document.
     """
 
@@ -146,7 +146,7 @@ class Record:
 
     @classmethod
     def open(cls, path: Path, config: BenchmarkConfig, where: Mapping[str, Any]) -> Record:
-        """Return the file's record, or a new one if there is no file.
+        """Return the record in the file, or a new one if there is no file.
 
         Raises:
             OtherRecord: the file is not a result of this config on this platform.
@@ -196,23 +196,23 @@ class Record:
         return found
 
     def begin(self, usd: float) -> None:
-        """Count what the next check can cost."""
+        """Add the maximum cost of the next check."""
         self.content["bound_usd"] = round(self.bound_usd + usd, 4)
         self.write()
 
     def add_job(self, name: str) -> None:
-        """Note a job before it is submitted."""
+        """Record a job before it is submitted."""
         if name not in self.content["jobs"]:
             self.content["jobs"].append(name)
             self.write()
 
     def keep(self, check: Check, entry: Mapping[str, Any]) -> None:
-        """Write a check's outcome."""
+        """Record a check's outcome."""
         self.content["checks"][check.id] = {"title": check.title, "at": _now(), **entry}
         self.write()
 
     def write(self) -> None:
-        """Write the file: every check of the registry, with versions, without account numbers."""
+        """Write the file with every check of the registry and the versions of the packages."""
         kept = self.content["checks"]
         self.content["written"] = _now()
         self.content["emulated"] = self.content["platform"] != AWS
@@ -257,7 +257,7 @@ def _now() -> str:
 
 
 def platform_facts(platform: PlatformConfig, client: Callable[[str], Any]) -> dict[str, Any]:
-    """Return what answers, for the result file: AWS, the local platform, or another emulator."""
+    """Return the kind of platform for the result file: AWS, local or another emulator."""
     url = client("sagemaker").meta.endpoint_url
     host = urlparse(url).hostname or ""
     if platform.credentials == "platform":
@@ -277,12 +277,12 @@ def run_checks(
 
     Args:
         record: the result file.
-        trial: what the checks share.
-        lines: the checks, with what each can cost at most.
+        trial: the state shared by the checks.
+        lines: the checks with their maximum costs.
         show: called with each outcome.
 
     Raises:
-        BotoCoreError: the platform does not answer; the result file says how far the run came.
+        BotoCoreError: the platform does not answer; the result file has the outcomes so far.
     """
     try:
         with ExitStack() as stack:
@@ -308,7 +308,7 @@ def run_checks(
 def outcome(check: Check, trial: Trial, where: str) -> dict[str, Any]:
     """Return a check's entry of the result file.
 
-    On an emulator that is not nodesweep's own, whatever it lacks is a skip with its answer.
+    On an emulator other than nodesweep's, failed calls and missing evidence are skips.
     """
     clock = trial.clock
     began = clock.monotonic()
@@ -328,7 +328,7 @@ def outcome(check: Check, trial: Trial, where: str) -> dict[str, Any]:
         return entry("fail", reason=str(error))
     except (BotoCoreError, ClientError, ResponseParserError, NodesweepError) as error:
         if isinstance(error, BotoCoreError) and is_transient(error):
-            raise  # nobody answers: resume later
+            raise  # no response; the user can resume later
         is_lacking = error_code(error) in (
             NO_PERMISSION if where == AWS else NO_PERMISSION | NO_SUCH_SERVICE
         )

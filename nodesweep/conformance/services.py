@@ -27,11 +27,11 @@ from nodesweep.tasks.processing.jobs import (
 )
 
 CODEBUILD_USD_PER_MINUTE = 0.01
-"""Of the stack's default machine, BUILD_GENERAL1_MEDIUM on Linux in us-east-1 (AWS CodeBuild
+"""Price of the stack's default machine, BUILD_GENERAL1_MEDIUM on Linux in us-east-1 (AWS CodeBuild
 pricing); larger machines of BuildComputeType cost up to 25 times as much.
 """
 REQUEST_USD = 0.01
-"""Of one request to the Cost Explorer API (AWS Cost Management pricing)."""
+"""Price of one request to the Cost Explorer API (AWS Cost Management pricing)."""
 _NO_SPARK = "no dataset.validation on Spark"
 _FIGURES_AFTER = timedelta(hours=24)
 """Cost Explorer refreshes its figures at least once in 24 hours (AWS Cost Management guide)."""
@@ -114,7 +114,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
 
 
 def cost_figures(trial: Trial) -> Mapping[str, Any]:
-    """Compare the node-hours of the day's cost figures with those of the one-node job.
+    """Check that the day's node-hours in Cost Explorer include those of the one-node job.
 
     Raises:
         NotYet: the job ended less than a day ago.

@@ -44,13 +44,13 @@ _MOST_ATTEMPTS = 99
 
 @dataclass
 class Observed:
-    """A job that has ended, and its log as it was read meanwhile.
+    """A watched job, with the log lines read so far.
 
     Attributes:
         spec: the job.
         status: its last status.
         lines: the lines read, each with its node.
-        live_lines: how many of them had been read before the job ended.
+        live_lines: number of lines read before the job ended.
     """
 
     spec: JobSpec
@@ -65,8 +65,8 @@ class Trial:
 
     Attributes:
         config: the config, on its running platform.
-        sweep: the id below which the jobs are.
-        folder: where logs of jobs are kept on this machine.
+        sweep: the jobs' sweep id.
+        folder: folder for the jobs' logs on this machine.
         on_job: called with a job's name before it is submitted.
         clock: the source of time.
     """
@@ -98,14 +98,14 @@ class Trial:
         return aws_client(service, self.platform)
 
     def facts(self, shape: Shape) -> Facts:
-        """Return what preflight knows about a sweep of this one job."""
+        """Return preflight's facts about a sweep that consists of this job."""
         return read_facts(shape.config(self.config))
 
     def image(self) -> Image:
         """Return the training image, found or built as a run does; a build is tried once.
 
         Raises:
-            Unmet: there is no image, because an earlier check could not get it.
+            Unmet: an earlier check failed to find or build it.
         """
         if self._has_no_image:
             raise Unmet("there is no image; see the check that wanted it first")
@@ -131,7 +131,7 @@ class Trial:
         return wait_for_image_build(platform, image, context, started)
 
     def inputs(self) -> ResolvedInputs:
-        """Return the inputs of the jobs: image, code and data, sent as a run sends them."""
+        """Return the jobs' inputs; builds or uploads image, code and data as a run does."""
         if self._inputs is None:
             config, platform = self.config, self.platform
             image = self.image()
@@ -181,7 +181,7 @@ class Trial:
 
         Args:
             shape: the job.
-            anew: True if a job that has ended already is of no use.
+            anew: True to replace a job that has already ended.
         """
         launcher = launcher_of(self.platform)
         for attempt in range(1, _MOST_ATTEMPTS):
@@ -231,13 +231,13 @@ class Trial:
         return seen
 
     def ended(self, shape: Shape) -> Observed:
-        """Return the job of a shape once it has ended; several checks look at the same job."""
+        """Return the job of a shape once it has ended; several checks share a job."""
         if shape not in self._observed:
             self._observed[shape] = self.follow(self.submit(shape))
         return self._observed[shape]
 
     def completed(self, shape: Shape) -> Observed:
-        """Return ended().
+        """Return the job of a shape once it has completed.
 
         Raises:
             NoEvidence: the job did not complete.
@@ -248,7 +248,7 @@ class Trial:
         return job
 
     def end_jobs(self) -> None:
-        """Stop what still runs, and release kept nodes; used after a Ctrl-C, too."""
+        """Stop the jobs that still run, and release kept nodes; also after a Ctrl-C."""
         with best_effort(f"not all jobs of {self.sweep} may have ended: nodesweep stop"):
             stop_sweep_jobs_now(self.platform, self.sweep)
             kept = [job.spec.name for job in self._observed.values()]

@@ -27,7 +27,7 @@ MAX_LINE_CHARACTERS = 1000
 
 @dataclass
 class _Followed:
-    """A job's log, and what has been made of it."""
+    """A job's log, with the state of following it."""
 
     log: JobLog
     lines: CallBudget

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from nodesweep.scaling.job import JobSpec, JobStatus
 
 STOPPING_SECONDS = 300.0
-"""Seconds in which a job ends after it was asked to stop; then, it is given up on.
+"""Seconds that a job may take to end after it was asked to stop; then it is given up on.
 
 SageMaker kills a stopped job after 120 s and then uploads its output (API reference,
 StopTrainingJob, StopProcessingJob).
@@ -47,7 +47,7 @@ class JobLog(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts jobs, reports on them and stops them. A job is known by its name alone.
+    """Starts jobs, reports on them and stops them. A job's name alone identifies it.
 
     Calls raise one of nodesweep.errors.CALL_ERRORS when the backend can't be reached.
     """
@@ -84,7 +84,7 @@ class Launcher(Protocol):
         """Give back the nodes that are kept for an ended job; see JobStatus.retention."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
-        """Return the sweep's jobs, oldest first; their status may lack all but name and state."""
+        """Return the sweep's jobs, oldest first; a status may have only a name and a state."""
 
     def held(self) -> Iterable[HeldJob]:
         """Return the jobs that wait or run, then those whose nodes are kept; the oldest first.

@@ -32,19 +32,19 @@ class Backend:
         launcher: returns a platform's launcher; with True, its calls give up after seconds rather
             than minutes.
         validations: the same for the jobs that validate datasets, which are only watched and ended.
-        store: returns where a platform's sweeps and their history are kept.
-        kind: returns what a platform is: AWS, emulated or simulated.
+        store: returns the store of a platform's sweeps and their history.
+        kind: returns a platform's kind: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
-        describe_capacity: returns lines on how a sweep's nodes can be had and what they cost, for
-            `plan --online`; none if they are not bought.
+        describe_capacity: returns lines on the availability and cost of a sweep's nodes, for
+            `plan --online`; none if the platform does not sell nodes.
         read_log: returns the lines of an ended job, by platform, name, folder in which they are
             kept, and whether it completed.
         save_log: saves the log of an ended job in a folder, a file for each node.
         read_metrics: returns the metrics.json of a sweep's job; None if there is none.
         read_utilisation: returns the mean utilisation of an ended job's nodes in percent, by
             metric.
-        code_uri: returns where jobs find packed code, by its key.
-        send_code: brings packed code there, unless it is there already.
+        code_uri: returns where jobs find the packed code of a key.
+        send_code: stores packed code there, unless it is there already.
         shared_folder: returns where jobs read a folder of this machine without a copy; None if it
             has to be uploaded.
     """
@@ -92,18 +92,18 @@ def validations_of(platform: PlatformConfig, quick: bool = False) -> Launcher:
 
 
 def store_of(platform: PlatformConfig) -> Store:
-    """Return where the platform's sweeps and their history are kept; nothing is called yet."""
+    """Return the store of the platform's sweeps and their history, without calling it."""
     return backend_of(platform).store(platform)
 
 
 def check_account(facts: Facts) -> Findings:
     """Run the rules that query the platform before a run.
 
-    Of AWS they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
+    On AWS, they query Service Quotas, SageMaker, EC2, FSx, EFS, IAM, KMS, S3 and ECR.
     """
     return backend_of(facts.config.platform).check_account(facts)
 
 
 def renderer_of(platform: PlatformConfig) -> Render:
-    """Return how the platform's jobs are rendered."""
+    """Return the platform's function that renders jobs as requests."""
     return partial(backend_of(platform).render, platform)

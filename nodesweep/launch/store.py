@@ -22,7 +22,7 @@ from nodesweep.errors import PreflightRefused, file_error
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object's body, the time of its last writing and that of this reading.
+    """An object's body, and the times when it was last written and when it was read.
 
     Both times are by the store's own clock.
     """
@@ -150,7 +150,7 @@ class FolderStore:
             return StoredObject(body, datetime.fromtimestamp(written, UTC), _time_in(self.root))
 
     def written_at(self, key: str) -> datetime | None:
-        """Return the time of the object's last writing; see Store."""
+        """Return the object's modification time; see Store."""
         path = self._path(key)
         with _reachable(path):
             try:
@@ -190,7 +190,7 @@ class FolderStore:
         return self.root.joinpath(*parts)
 
     def _walk(self, folder: str) -> Iterator[str]:
-        """Yield the keys below a folder; temporary files begin with a dot and are none."""
+        """Yield the keys below a folder; skip temporary files, which begin with a dot."""
         for place, _, files in os.walk(self.root / folder):
             above = Path(place).relative_to(self.root).as_posix()
             for name in files:

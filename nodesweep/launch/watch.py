@@ -1,10 +1,10 @@
 """One watcher for all running jobs of a sweep: its training jobs, or its Processing job.
 
-A poll is one Describe per job, and one S3 GetObject for `is_stopped`; between polls come
+On AWS, a poll is one Describe per job, and one S3 GetObject for `is_stopped`; between polls come
 one or more FilterLogEvents (quota: 5 a second per account and region; AWS publishes none for
-Describe), all within a CallBudget of platform.calls_per_second. Pauses grow 1.3-fold from
-`poll_seconds` up to 4 times that while nothing changes, ±20%, so an end is noticed at most 4.8
-`poll_seconds` later, plus 1 s per job beyond the burst at one call a second.
+Describe). All but the GetObject are within a CallBudget of platform.calls_per_second. Pauses grow
+1.3-fold from `poll_seconds` up to 4 times that while nothing changes, ±20%, so an end is noticed at
+most 4.8 `poll_seconds` later, plus 1 s per job beyond the burst at one call a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WRITES_LOG = (TRAINING_PHASE, "Uploading")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Seconds that a job may wait from its creation until it starts, and may run from then on."""
+    """Maximum seconds from a job's creation until it starts, and from then until it ends."""
 
     queue_seconds: float
     run_seconds: float
@@ -44,8 +44,8 @@ class Wording:
     """A watch's messages about its jobs.
 
     Attributes:
-        not_started: what a job does that exceeds its time in the queue.
-        not_ended: what a job does that exceeds its runtime.
+        not_started: text about a job that exceeds its time in the queue.
+        not_ended: text about a job that exceeds its runtime.
         logger: name of the logger.
         stage: stage of the events; None for that of the logger.
     """

@@ -1,6 +1,6 @@
 """The arms of a sweep: the instance types or variants that it compares at every node count.
 
-Every key of a sweep has its arm: those of planned points, and those read from the names of jobs.
+Every point has an arm, whether it is planned or read from the name of a job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nodesweep.scaling.formats import nodes_text
 class Arm(NamedTuple):
     """One of the sweep's instance types or variants.
 
-    `code` stands for it in job names, "" for the only arm. `name` is that of the type or variant.
+    `code` identifies the arm in job names, "" for the only arm. `name` is the type's or variant's.
     """
 
     code: str
@@ -32,7 +32,7 @@ class Cell(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The cell in words: 4 x ml.g5.xlarge, 4 nodes with fp16, or with the base config."""
+        """The cell in words, such as "4 x ml.g5.xlarge" or "4 nodes with fp16"."""
         if not self.arm.is_variant:
             return f"{self.nodes} x {self.arm.name}"
         name = "the base config" if self.arm.name == BASE else self.arm.name
@@ -53,7 +53,7 @@ class Key(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The point in words: "4 x ml.g5.xlarge, repeat 1", or "4 nodes, …" of the only arm."""
+        """The point in words: "4 x ml.g5.xlarge, repeat 1", or "4 nodes, repeat 1" with one arm."""
         place = self.cell.text if self.arm.code else nodes_text(self.nodes)
         return f"{place}, repeat {self.repeat}"
 
@@ -68,12 +68,12 @@ def arms_of(config: BenchmarkConfig) -> tuple[Arm, ...]:
 
 
 def main_arm(config: BenchmarkConfig) -> Arm:
-    """Return the arm of training.instance_type, or the one that is the config without variants."""
+    """Return the arm of training.instance_type or, with variants, that of the base config."""
     main = (config.training.instance_type, BASE)
     return next(arm for arm in arms_of(config) if arm.name in main)
 
 
 def arm_of_job(config: BenchmarkConfig, job_name: str) -> Arm | None:
-    """Return the arm in a job's name; None for a name without one of the config's arms."""
+    """Return the arm that a job's name contains; None if it contains none of the config's arms."""
     key = names.parse_job_name(job_name)
     return next((arm for arm in arms_of(config) if key is not None and arm.code == key.arm), None)

@@ -1,7 +1,7 @@
-"""One job to run, and what happened to it, in the words of no particular backend.
+"""Backend-neutral models of a job to run and of its status.
 
 A launcher (nodesweep/launch) takes a JobSpec and reports a JobStatus; the queue, the budget and the
-outcomes read nothing else of a backend's requests and responses.
+outcomes use nothing else of a backend's requests and responses.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 PlatformKind = Literal["aws", "emulated", "simulated", "measured", "slurm"]
 """The kind of platform; `measured`: a user's table of times, from unknown machines."""
 Retention = Literal["available", "in_use", "over"]
-"""Kept nodes wait for a job, work for another one, or are no longer kept."""
+"""State of the nodes kept after a job: waiting for another job, running one, or released."""
 JobState = Literal["running", "stopping", "completed", "failed", "stopped"]
 """`running` includes the wait for nodes; the last three are final."""
 FINAL_STATES: frozenset[JobState] = frozenset({"completed", "failed", "stopped"})
 OVER_TIME = "MaxRuntimeExceeded"
-"""Beginning of the reason of a job that was stopped at its runtime limit."""
+"""Prefix of the `reason` of a job that was stopped at its runtime limit."""
 TRAINING_PHASE = "Training"
 """The phase in which the program runs, whatever the backend calls its other phases."""
 
@@ -45,17 +45,17 @@ class ResolvedInputs:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """One job to run: its name is computed from the rest, so the same spec is the same job.
+    """One job to run; its name is computed from the other fields, so equal specs are the same job.
 
     Attributes:
         name: the job's name; empty while it is being computed.
-        digest: digest of the request that the backend gets for a job without a name.
+        digest: digest of the backend's request for the job without its name.
         nodes: number of nodes.
         repeat: the repeat of the point, from 1.
         attempt: the attempt at the repeat, from 1.
         inputs: the sweep, and its image, code and data.
-        training: the config's section, for the type of the nodes.
-        dataset: the config's section; None without a dataset.
+        training: the config's `training` section for the job's arm.
+        dataset: the config's `dataset` section; None without a dataset.
         hyperparameters: the program's arguments.
         variables: nodesweep's environment variables, in addition to training.environment.
     """
@@ -80,7 +80,8 @@ class JobSpec:
 Render = Callable[[JobSpec], Mapping[str, Any]]
 """Renders a spec as the request that its backend gets.
 
-Without a name, the request lacks what identifies the job, so attempts at a point have the same.
+Without a name, the request lacks what identifies the job, so all attempts at a point have equal
+requests.
 """
 
 
@@ -99,7 +100,7 @@ class LogLine(NamedTuple):
 
 
 class PhaseVisit(NamedTuple):
-    """A stay in a phase; `end` is None while it lasts."""
+    """A period that the job spent in a phase; `end` is None while it lasts."""
 
     phase: str
     start: datetime | None
@@ -116,8 +117,8 @@ class JobStatus:
         phase: the backend's word for what the job is doing, shown to users.
         message: the backend's comment on the phase; None if this backend gives none.
         reason: why the job failed, was stopped or was given up on.
-        exit_message: what the program left as its last words.
-        created_at: when the backend accepted the job; None for one that was sent just now.
+        exit_message: the program's own failure message, if the backend reports it.
+        created_at: when the backend accepted the job; None for one that was just submitted.
         started_at: when the job began its work, from which its runtime counts.
         changed_at: when the backend last changed the job.
         ended_at: when the job reached its final state.
@@ -125,7 +126,7 @@ class JobStatus:
         billing_ended_at: end of the billed time.
         billable_seconds: billed seconds of each node, if the backend reports them.
         training_seconds: seconds of training that the backend reports, without interruptions.
-        billing: weight of the job's resources in the site's accounts; None if it has none.
+        billing: weight of the job's resources in a cluster's accounting; None if there is none.
         nodes: number of nodes.
         instance_type: type of the nodes.
         keep_alive_seconds: how long the nodes are kept, and billed, after the end.
@@ -142,8 +143,8 @@ class JobStatus:
         image_uri: the container image.
         output_uri: where the job's output is, or will be.
         environment: the program's environment variables.
-        metric_definitions: expressions that the backend searches in the log, by name.
-        final_metrics: the last value of each that it found.
+        metric_definitions: regular expressions that the backend searches the log for, by metric.
+        final_metrics: the last value found for each metric.
     """
 
     name: str

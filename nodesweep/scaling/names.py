@@ -46,7 +46,7 @@ def canonical_digest(value: Any) -> str:
 
 
 def config_digest(config: BenchmarkConfig) -> str:
-    """Return the digest of what a config measures; a sweep is resumed by a config of equal digest.
+    """Return the digest of what a config measures; only a config of equal digest resumes a sweep.
 
     Fields marked NOT_MEASURED are left out: with a larger budget, for example, a sweep measures the
     same points. Bucket, region and role are included, and the last component of each local path.
@@ -123,7 +123,7 @@ def job_prefix(sweep: str) -> str:
 
 
 class JobKey(NamedTuple):
-    """A job's place in the sweep, as its name has it; `arm` is the code of its arm."""
+    """A job's place in its sweep, as encoded in its name; `arm` is the arm's code."""
 
     arm: str
     nodes: int
@@ -142,7 +142,7 @@ class JobKey(NamedTuple):
 
 
 def arm_code(place: int) -> str:
-    """Return an arm's part of job names: a letter, by its place among the sweep's several arms."""
+    """Return an arm's code in job names: the letter for its place among the arms, "a" for 0."""
     return chr(ord("a") + place)
 
 
@@ -198,7 +198,7 @@ def validation_verdict_key(prefix: str, sweep: str, job: str) -> str:
 def validation_claims_prefix(prefix: str, sweep: str) -> str:
     """Return the prefix of a sweep's Processing job folders, one for each job ever claimed.
 
-    The rest of a folder's name is the rest of its job's name.
+    Appending the rest of a folder's name to validation_job_prefix() gives its job's name.
     """
     return f"{sweep_output_prefix(prefix, sweep)}/{validation_job_prefix(sweep)}"
 
@@ -252,7 +252,7 @@ def sweep_config_key(prefix: str, sweep: str) -> str:
 
 
 def run_claim_key(prefix: str, sweep: str) -> str:
-    """Return the key of a sweep's first object, which names the run that the id was given to."""
+    """Return the key of a sweep's first object, which records the run that owns its new id."""
     return sweep_prefix(prefix, sweep) + "run.json"
 
 

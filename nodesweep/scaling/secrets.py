@@ -57,7 +57,7 @@ _OPEN_KEY_KINDS = frozenset(
     {"s3", "3", "object", "primary", "foreign", "public", "sort", "partition", "cache", "index",
      "metric", "group", "column"}
 )  # fmt: skip
-"""The FOO of variables named FOO_KEY that hold no secret."""
+"""Values of FOO for which a variable named FOO_KEY holds no secret."""
 
 _NAMED = re.compile(
     # name=, name ->, <name>, "name": (nested JSON escapes the quotes), --name=, --name value and
@@ -305,7 +305,7 @@ def _in_urls(text: str) -> Iterator[str]:
     for start, end in url_users(text):
         user, _, password = text[start:end].partition(":")
         secret = password or (user if _is_random("", user) else "")
-        # What follows an @ may be the URL's path, if there is one in it.
+        # In a secret with an @, the part from there on may belong to the rest of the URL.
         yield from {secret, unquote(secret), secret.partition("@")[0]} - {""}
 
 

@@ -163,7 +163,7 @@ def pinned_base(ecr: Any, reference: str, image: EcrImage) -> str:
 
 
 def by_digest(platform: PlatformConfig, reference: str) -> str | None:
-    """Return the same image by its digest; None, with a warning, if the digest is unavailable.
+    """Return the same image by its digest; log the reason and return None if that is unavailable.
 
     It is unavailable outside ECR, and without permission.
 
@@ -202,7 +202,7 @@ def pin_bases(
 ) -> dict[str, str]:
     """Return {base image as written: its reference by digest} for the build context.
 
-    An image whose digest is unavailable is left out, with a warning.
+    Images whose digest is unavailable are left out; by_digest() logs the reason.
     """
     dockerfile = config.build_context / "Dockerfile"
     text = dockerfile.read_text(errors="replace") if dockerfile.is_file() else ""

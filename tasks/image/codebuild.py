@@ -152,7 +152,7 @@ def _parsed(buildspec: str) -> Any:
 
 
 def running_build(codebuild: Any, project: str, image: Mapping[str, str]) -> str | None:
-    """Return the ID of a running build with these variables; None if there is none.
+    """Return the ID of a running build with these variables, or None.
 
     Looks at the project's newest 100 builds. The tag covers everything the build depends on, so
     equal tags mean equal images. Best effort: without permission to list, a second build starts.

@@ -84,7 +84,7 @@ class BuildOutput:
         )  # fmt: skip
 
     def tail(self) -> str:
-        """Return the last lines, each indented on its own line; "" if there are none."""
+        """Return the last lines, each indented on its own line."""
         return "".join(f"\n    {line}" for line in self._last)
 
 

@@ -1,4 +1,4 @@
-"""SageMaker training jobs as tasks: submit or adopt, watch, list.
+"""Training jobs on any backend: submit or adopt, describe, watch, list.
 
 A job's name is derived from its sweep, point, attempt and request digest.
 """
@@ -30,16 +30,16 @@ def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
 
 
 def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[JobStatus]:
-    """Describe training jobs in SageMaker.
+    """Return the status of each job that the backend knows.
 
-    Calls share the watches' budget; unknown jobs are left out.
+    Calls share the watches' budget.
     """
     found = launcher_of(platform).describe(job_names, _call_budget(platform).take)
     return list(found.values())
 
 
 def submit_training_job(platform: PlatformConfig, spec: JobSpec, label: str) -> JobStatus:
-    """Start a training job in SageMaker, or adopt the existing one.
+    """Start a training job, or adopt the existing one.
 
     `label` is its readable name, such as train-4n-r2.
     """
@@ -124,10 +124,10 @@ def _log_follower(platform: PlatformConfig) -> LogFollower:
 
 
 def list_training_jobs(platform: PlatformConfig, sweep: str) -> list[str]:
-    """List a sweep's jobs, listed and claimed.
+    """Return the names of a sweep's training jobs.
 
-    SageMaker's jobs come first, oldest first, then claimed jobs that it does not list and may never
-    have accepted.
+    Jobs that the backend lists come first, oldest first, then claimed jobs that it does not list
+    and may never have accepted.
     """
     listed = [job.name for job in launcher_of(platform).jobs_of(sweep)]
     return [*listed, *sorted(read_claims(store_of(platform), sweep) - set(listed))]

@@ -94,7 +94,7 @@ def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
 
 
 def _capacity(config: BenchmarkConfig) -> tuple[str, str | None]:
-    """Return the instance type and the training plan, whose nodes the arms with both share."""
+    """Return the instance type and training plan; arms that have both in common share nodes."""
     return config.training.instance_type, config.training.training_plan_arn
 
 
@@ -158,7 +158,7 @@ def _of_code(config: BenchmarkConfig) -> list[str]:
 
 
 def _unread_requirements(config: BenchmarkConfig, folder: Path) -> list[str]:
-    """Return a notice about a requirements.txt that no job sees, if there is one."""
+    """Return a notice about a requirements.txt that no job sees, if any."""
     found = unread_requirements(config, Path.cwd())
     if found is None:
         return []
@@ -211,7 +211,7 @@ def _dataset_bytes(config: BenchmarkConfig) -> int | None:
 
 
 def _left_out(field: str, folder: Path, secrets: Sequence[str]) -> list[str]:
-    """Return a notice about files that are not sent, if there are any."""
+    """Return a notice about files that are not sent, if any."""
     if not secrets:
         return []
     return [

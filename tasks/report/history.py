@@ -13,7 +13,7 @@ from nodesweep.scaling.trend.history import HISTORY_SCHEMA_VERSION, history_fram
 
 
 def put_history(store: Store, reports: Sequence[ScalingReport], benchmark: str) -> str:
-    """Write or replace the sweep's file, which has one key per sweep; return its URI.
+    """Write or replace the sweep's file, and return its URI.
 
     A sweep of several arms has a report for each, all in one file.
     """

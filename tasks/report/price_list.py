@@ -1,7 +1,7 @@
 """Read AWS's bulk Price List of SageMaker into the table of configs/price_list.py.
 
-AWS serves it without credentials: a region index, and a file per region. Their format is in
-AWS's billing guide, "Reading the price list files". Never run against the real Price List yet.
+AWS serves it without credentials: a region index, and a file per region. AWS's billing guide,
+"Reading the price list files", describes the format. Not yet tested with the real Price List.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PAUSE_SECONDS = 2.0
 _LARGEST_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
 _KEPT_SHARE = 0.5
-"""Share of the types known in a region below which a newer list counts as cut off."""
+"""Share of a region's known types below which a newer list counts as truncated."""
 
 
 def read_price_list(
@@ -51,14 +51,14 @@ def read_price_list(
     Args:
         origin: URL of the Price List's server, or URL or path of one file of the list.
         wanted: Regions; none for all.
-        known: The table so far; an older edition than its own is refused.
+        known: The table so far; editions older than its own are refused.
         today: Today's date in UTC.
-        say: Called with a line on each file that is read, since all of them take minutes.
+        say: Called with a line per file, since reading all of them takes minutes.
 
     Raises:
-        PriceListNotFound: There is no such file, or a region is none of the list's.
-        PriceListRefused: Something is not the Price List, or is partial, stale or without prices;
-            that of a region once all have been read.
+        PriceListNotFound: The file does not exist, or a region is not in the list.
+        PriceListRefused: A file is not the Price List, or is truncated, stale or without prices;
+            for regions' files, raised after all have been read.
     """
     found: set[str] = set()
     problems: list[str] = []
@@ -147,7 +147,7 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
 
 
 def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
-    """Return the price of each type that has one plausible rate; of several any may be billed."""
+    """Return the price of each type with a single plausible rate; of several, any may apply."""
     return {
         name: min(rates)
         for name, rates in types.items()
@@ -158,7 +158,7 @@ def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
 def _edition_problem(
     region: str, prices: RegionPrices, known: RegionPrices | None, today: date
 ) -> str | None:
-    """Return why an edition is refused: it is old, of the future, or has lost many types."""
+    """Return why an edition is refused: it is old, in the future, or lacks many known types."""
     age = today - prices.published
     what = f"{prices.source}: the Price List of {region}"
     behind = known is not None and prices.published < known.published
@@ -168,7 +168,7 @@ def _edition_problem(
             f"{what} was published on {prices.published}, {age.days} days ago{than}; check for a"
             " caching proxy or stale mirror, or download the current list and give it with --from"
         )
-    if age < timedelta(days=-1):  # it would keep every later edition out of the table
+    if age < timedelta(days=-1):  # otherwise, it would block all editions until then
         return (
             f"{what} was published on {prices.published}, but today is {today}; check this"
             " machine's clock and where the list comes from"
@@ -202,7 +202,7 @@ def _read_json(source: str) -> Mapping[str, Any]:
 
 
 def _read_bytes(source: str) -> bytes:
-    """Return what a URL or file contains; what may pass, like HTTP 503, is tried again."""
+    """Return the content of a URL or file, retrying transient errors such as HTTP 503."""
     if not source.startswith(_URLS):
         return Path(source).read_bytes()
     deadline = time.monotonic() + _FILE_SECONDS

@@ -54,7 +54,7 @@ class NoPrice(Exception):
 
 
 def cache_file() -> Path:
-    """Return the path of prices.json, which has the prices that were looked up lately."""
+    """Return the path of prices.json, the cache of recently looked-up prices."""
     return cache_folder() / "prices.json"
 
 

@@ -121,7 +121,7 @@ class SweepBoard:
     def _share(self) -> float:
         """Return the percentage of points done.
 
-        At most 100: an earlier run may have made points that the design no longer needs.
+        At most 100: an earlier run may have run points that the design no longer needs.
         """
         return min(100.0, 100.0 * len(self._done()) / self._config.most_jobs)
 
@@ -205,7 +205,7 @@ def _rows(
     """Return a row for every attempt.
 
     Its speedup is over the least contended completed run of the smallest node count of the same
-    arm. With projected times, each row says whether its own is projected; the check of a
+    arm. With projected times, each row says whether its own is projected; the validation run of a
     probe sweep has no speedup, because it is measured and its baseline is projected.
     """
     ordered = sorted(outcomes, key=lambda each: (*_point_of(each), each.attempt))

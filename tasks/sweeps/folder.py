@@ -66,7 +66,7 @@ def save_sweep_record_if_missing(directory: Path, sweep: str, record: Mapping[st
 
 
 def load_sweep_record(directory: Path, sweep: str) -> dict[str, Any] | None:
-    """Return the record saved by save_sweep_record(); None if there is none.
+    """Return the record saved by save_sweep_record(), or None.
 
     Raises:
         RecordDamaged: the record is unreadable.

@@ -1,4 +1,4 @@
-"""nodesweep's jobs that run without an owner."""
+"""Find nodesweep's jobs that run without an owner."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def is_being_validated(store: Store, sweep: str) -> bool:
 
 @patient
 def begins_with_validation(store: Store, sweep: str) -> bool:
-    """Return True if the sweep is in, or ended in, its dataset's validation by a Processing job."""
+    """Return True if the sweep is in, or was cut off in, a Processing job's validation."""
     return not has_record(store, sweep) and is_being_validated(store, sweep)
 
 

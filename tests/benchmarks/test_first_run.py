@@ -5,15 +5,27 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.first_run import FirstRun, answer_of, broken_promises, described, line, neighbours
+from benchmarks.dated_result import store_result
+from benchmarks.first_run import (
+    FirstRun,
+    answer_of,
+    broken_promises,
+    described,
+    earlier_runs,
+    line,
+    main,
+    neighbours,
+)
 
 QUIET = FirstRun(
-    "quiet", (4,), 170.0, {1: 40.0, 2: 21.0}, {1: 1.0, 2: 0.95}, {}, {}, 4, "Run it on 4"
-)
+    "quiet", (4,), 170.0, {1: 40.0, 2: 21.0}, {1: 1.0, 2: 0.95}, {}, {}, 4, "Run it on 4",
+    "2026-11-27T22:56:40Z", 0.1,
+)  # fmt: skip
 
 
 def advice(chosen: int | None, *between: int) -> dict[str, Any]:
@@ -52,7 +64,7 @@ def test_a_run_is_described_by_its_report() -> None:
         "points": points,
         "headline": "Run it on 2 nodes",
     }
-    run = described("quiet", report, 100.04)
+    run = described("quiet", report, 100.04, "2026-11-27T22:56:40Z", 0.123)
     assert run == FirstRun(
         "quiet",
         (2,),
@@ -63,6 +75,8 @@ def test_a_run_is_described_by_its_report() -> None:
         {2: 0.93},
         3,
         "Run it on 2 nodes",
+        "2026-11-27T22:56:40Z",
+        0.12,
     )
     assert line(run).split()[:5] == ["quiet", "2", "100", "s", "3"]
 
@@ -107,3 +121,21 @@ def test_neighbours_compute_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyError
     assert [process.returncode for process in started] == [-9, -9]
     assert started[0].args == [sys.executable, "-c", "while True: pass"]
+
+
+def test_runs_of_the_same_config_are_kept(tmp_path: Path) -> None:
+    output = tmp_path / "first_run.json"
+    assert earlier_runs(output, "a") == []
+    store_result(output, 0.0, [QUIET, QUIET], config_sha256="a")
+    assert earlier_runs(output, "a") == [QUIET, QUIET]
+
+
+def test_runs_of_another_config_are_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "first_run.json"
+    store_result(output, 0.0, [QUIET], config_sha256="another")
+    with pytest.raises(SystemExit):
+        main(["--conditions", "quiet", "--output", str(output)])
+    assert "has runs of another local.yaml; choose another --output" in capsys.readouterr().err
+    assert earlier_runs(output, "another") == [QUIET]

@@ -26,7 +26,7 @@ _STAND_INS: dict[str, ModuleType | None] = {"scipy.signal": _signal, "boto3": No
 def import_lightning() -> None:
     """Import everything the run needs, so that nothing is imported once its clock runs."""
     for name, stand_in in _STAND_INS.items():
-        sys.modules.setdefault(name, stand_in)  # type: ignore[arg-type]  # None is how Python spells "not importable"
+        sys.modules.setdefault(name, stand_in)  # type: ignore[arg-type]  # None: not importable
     gc.disable()
     try:
         require_oldest()  # a clear message before Lightning's own ImportError

@@ -115,7 +115,7 @@ def _server_config(options: argparse.Namespace, state_dir: Path) -> ServerConfig
     """Return the server's settings.
 
     Raises:
-        SettingsError: If the quotas file or the fault plan cannot be used.
+        SettingsError: If an option or a file cannot be used.
     """
     quotas = read_quotas(options.quotas) if options.quotas else {}
     engine = _engine(options, state_dir)

@@ -1,8 +1,8 @@
 """The interfaces between the local platform's API side, its engines and its image builders.
 
-The API side (SageMaker and CodeBuild: validation, status, S3, logs) does not know about processes,
-and an engine does not know about AWS APIs. `ProcessEngine` (a node is a process tree) and
-`ContainerEngine` implement these protocols.
+The API side (SageMaker and CodeBuild: validation, status, S3, logs) does not depend on processes,
+and an engine does not call AWS APIs. `ProcessEngine` (a node is a process tree) and
+`ContainerEngine` implement `Engine`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class NodeExit:
 class NodeAttainment:
     """The CPU time that a node got while its job measured (docs/method.md, "Attainment")."""
 
-    seconds: float  # from `go` to `done`
+    seconds: float  # wall time of the measurement
     quota_seconds: float  # CPU time that its quota allowed
     cpu_seconds: float  # CPU time that it used
     asked_seconds: float | None  # what it would have used on a dedicated machine; None: unknown
@@ -152,7 +152,7 @@ LineSink = Callable[[str, str, int], None]
 
 
 class Engine(Protocol):
-    """Runs the nodes of one job at a time, or of several at once if its backend has capacity."""
+    """Runs the nodes of one job at a time, or of several at once if they fit on the machine."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
         """Return why this machine cannot hold that many nodes, or None if it can.
@@ -227,7 +227,7 @@ class Room(Protocol):
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image in the local store; `digest` depends only on the inputs of the build."""
+    """An image that was built and stored."""
 
     digest: str  # sha256:<64 hex>
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -255,7 +255,7 @@ class ImageStore(Protocol):
         """
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the folder of the image …/repository:tag or …/repository@digest, or None."""
+        """Return a path (in the process engine's store, the image's folder), or None if missing."""
 
     def images(self) -> Sequence[tuple[str, str, str]]:
         """Return every (repository, tag, digest) in the store; ECR is filled from it at startup."""

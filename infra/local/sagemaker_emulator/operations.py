@@ -68,7 +68,7 @@ SERVICES = (
 
 @dataclass(frozen=True)
 class Operations:
-    """The operations of one service by their handling; each is in one of the first four groups."""
+    """A service's operations, each in exactly one of own, refused, moto and not_modelled."""
 
     service: Service
     own: Sequence[str]

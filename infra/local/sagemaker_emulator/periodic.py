@@ -1,4 +1,4 @@
-"""A thread that repeats its work while a job trains."""
+"""A thread that repeats its work at intervals."""
 
 from __future__ import annotations
 

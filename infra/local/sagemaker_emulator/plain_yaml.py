@@ -1,7 +1,6 @@
 """YAML without aliases and with limits, for fault plans, performance models and buildspecs.
 
 Without aliases a document is as large as it looks, so limits on its text suffice.
-The platform shares no code with configs/strict_yaml.py, which does more for configs.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """The progress of some processes, from now on."""
+    """Tracks the progress of some processes by their CPU time."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Settings files that supplement the command line: quotas, and the errors of all such files."""
+"""Reads settings files that supplement the command line, and defines the error for all of them."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def code_folder(script: Path, highest: Path) -> Path:
 
 
 def _module(folder: Path, name: str) -> list[Path] | None:
-    """Return the files of a module or package in the folder; None if there is none of that name."""
+    """Return the files of a module or package in the folder, or None."""
     if (folder / f"{name}.py").is_file():
         return [folder / f"{name}.py"]
     package = folder / name

@@ -1,4 +1,4 @@
-"""`run --confirm`: measure the node count whose prediction decides on the recommendation."""
+"""`run --confirm`: measure the node count whose prediction matters most for the recommendation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> None:
-    """Exit if the config's sweep predicts nothing, or if nothing waits for its predictions.
+    """Exit if the sweep makes no predictions, or is detached and does not wait for them.
 
     Raises:
-        PreflightRefused: A new sweep is refused together with the largest job that may confirm it.
+        PreflightRefused: A new sweep is invalid if its largest node count is the one to confirm.
     """
     if detach:
         raise click.UsageError(
@@ -31,7 +31,7 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
             BAD_INPUT,
         )
     if is_resume or config.sweep.confirm is not None:
-        return  # preflight checks the very job before anything else is paid
+        return  # the run's own preflight checks the job before anything more is paid
     from nodesweep.flows.stages.offline import check_offline, raise_if_refused
 
     largest = config.sweep.model_copy(update={"confirm": config.sweep.node_counts[-1]})
@@ -39,7 +39,7 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
 
 
 def with_confirm(config: BenchmarkConfig, report: ScalingReport) -> BenchmarkConfig | None:
-    """Return the config with the node count to measure; None, and why, if none would help."""
+    """Return the config with the node count to measure; print the reason if there is none."""
     prediction = report.prediction
     if prediction is None:
         print_event(

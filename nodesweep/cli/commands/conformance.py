@@ -1,4 +1,4 @@
-"""`nodesweep conformance`: check what has not been seen on AWS, and keep the evidence in a file."""
+"""`nodesweep conformance`: check behavior not yet seen on AWS, and save the evidence in a file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _choice(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group("conformance", short_help="Check what has not been seen on AWS yet.")
 def conformance() -> None:
-    """Check what has not been seen on AWS yet, and keep the answers in a result file."""
+    """Check behavior that has not been seen on AWS yet, and write a result file."""
 
 
 @conformance.command("plan", short_help="List the checks and what they can cost.")
@@ -64,7 +64,7 @@ def plan(
     everything: bool,
     limit_usd: float,
 ) -> None:
-    """List the chosen checks, what they need, and what they can cost at most; calls nothing."""
+    """List the chosen checks, their requirements and their maximum costs; calls nothing."""
     from nodesweep.conformance.registry import CHECKS
     from nodesweep.conformance.run import bill, bill_problem, check_config
 
@@ -127,7 +127,7 @@ def run(
     retry: bool,
     emulator: str | None,
 ) -> None:
-    """Run the chosen checks, write the result file, and remove what they made.
+    """Run the chosen checks, write the result file, and delete the jobs' outputs.
 
     The exit code is 1 if a check failed. The same command resumes an interrupted run.
     """

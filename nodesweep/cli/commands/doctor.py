@@ -123,7 +123,7 @@ def check_folders(config: BenchmarkConfig) -> Finding:
 
 
 def check_disk(config: BenchmarkConfig) -> Finding:
-    """Check free disk space for emulated nodes' images and datasets, or for AWS runs' reports."""
+    """Check free disk space for emulated nodes' images; on other platforms, only report it."""
     folder = _nearest(Path(config.platform.state_directory))
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free at {folder.resolve()}"

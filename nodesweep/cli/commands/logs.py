@@ -108,11 +108,11 @@ def show_logs(
 
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
-    """Return the status of the sweep's training and Processing jobs, as far as lists have it."""
+    """Return the status of the sweep's training and Processing jobs, as far as lists contain it."""
     platform = config.platform
     launcher = launcher_of(platform)
     jobs = list(launcher.jobs_of(sweep))
-    for first in jobs[:1]:  # learns the values to mask in logs; the same for all jobs of a sweep
+    for first in jobs[:1]:  # registers the values to mask in logs; all jobs of a sweep share them
         launcher.status(first.name)
     if config.dataset is None or not config.dataset.may_use_spark:
         return jobs

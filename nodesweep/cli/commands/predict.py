@@ -1,4 +1,4 @@
-"""`nodesweep predict`: node counts that were not measured, from a finished sweep."""
+"""`nodesweep predict`: predict unmeasured node counts from a finished sweep."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def predict(
 ) -> None:
     """Predict time, efficiency and cost at node counts that were not measured.
 
-    REPORT is a sweep id, a report.json or its folder. It needs to show where the time goes, on two
-    node counts or more.
+    REPORT is a sweep id, a report.json or its folder. It must have a step-time breakdown of at
+    least two node counts.
     """
     from nodesweep.cli.commands.compare import find_report
     from nodesweep.scaling.report.predictions.inputs import NotPredictable

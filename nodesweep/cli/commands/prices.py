@@ -38,7 +38,7 @@ def prices_group() -> None:
 def refresh(regions: tuple[str, ...], origin: str | None, output: Path | None) -> None:
     """Read on-demand training prices from the AWS Price List.
 
-    Types listed with more than one rate are skipped. It needs no credentials. Each
+    Types listed with more than one rate are skipped. Credentials are not needed. Each
     region is written once it has been read and checked.
     """
     from datetime import UTC, datetime

@@ -66,7 +66,7 @@ def list_sweeps(config: Path | None, output: Path | None, as_json: bool) -> None
 
     States: finished: every point has a completed run; incomplete: some have none; reported: the
     config cannot be read, so the planned points are unknown; no report: running, or ended before
-    its report.
+    its report; unreadable: the report or record is damaged.
     """
     directory = reports_directory(config, output)
     sweeps = [read_facts(directory, sweep)[0] for sweep in known_sweeps(directory)]

@@ -89,7 +89,7 @@ def report_runs(
         folder: The folder, with one folder per run below it.
         directory: Reports directory.
         rules: Limits and criteria that the report applies.
-        goal: Direction in which the final metric is better, where a run's file doesn't say it.
+        goal: Direction in which the final metric is better, for runs whose file does not state it.
 
     Returns:
         The report and its folder.
@@ -145,10 +145,10 @@ def _write(
 def find_runs(folder: Path) -> list[RunFiles]:
     """Read the files of every run below a folder.
 
-    A run is a folder with a metrics.json. A folder named after a node count that has files, but
-    neither has a run inside nor is inside one, is a failed run; so is one that is named like a run
-    beside it but for the digits, such as n4/r4 beside n4/r1. Links and depth within a run are its
-    own affair; elsewhere they might hide runs.
+    A run is a folder with a metrics.json. A folder with files that neither contains a run nor is
+    inside one is a failed run if its name gives a node count, or if its path differs from a run's
+    only in digits, such as n4/r4 next to n4/r1. Outside of runs, links to other places and folders
+    that are too deep are errors, because they might hide runs.
 
     Raises:
         MeasuredRunsError: A file or folder is unreadable or too large, or there is no run.
@@ -208,7 +208,7 @@ def find_runs(folder: Path) -> list[RunFiles]:
 
 
 def _failed(held: Sequence[str], done: Collection[str]) -> set[str]:
-    """Return the topmost folders that are failed runs, of those that hold files."""
+    """Return the topmost folders of failed runs, among the folders that hold files."""
     with_runs = {each for place in done for each in _down_to(place)}
     alike = {_DIGITS.sub("#", place) for place in with_runs}
     failed = set()
@@ -226,7 +226,7 @@ def _failed(held: Sequence[str], done: Collection[str]) -> set[str]:
 
 
 def _down_to(place: str) -> list[str]:
-    """Return the folders on the way to a place, itself included: a, a/b, a/b/c."""
+    """Return a path's parents and the path itself, topmost first: a, a/b, a/b/c."""
     parts = Path(place).parts
     return [os.path.join(*parts[:end]) for end in range(1, len(parts) + 1)]
 
@@ -237,7 +237,7 @@ def _is_in_run(place: str, runs: Collection[str]) -> bool:
 
 def _read_run(root: str, place: str, files: Sequence[str]) -> RunFiles:
     file, shown = Path(root, names.METRICS_FILE), f"{_printable(place)}/{names.METRICS_FILE}"
-    if not file.is_file():  # reading a pipe would wait for ever
+    if not file.is_file():  # reading a pipe would block forever
         raise MeasuredRunsError(f"{shown}: not a regular file, or a broken link")
     with file.open("rb") as stream:
         metrics = stream.read(MAX_METRICS_BYTES + 1)
@@ -282,7 +282,7 @@ def _readable_region(region: str | None) -> str | None:
 
 
 def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
-    """Return the catalogue price of the table's nodes, or the reason there is none."""
+    """Return the newest known price of the table's nodes, or the reason there is none."""
     instance_type = next(
         (outcome.instance_type for outcome in outcomes if outcome.instance_type), None
     )

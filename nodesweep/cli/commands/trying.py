@@ -96,7 +96,7 @@ def words_of_trial(tried: str | None, source: str | None) -> list[str]:
 def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingReport:
     """Return the report of the finished sweep, with predicted changes.
 
-    Its runs may be too few for intervals: they choose the change, and the trial measures it anew.
+    The sweep may have too few repeats for intervals: it only selects the change to be measured.
     """
     from nodesweep.cli.commands.sweeps import read_facts
     from nodesweep.scaling.analysis.interval import MIN_REPEATS

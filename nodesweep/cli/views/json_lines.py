@@ -42,7 +42,7 @@ class JsonLines:
         self._write_now("interrupted", f"{words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """Report the abrupt end; there is no terminal state to restore."""
+        """Report the abrupt end."""
         self._write_now("ended-at-once", words)
 
     def _write_now(self, event: str, words: str) -> None:
@@ -50,7 +50,7 @@ class JsonLines:
         write_unbuffered(self._stream, line)
 
     def close(self) -> None:
-        """Do nothing; there is nothing to tidy up."""
+        """Do nothing."""
 
 
 def line_of_command(event: str, text: str, is_error: bool, facts: Mapping[str, Any]) -> str:

@@ -30,7 +30,7 @@ _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build
 
 
 class EventFilter:
-    """Select the events that the plain view prints."""
+    """Selects the events that a view prints as lines."""
 
     def __init__(self, verbose: bool, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._verbose, self._monotonic = verbose, monotonic
@@ -100,11 +100,11 @@ class PlainLines:
         write_unbuffered(self._stream, f"nodesweep: {words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """Report the abrupt end; there is no terminal state to restore."""
+        """Report the abrupt end."""
         write_unbuffered(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
-        """Do nothing; there is nothing to tidy up."""
+        """Do nothing."""
 
 
 def write_unbuffered(stream: IO[str], line: str) -> None:

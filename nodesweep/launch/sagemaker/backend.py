@@ -33,7 +33,7 @@ def _validations(platform: PlatformConfig, quick: bool) -> Launcher:
 
 
 def _client(platform: PlatformConfig, quick: bool) -> Any:
-    # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+    # aws_client() caches by the arguments as written: quick=False would make a second client.
     if quick:
         return aws_client("sagemaker", platform, quick=True)
     return aws_client("sagemaker", platform)

@@ -1,4 +1,4 @@
-"""API calls for single training jobs: describe, stop, and verify which request made a job."""
+"""Release the nodes that an ended job has kept, and verify which request made a job."""
 
 from __future__ import annotations
 

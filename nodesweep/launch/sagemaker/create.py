@@ -99,7 +99,7 @@ class _Session(boto3.Session):
 
 
 def _filled(value: Any) -> Any:
-    """Return the value without empty members, as sagemaker-core sends it."""
+    """Return the value without empty members, which sagemaker-core does not send."""
     if isinstance(value, Mapping):
         return {name: filled for name, member in value.items() if (filled := _filled(member))}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""SageMaker's kinds of jobs, training and Processing: what differs between them, and their start.
+"""SageMaker's kinds of jobs, training and Processing: how they differ, and how they are started.
 
 A job's name is derived from its request, so describing comes before creating: an existing job is
 adopted, whoever started it.

@@ -1,4 +1,4 @@
-"""The results of an ended job in S3: the metrics file of its training program."""
+"""Read the metrics file of an ended job's training program from S3."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from nodesweep.scaling.job import (
 )
 from nodesweep.scaling.secrets import hide_in_text
 
-# Account ids that AWS never assigns (12 digits, but no real account's); the platforms other than
-# AWS use them.
+# Account ids of emulated and simulated platforms, which AWS never assigns.
 EMULATED_ACCOUNT = "000000000000"
 SIMULATED_ACCOUNT = "000000000001"
 _TERMINAL = ("Completed", "Failed", "Stopped")

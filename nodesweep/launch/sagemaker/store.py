@@ -1,4 +1,4 @@
-"""A bucket as a store."""
+"""Store a sweep's small objects in an S3 bucket."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class BucketStore:
         return StoredObject(found["Body"].read(), found["LastModified"], read_at)
 
     def written_at(self, key: str) -> datetime | None:
-        """Return the time of the object's last writing; see Store."""
+        """Return the object's modification time; see Store."""
         listed = list_objects(self._s3, self.platform.bucket, key)
         return next((item["LastModified"] for item in listed if item["Key"] == key), None)
 
@@ -147,7 +147,7 @@ class BucketStore:
     def _s3(self) -> Any:
         if self.client is not None:
             return self.client
-        # Called as elsewhere, because the cache of clients tells the ways of calling apart.
+        # aws_client() caches by the arguments as written: quick=False would make a second client.
         if self.is_quick:
             return aws_client("s3", self.platform, quick=True)
         return aws_client("s3", self.platform)

@@ -113,12 +113,12 @@ class Recommendation(Part):
 
 
 def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """Return the count as a Choice, relative to a baseline that is known; None without a count."""
+    """Return the count as a Choice, relative to the baseline if known; None without a count."""
     if count is None:
         return None
     attempts = attempts_text(count.row)
     told = [] if attempts is None else [attempts]
-    if count is base or base.is_unknown:  # which shows no ratio
+    if count is base or base.is_unknown:  # there is no ratio
         name = "the baseline, " if count is base else ""
         parts = [f"{name}{format_seconds(count.seconds)}", *told]
         return Choice(nodes=count.nodes, reason=", ".join(parts))

@@ -29,7 +29,7 @@ RepeatTime = tuple[int, float]
 
 
 class ClockStatistics(Part):
-    """One node count on one clock; an unknown statistic is null, never 0."""
+    """Statistics of one node count on one clock; an unknown one is null, never 0."""
 
     n: int = Field(description="Number of runs behind these statistics.")
     seconds: float | None = Field(
@@ -74,7 +74,7 @@ class ClockStatistics(Part):
 
 
 class RowClocks(Part):
-    """One node count on each of the four clocks."""
+    """Statistics of one node count on each of the four clocks."""
 
     train: ClockStatistics = Field(description="The training itself; the headline uses it.")
     steady: ClockStatistics = Field(

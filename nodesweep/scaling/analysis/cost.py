@@ -82,7 +82,7 @@ class CostSpread(Part):
     @model_validator(mode="before")
     @classmethod
     def _drop_replaced(cls, given: Any) -> Any:
-        """Read older reports, whose usd_per_completed_run is now `per_result` in the row."""
+        """Drop usd_per_completed_run of older reports; the row's `per_result` has replaced it."""
         if not isinstance(given, Mapping):
             return given
         return {name: given[name] for name in given if name != "usd_per_completed_run"}

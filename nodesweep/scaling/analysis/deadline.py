@@ -44,10 +44,10 @@ from nodesweep.scaling.formats import (
 )
 
 ASSUMED_FACTOR = 2.0
-"""Longest time of the next run relative to the last one, if nothing shows how runs vary.
+"""Assumed upper bound of the next run's time, relative to the mean run, if the spread is unknown.
 
-19 of 20 next runs take less in every noise of benchmarks/decisions.py and in sessions that differ
-by 20% (docs/statistics.md).
+19 of 20 next runs take less with every noise model of benchmarks/decisions.py, and in sessions that
+differ by 20% (docs/statistics.md).
 """
 
 _Unit = Literal["USD", "node-hours", "node-time"]
@@ -60,7 +60,7 @@ _WRITE: Mapping[_Unit, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class Deadline:
-    """The limit, and the clock that it applies to."""
+    """A deadline: the limit, and the clock that it applies to."""
 
     limit_seconds: float
     clock: DeadlineClock
@@ -71,7 +71,7 @@ class Deadline:
 
     @property
     def quantity(self) -> Quantity:
-        """The amount of a result that the deadline limits."""
+        """The name of the time per result that the deadline limits."""
         return "submit_to_end_seconds" if self.clock == "submit_to_end" else "train_seconds"
 
     def run_seconds(self, count: MeasuredCount) -> float:
@@ -89,13 +89,13 @@ class Deadline:
         return count.per_result_interval(self.run_seconds(count), of_run, self.quantity)
 
     def next_seconds(self, count: MeasuredCount) -> float | None:
-        """Return the upper prediction bound of the next result; None if nothing shows it."""
+        """Return the upper prediction bound of the next result; None if unknown."""
         in_session = self.times(count).next_run_seconds
         next_run = count.next_run(self.run_seconds(count), in_session)
         return next_result_bound(next_run, count.row.per_result, self.quantity)
 
     def text(self, is_shown: bool) -> str:
-        """Return what a count does to meet the deadline, or is shown to do."""
+        """Return the condition in words, such as "trains within 1 h 0 min (…)"."""
         limit, scope = format_seconds(self.limit_seconds), DEADLINE_SCOPE[self.clock]
         whole = self.clock == "submit_to_end"
         verb, of = ("end", " of its submission") if whole else ("train", "")
@@ -296,7 +296,7 @@ def _reason(
 
 
 def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
-    """Return the margin of a time without a prediction bound."""
+    """Return a note on the margin to the deadline if there is no prediction bound."""
     if deadline.next_seconds(chosen) is not None:
         return []
     margin = format_percent(deadline.limit_seconds / deadline.seconds(chosen) - 1)

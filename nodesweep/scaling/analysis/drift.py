@@ -26,14 +26,14 @@ from nodesweep.scaling.formats import format_percent, join_words, nodes_text
 from nodesweep.scaling.t_distribution import t_quantile
 
 StartedRun = tuple[int, str | None, float]
-"""N, the ISO time at which a run started, and its seconds."""
+"""A run as (nodes, ISO start time, seconds)."""
 _LARGEST = 2.0
 """Largest correction on the log scale; beyond it a straight line is meaningless."""
 
 
 @dataclass(frozen=True)
 class Drift:
-    """A change of the times with the time of day; slopes per hour on the log scale."""
+    """A change of run times during the sweep; slopes are per hour, on the log scale."""
 
     hours: Mapping[int, float]
     """Mean start of each count's runs."""
@@ -93,10 +93,10 @@ def unless_drift(
 
     Args:
         recommendation: The recommendation.
-        rows: The rows that it rests on.
-        runs: Their runs.
+        rows: The rows behind it.
+        runs: The runs behind the rows.
         goals: Limits, deadline and budget.
-        judge: Recommends from other rows by the same rule.
+        judge: Function that recommends from other rows by the same rule.
         is_shuffled: True if the counts were measured in one shuffled pass per repeat, so that only
             more repeats help.
     """

@@ -1,8 +1,8 @@
 """Goodput: the share of the billed node-time in which jobs trained towards their results.
 
 It is the program's train time, checkpoints included, over the billed time, on spot before its
-discount. The train time of a program that keeps its clock in its checkpoints is without the steps
-that an interruption repeats (docs/training-code.md, "Surviving an interruption").
+discount. If a program keeps its clock in its checkpoints, its train time excludes steps that are
+repeated after an interruption (docs/training-code.md, "Surviving an interruption").
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
 
 
 def _train_seconds(outcome: JobOutcome) -> float | None:
-    """Return the train time of a completed attempt; None if its clock held more, or less."""
+    """Return a completed attempt's train time; None if its clock covers more, or less."""
     clock = outcome.train_clock
     if outcome.projection is not None:
         return outcome.projection.measured_seconds

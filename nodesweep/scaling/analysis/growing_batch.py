@@ -1,6 +1,6 @@
 """Facts about a global batch that grows with the node count: its growth, samples and rates.
 
-A larger batch makes fewer steps of the same samples, so without a metric nobody knows whether the
+A larger batch needs fewer steps for the same samples, so without a metric it is unknown whether the
 model is the same; only samples per second can be compared (docs/method.md, "Convergence parity").
 """
 
@@ -16,7 +16,7 @@ from nodesweep.scaling.formats import format_count
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 SAME = 0.01
-"""Relative difference up to which batches, or samples, are the same: padding, whole batches."""
+"""Relative difference up to which batches, or samples, are the same; runs fill whole batches."""
 WEAK_TIME_SHARE = 0.9
 """Least T(N)/T(N0) of weak scaling, at every N.
 
@@ -69,8 +69,8 @@ def samples_ratios(
 ) -> dict[int, float]:
     """Return the samples of a run at each count over those at N0; {} if times are to be compared.
 
-    Samples that all programs counted decide. Runs that no sweep planned may have none: if their
-    times do not fall with the nodes, they made equal steps of the growing batch (weak scaling).
+    The samples that the programs counted decide if all did. Otherwise, runs that no sweep planned
+    count as weak scaling, with equal steps of a growing batch, if times do not fall with the nodes.
 
     Args:
         runs: The used runs by node count.
@@ -87,7 +87,7 @@ def samples_ratios(
     times = {nodes: statistics.median(seconds for _, seconds in at) for nodes, at in runs.items()}
     is_weak = min(times.values()) >= WEAK_TIME_SHARE * times[base]
     outcomes = [outcome for at in runs.values() for outcome, _ in at]
-    if not is_weak or any(outcome.planned for outcome in outcomes):  # a plan has equal work
+    if not is_weak or any(outcome.planned for outcome in outcomes):  # equal work is planned
         return {}
     size = next(read for read in _SIZES if all(read(outcome) for outcome in outcomes))
     sizes = {nodes: size(at[0][0]) or 0 for nodes, at in runs.items()}

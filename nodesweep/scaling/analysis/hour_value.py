@@ -1,4 +1,4 @@
-"""The node count that is best for what an hour of waiting is worth (docs/recommendation.md).
+"""Find the node count that is best at a given value of an hour of waiting (docs/recommendation.md).
 
 The total of a run is its cost plus its hours times the value of an hour. Over that value, each
 count's total is a straight line, and the lower envelope of the lines gives the range of values
@@ -81,7 +81,7 @@ class _Total:
 
     @property
     def low(self) -> float:
-        """The lower end; of contended times, with the least that they could have been."""
+        """The lower end, with the least possible time if the nodes were contended."""
         low = self.usd if self.interval is None else self.interval.low
         return low * self.count.least_share
 
@@ -94,9 +94,9 @@ class _Total:
 def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
     """Return the range of each count that is the best at some value of an hour, from 0 USD up.
 
-    By means of cost (warm pool included) and of time, from submission to end if every used run
-    has it, else train time. Counts at which too few attempts complete are left out. () for fewer
-    than two others, or if the cost of one is unknown: it may be the best.
+    Mean costs (warm pool included) and mean times are compared: from submission to end if every
+    used run has it, else train times. Counts at which too few attempts complete are left out. ()
+    for fewer than two others, or if a cost is unknown, since that count may be the best.
     """
     measured = measured_counts(rows)
     usable = [
@@ -110,7 +110,7 @@ def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
 
 
 def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
-    """Return the ranges in words, such as "4 nodes if less than $31.00"; None for none."""
+    """Return the ranges in words, such as "4 nodes if less than $31.00"; None if empty."""
     if not ranges:
         return None
     least = "the least cost plus waiting, by means,"
@@ -151,7 +151,7 @@ def recommend_by_hour_value(
     judged = []
     for count in measured:
         least = _has_least(totals.get(count.nodes), best)
-        # even a time too contended to be judged may show that its least is too much
+        # a count too contended to be judged is still rejected if even its least total is too much
         is_too_much = least is not None and least.answer == "fail"
         is_known = count.nodes in totals and (is_too_much or not count.is_unknown)
         comparable = None if is_known else is_comparable(count)

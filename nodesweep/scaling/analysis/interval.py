@@ -9,7 +9,7 @@ from pydantic import Field
 from nodesweep.scaling.report_part import Part
 
 LEVEL = 0.95
-# One run shows no spread. With two, Student's t is 12.7, which is no use.
+# One run shows no spread. With two, Student's t is 12.7, too wide to be of use.
 MIN_REPEATS = 3
 
 

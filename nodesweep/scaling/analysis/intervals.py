@@ -1,6 +1,6 @@
 """Means of repeated times and their 95% intervals: of T(N), and of ratios, S(N) or D.
 
-One estimand everywhere: the geometric mean. Times are positive and vary by factors, and ratios of
+The estimand is always the geometric mean: times are positive and vary by factors, and ratios of
 geometric means are geometric means of ratios. A time's interval is Student's t on the logarithms, a
 ratio's is Welch's, or Student's t of the repeats' own ratios if the order of the node counts was
 shuffled within each repeat. benchmarks/interval_coverage.py measures their coverage, which is
@@ -133,7 +133,7 @@ def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
 def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> float | None:
     """Return the geometric mean of each repeat's own ratio of times; None without common repeats.
 
-    It is what paired_ratio_interval() covers. A single ratio, or equal ones, are exact.
+    paired_ratio_interval() is its interval. The mean of equal ratios is exact.
 
     Args:
         numerator: Seconds by repeat.
@@ -162,7 +162,7 @@ def paired_ratio_interval(
     Args:
         numerator: Seconds by repeat.
         denominator: Seconds by repeat.
-        residuals: Of the sweep that both belong to.
+        residuals: The residuals of the sweep that both belong to.
 
     Returns:
         The interval; None if fewer than MIN_REPEATS repeats have both times.

@@ -13,7 +13,7 @@ from nodesweep.scaling.formats import format_percent, format_speedup, format_usd
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
-# Both this sweep and the next run have a night of their own; 19 of 20 differences are smaller.
+# Bound on the difference between the nights of this sweep and the next run: 19 of 20 are smaller.
 _NIGHTS = 1.6449 * math.sqrt(2)
 
 
@@ -74,14 +74,14 @@ class MeasuredCount:
 
     @property
     def cost_name(self) -> str:
-        """The name of the cost in sentences."""
+        """The name of the cost, for use in sentences."""
         return self.named("run cost", "cost per result", _has_pool(self.row))
 
     def named(self, of_run: str, of_result: str, has_pool: bool = False) -> str:
         """Return the name of an amount, with the attempts if some failed."""
         per = self.row.per_result
         notes = []
-        # if too few may complete, the verdict on that names them
+        # otherwise, completes() names the attempts
         if per is not None and per.completed_share.low >= LEAST_COMPLETED:
             notes.append(per.text)
         notes += [_WARM_POOL] if has_pool else []
@@ -90,22 +90,22 @@ class MeasuredCount:
 
     @property
     def next_name(self) -> str:
-        """The name of the next thing that a limit is held against: a result or a run."""
+        """The name of what a limit is compared with: the next result or the next run."""
         return "next result" if self.row.per_result else "next run"
 
     @property
     def nights_reach(self) -> float | None:
-        """How much slower the next night may be, on the log scale; None without a history."""
+        """Bound on a slowdown from night to night, on the log scale; None without a history."""
         return None if self.row.night_sigma is None else _NIGHTS * self.row.night_sigma
 
     def next_run(self, run: float, in_session: float | None) -> float | None:
         """Return the upper 95% prediction bound of the next run's time or cost; None if unknown.
 
-        The spread within the session and, if a history shows it, that between nights add up as
-        independent ones; with too few runs, the history's decides alone.
+        The spread within the session and, if a history shows it, that between nights are combined
+        as independent ones; with too few runs, only the latter counts.
 
         Args:
-            run: That of a completed run.
+            run: The mean time or cost of a completed run.
             in_session: The bound within the session; None with too few runs.
         """
         if self.nights_reach is None:

@@ -23,8 +23,8 @@ COARSE_SECONDS = 100
 # No network or cache changes one doubling by this factor; minutes or milliseconds entered as
 # seconds do.
 UNIT_FACTOR = 20
-# A slow network can, if more nodes take longer: 8 nodes for three times as long have 24 times the
-# node-time. Minutes among seconds have 60/E times.
+# A slow network can if more nodes take longer: 8 nodes that take 3 times as long have 24 times the
+# node-time. Minutes among seconds give 60/E times.
 SLOWER_FACTOR = 50
 # An outlier among three runs is more than this many times as far from the median as the third run,
 # and more than this share of the median away from it.
@@ -109,7 +109,7 @@ def other_unit(times: Times) -> dict[int, float]:
 
 
 def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
-    """Return (N, N, factor) of times that are not in one unit, as far as two of them can tell.
+    """Return (N, N, factor) for each pair of counts with times unlikely to be in one unit.
 
     Within a count, two runs differ by more than UNIT_FACTOR. Between neighboring counts, the larger
     has less than 1/UNIT_FACTOR of the node-time, or more than SLOWER_FACTOR times it although it

@@ -156,7 +156,7 @@ def _shortfall(difference: float, goal: str | None) -> float:
 
 
 def _within(worse_by: float, tolerance: float) -> bool:
-    """Return True if `worse_by` is at most the tolerance up to rounding: 0.96 - 0.94 > 0.02."""
+    """Return True if `worse_by` is at most the tolerance; as floats, 0.96 - 0.94 > 0.02."""
     return worse_by <= tolerance or math.isclose(worse_by, tolerance)
 
 

@@ -7,8 +7,8 @@ result then takes (1 - p) / p failed attempts on average (geometric distribution
 
 for cost and time alike, with the observed odds (failed / completed) as failures per result. The
 uncertainty of p is that of its Jeffreys posterior, Beta(completed + 1/2, failed + 1/2) (Brown, Cai
-and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure says which
-attempts count.
+and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure defines which
+attempts are failures.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def per_result(
 def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> float | None:
     """Return the expected cost of a completed run on spot, interruptions and failures included.
 
-    It is what the attempts cost in all, divided by those that completed; None if none did, or if
-    a cost is unknown.
+    It is the total cost of the attempts over the number that completed; None if none did, or if a
+    cost is unknown.
 
     Args:
         attempts: All attempts at one node count, each with its cost in USD.
@@ -131,9 +131,9 @@ def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> 
 
 
 def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
-    """Return the expected amount of a result for that of a completed run; None if unknown.
+    """Return the expected amount of a result, given that of a completed run; None if unknown.
 
-    It is the run's if older reports don't have the failed attempts' amount.
+    It is the run's if no attempt failed, or if an older report lacks the failed attempts' amount.
     """
     lost = None if per is None else getattr(per.failed_attempt, quantity)
     if run is None or per is None or lost is None:
@@ -147,7 +147,7 @@ def next_result_bound(
     """Return the upper 95% prediction bound of the next result.
 
     Args:
-        next_run: That of the next completed run; None: unknown.
+        next_run: The bound of the next completed run; None: unknown.
         per: The attempts; None if none failed.
         quantity: The amount that is bounded.
         more_runs: Further completed runs to assume, with failures at the rate observed so far.
@@ -163,14 +163,14 @@ def next_result_bound(
 def share_interval(completed: float, failed: float) -> Interval:
     """Return the 90% Jeffreys interval of the share of attempts that complete.
 
-    Each bound alone is a one-sided one at 95%, and one of them decides.
+    Each bound by itself is one-sided at 95%, and a decision uses only one of them.
     """
     low, high = betaincinv(completed + 0.5, failed + 0.5, [1 - LEVEL, LEVEL])
     return Interval(low=float(low), high=float(high), level=round(2 * LEVEL - 1, 9))
 
 
 def max_failures(completed: float, failed: float) -> int:
-    """Return the failures before the next result that 19 of 20 results do not exceed.
+    """Return the number of failures before a result that 19 of 20 results do not exceed.
 
     With the posterior Beta(a, b) of p, more than k failures have the probability E[(1 - p)^(k + 1)]
     = product over i = 0 … k of (b + i) / (a + b + i).
@@ -192,7 +192,7 @@ def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> 
     waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
     trained = phases.get("Training", outcome.clocks.billable_seconds)
     if trained is None and not phases:
-        trained = outcome.clocks.train_seconds  # as a table may give it
+        trained = outcome.clocks.train_seconds  # as given in a table
     if phases and trained is None:
         return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited, node_hours=0)
     if clock == "projected":

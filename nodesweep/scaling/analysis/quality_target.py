@@ -29,8 +29,8 @@ from nodesweep.scaling.t_distribution import t_quantile
 MODEL_FACTOR = 2.0
 """Factor by which the critical batch may be off in both directions, besides the noise."""
 _LEAST_WINDOWS = 4
-_LEAST_CROWDING = 1e-12  # less is a critical batch beyond all that is trained with
-_LEAST_SHARE = -1e6  # less is no measurement
+_LEAST_CROWDING = 1e-12  # below, the critical batch exceeds any batch in use
+_LEAST_SHARE = -1e6  # below, it is not a measurement
 _TWO_SIDED = 0.975  # 95%
 Passed = Literal["no", "maybe", "yes"]
 
@@ -70,7 +70,7 @@ class QualityTarget(Part):
 
 
 class Crowding(NamedTuple):
-    """1/B_noise in 1/samples; 0: more noise than can be seen, infinite: none."""
+    """1/B_noise in 1/samples: 0 if the noise is too large to measure, infinite without noise."""
 
     low: float
     middle: float
@@ -142,7 +142,7 @@ def signal_shares(
         small: Samples of the smaller batch, b.
         of_small: Mean squared norms of its gradients, q, in consecutive windows of a run.
         large: Samples of the larger batch, B.
-        of_large: The same of its gradients, Q.
+        of_large: Mean squared norms of its gradients, Q, in the same windows.
     """
     pairs = zip(of_small, of_large, strict=True)
     return [(large - small * own / averaged) / (large - small) for own, averaged in pairs]
@@ -152,7 +152,7 @@ def pool(runs: Sequence[Crowding], partial: bool = False) -> Crowding:
     """Return the medians over the runs, with a range that allows for the model's own error.
 
     Args:
-        runs: At least one.
+        runs: The values of the runs, at least one.
         partial: True if one ended early, so that B_noise may become any larger.
     """
     low, middle, high = (median(each) for each in zip(*runs, strict=True))

@@ -75,7 +75,7 @@ def recommend(
         rows: The summary rows.
         goals: Limits, deadline and budget.
         own: The recommendation function of the design, if it has one. It decides unless there is a
-            deadline, a value of an hour, a budget per run or a failed attempt, which it ignores.
+            deadline, a value of an hour, a budget per run, a failed attempt or a contended count.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -176,7 +176,7 @@ def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationCo
     def judge(count: MeasuredCount) -> JudgedCount:
         share = completes(count)
         if count is base and share is not None and share.answer == "undecided":
-            share = None  # it remains if nothing larger passes
+            share = None  # the baseline is still chosen if nothing larger passes
         return judged_count(
             count.nodes,
             (
@@ -230,7 +230,7 @@ def _efficiency_reason(
         limits.append("at least half of the attempts complete")
     asked = f"({', '.join(limits)})"
     notes = [*undecided_notes(undecided), *few_runs_notes(measured), *_few_pairs_notes(measured)]
-    if chosen is None:  # even the baseline, by its budget or its failed attempts
+    if chosen is None:  # even the baseline fails, on its budget or attempts
         why = f"at {nodes_text(measured[0].nodes)}, {judged[0].problems[0]}"
         return sentence(f"No measured node count passes {asked}", why, *notes)
     if chosen is measured[0]:

@@ -1,13 +1,13 @@
 """Changes to a job that scales poorly, with the saving predicted for each.
 
 REMEDIES has one row per change. Where the parts of T (step_budget.py) allow a prediction, a row has
-the share of T that each run would save: `expected` if the row's assumption holds, and `most`, all
-that the change could take. With the share f(N) left of T(N), the efficiency E(N) becomes
-E(N) f(N0) / f(N), since the baseline is changed alike. f(N) is at least E(N) f(N0): no change is
-predicted to bring an efficiency above 1, which would be the doing of caches and the like.
+the share of T that each run would save: `expected` if the row's assumption holds, and `most`, the
+largest possible saving. With the share f(N) left of T(N), the efficiency E(N) becomes
+E(N) f(N0) / f(N), since the baseline is changed, too. f(N) is at least E(N) f(N0), so no predicted
+efficiency exceeds 1, which takes other effects, such as caching.
 
-Whatever else changes is not predicted: a larger batch may compute faster and need more samples to
-the same loss, and compressing gradients takes time of its own.
+Side effects are not predicted: a larger batch may compute faster and need more samples for the same
+loss, and compressing gradients takes time of its own.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Remedy(NamedTuple):
 
     name: Name
     change: str
-    """{node} stands for the slowest node."""
+    """The change in words, with {node} for the slowest node."""
     cause: Cause
     source: str
     is_possible: Callable[[Setting], bool]
@@ -85,7 +85,7 @@ class Remedy(NamedTuple):
 
 
 def _double_batch(run: RunBudget) -> Saving:
-    """Return half of what happens once per optimizer step."""
+    """Return half of the time of what happens once per optimizer step."""
     per_step = (run.shares["communication"] + run.shares["optimizer"]) / 2
     return Saving(per_step, per_step + run.shares.get("waiting", 0.0) / 2)
 
@@ -109,11 +109,11 @@ def _without_gathering(run: RunBudget) -> Saving:
 def _double_workers(run: RunBudget) -> Saving:
     """Return the data wait, up to half of T, in which the CPU is idle.
 
-    A loader that is waited for delivers a batch per step; twice as fast, it needs half of T. What
-    the node used of its quota beyond the computation is taken as the loader's work, which more
-    processes do not shorten, except for what they do while the node communicates.
+    A loader that training waits for delivers a batch per step; twice as fast, it needs half of T.
+    CPU time beyond the computation counts as the loader's work, which more processes do not
+    shorten, except for what they do while the node communicates.
 
-    What more processes cost is not known: where a node had a single, mostly busy core of 0.2 vCPUs,
+    The cost of more processes is unknown: on nodes with a single, mostly busy core of 0.2 vCPUs,
     they saved nothing of a predicted 11% (benchmarks/results/remedies-2026-11-27.json).
     """
     waited = run.shares["data"]
@@ -125,7 +125,7 @@ def _double_workers(run: RunBudget) -> Saving:
 
 
 def _replace_slowest(run: RunBudget) -> Saving:
-    """Return what a slowest node as fast as the others saves, and all waiting if known."""
+    """Return the saving if the slowest node were as fast as the others; at most, all waiting."""
     if run.slowest_node is None:
         return Saving(0.0, 0.0)
     return Saving(run.lead, run.shares.get("waiting", run.lead))
@@ -388,7 +388,7 @@ class _Left(NamedTuple):
     """The share of T that a change leaves at a node count."""
 
     by_run: Sequence[float]
-    """If the assumption holds."""
+    """Of each run, if the assumption holds."""
     expected: float
     """The geometric mean of these."""
     least: float

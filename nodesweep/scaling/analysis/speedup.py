@@ -399,7 +399,7 @@ def _row(
 def _flags(
     group: _Group, train: ClockStatistics, verdict: Parity, is_slower: bool, has_grown: bool
 ) -> tuple[Flag, ...]:
-    """Return the flags.
+    """Return the flags of a node count.
 
     `is_slower`: a smaller node count did the same work in less time; `has_grown`: its global batch
     is larger than the baseline's.
@@ -469,7 +469,7 @@ def _largest_error(used: Sequence[JobOutcome]) -> float | None:
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
     """Return the mean of each cost over the used runs; target_usd is None unless all have it.
 
-    Geometric means, as of times; the median of warm pools, some of which cost nothing.
+    The means are geometric, as those of times; where a run cost nothing, it is the median.
     """
     means: dict[str, float | None] = {}
     for name in RunCosts.model_fields:

@@ -3,9 +3,9 @@
 Only runs watched by infra/image/nodesweep_budget.py have the parts, by rank: those of the shipped
 program, and those that nodesweep observed.
 
-The efficiency lost from h to N nodes splits into parts without a rest. A part with the share s of
+The efficiency lost from h to N nodes splits into parts completely. A part with the share s of
 T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N). The
-loss E(h) - E(N) is E(h) E(N) times what the node-time grew, so a part's is E(h) s(N) - E(N) s(h),
+loss E(h) - E(N) is E(h) E(N) times the growth in node-time, so a part's is E(h) s(N) - E(N) s(h),
 and these sum to E(h) - E(N) because shares sum to 1.
 """
 
@@ -175,7 +175,7 @@ class RunBudget(NamedTuple):
     shares: Mapping[Name, float]
     slowest_node: str | None
     lead: float = 0.0
-    """Share of T that ends if the slowest node is as fast as the others; 0 without one."""
+    """Share of T saved if the slowest node were as fast as the others; 0 without one."""
     cpu_used: float | None = None
     """Share of its CPU quota that a node used; None: no quota, or unknown."""
 
@@ -184,7 +184,7 @@ class _Rank(NamedTuple):
     node: str | None
     seconds: Mapping[Name, float]
     communication: Sequence[float]
-    """Seconds of communication per step, or per so many steps."""
+    """Seconds of communication per step, or per fixed number of steps."""
     sampling: tuple[Any, Any]
 
 
@@ -333,20 +333,20 @@ def _share(rank: _Rank, name: Name) -> float:
 
 class _Compared(NamedTuple):
     transferred: Sequence[float]
-    """Share of each rank's communication that is no waiting."""
+    """Share of each rank's communication that is not waiting."""
     own_seconds: Sequence[Mapping[Name, float]]
-    """How long each of the other ranks waited for what only this one does."""
+    """For each rank, the seconds that every other rank waited for work that only this one does."""
     slowest_node: str | None
     lead: Sequence[float]
-    """Share of each rank's communication that ends if the slowest node is as fast as the others."""
+    """Share of each rank's communication saved if the slowest node were as fast as the others."""
 
 
 def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     """Compare the ranks' communication step by step.
 
-    The ranks of a synchronous step end it together, so the one that came last waited for none, and
-    its communication is the step's; whatever another's is longer, it waited. None if the steps of
-    the ranks can't be compared.
+    The ranks of a synchronous step end it together, so the one that arrived last waited for none,
+    and its communication is the step's; another rank's excess over it is waiting. None if the steps
+    of the ranks can't be compared.
     """
     if len(ranks) == 1:
         return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None, [0.0])
@@ -380,9 +380,9 @@ def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
 def _lead_seconds(
     steps: Sequence[Sequence[float]], sums: Sequence[float], others: Sequence[int]
 ) -> float:
-    """Return how much sooner the steps would end if a node were as fast as the others.
+    """Return how much sooner the steps would end if a node were as fast as the others on average.
 
-    It is so on average, and varies as before.
+    It is assumed to vary as before.
 
     Args:
         steps: The communication of each rank, step by step.
@@ -396,7 +396,7 @@ def _lead_seconds(
 
 
 def _own_seconds(rank: _Rank, ranks: Sequence[_Rank], waited: float) -> dict[Name, float]:
-    """Return how long each other rank waited for what this one did more of than they.
+    """Return how long every other rank waited for this one's extra work, by part.
 
     Args:
         rank: One of the ranks.
@@ -454,7 +454,7 @@ def most_runs_slowest(runs: Sequence[RunBudget]) -> str | None:
 
 
 def _fewer(nodes: int, known: Collection[int]) -> int | None:
-    """Return the count to compare with: half, or else the next smaller one; None: the smallest."""
+    """Return half the count if known, else the next smaller one; None for the smallest."""
     if nodes % 2 == 0 and nodes // 2 in known:
         return nodes // 2
     return max((each for each in known if each < nodes), default=None)

@@ -64,7 +64,7 @@ class MoreRuns(Part):
 
 
 class Verdict(Part):
-    """One node count against one limit."""
+    """The verdict on one node count by one limit."""
 
     criterion: Criterion = Field(
         description=(
@@ -108,7 +108,7 @@ class Verdict(Part):
 
 
 class JudgedCount(Part):
-    """One measured node count against all limits."""
+    """The verdicts on one measured node count by all limits."""
 
     nodes: int = Field(description="N, nodes per job.")
     answer: Answer = Field(
@@ -123,7 +123,7 @@ class JudgedCount(Part):
 
     @property
     def problems(self) -> list[str]:
-        """The reasons that it does not pass: of the failed limits, else of the undecided ones.
+        """The reasons that it does not pass: those of failed limits, or else of undecided ones.
 
         Failed attempts that may rule it out are always named.
         """
@@ -366,7 +366,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
 
 
 def next_night(count: MeasuredCount) -> str:
-    """Return when the next run is: what its bound covers."""
+    """Return when the next run takes place, according to its bound: in this session or later."""
     sigma = count.row.night_sigma
     if sigma is None:
         return "in this session"
@@ -398,7 +398,7 @@ def at_most(
         limit: The limit.
         above: The reason if it fails.
         unsure: The reason if it is undecided.
-        assumed: What the next run takes at most if nothing shows it; None: what this one took.
+        assumed: Upper bound of the next run if no bound is known; None: the mean decides.
     """
     run, in_session, quantity = of_run
     per = count.row.per_result
@@ -431,8 +431,8 @@ def _needed_for_next(
     """Return the runs to add until the prediction bound of the next result meets the limit.
 
     The spread of the runs on the log scale and the rate of failures are assumed constant. () if
-    MOST_MORE_RUNS do not suffice, or if nights differ too much. Too few runs show no spread: then
-    the first thing to do is to have enough.
+    MOST_MORE_RUNS do not suffice, or if nights differ too much. If there are too few runs to show a
+    spread, return those that are missing.
     """
     n, per = count.row.n, count.row.per_result
     if in_session is None:

@@ -40,7 +40,7 @@ from nodesweep.scaling.formats import (
 def recommend_sequential(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, progress: Progress
 ) -> Recommendation:
-    """Return the recommendation that follows from the design's own answers.
+    """Return the recommendation that follows from the sequential design's verdicts.
 
     Counts smaller than the one that passes were not evaluated. If the sweep ended before its design
     was done, the remaining counts are undecided.
@@ -88,7 +88,7 @@ def skipped_run_notes(
     """Yield caveats on the runs that the sequential design skipped.
 
     `made` are the points that were run, including those from an earlier run of the sweep that the
-    design no longer asks for.
+    design no longer requests.
     """
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (

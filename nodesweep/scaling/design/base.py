@@ -1,4 +1,4 @@
-"""The protocol of a design: its next runs, their meaning and their possible cost.
+"""The protocol of a design: the runs to make next, how they are judged, and what they may cost.
 
 nodesweep/scaling/design/registry.py lists the designs, each of which has its own file. No other
 code checks a sweep's design. Rules that depend on the config alone are in configs/designs.py.
@@ -55,7 +55,7 @@ def may_end_early(kind: JobKind) -> bool:
 
 
 class Attempt(NamedTuple):
-    """A run that has ended; `train_seconds` is None if it gave no time or its time is not used."""
+    """A run that has ended; `train_seconds` is None if it has no time or its time is not used."""
 
     nodes: int
     repeat: int
@@ -65,9 +65,9 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """One limit at one node count: the ratio `value` with its one-sided bounds.
+    """The verdict on one limit at one node count: the ratio `value` with its one-sided bounds.
 
-    `than` is the smaller node count that its time is compared with.
+    `than` is the smaller node count with which the time is compared.
     """
 
     criterion: RatioCriterion
@@ -107,7 +107,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class CountAnswer:
-    """One node count judged by all its limits, at its latest look."""
+    """The verdict on one node count over all its limits, at the latest of its `looks`."""
 
     nodes: int
     answer: Answer
@@ -131,7 +131,7 @@ class CountAnswer:
 class Progress:
     """The progress of a sweep whose next runs depend on the previous ones.
 
-    `points` are all points that the design has asked for so far; `next_points` those of them that
+    `points` are all points that the design has requested so far; `next_points` those of them that
     have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
     `reason` explains the next points, or why there are none. `deciding` is the node count whose
     rejection a whole run validates.
@@ -209,7 +209,7 @@ class Measured:
 
 
 class Design:
-    """A design; by default, all runs are requested at once and judged by the general rules."""
+    """Base of the designs; by default, it requests all runs at once and uses the general rules."""
 
     name: ClassVar[DesignName]
     jobs_text: ClassVar[str] = "{} jobs"
@@ -255,7 +255,7 @@ class Design:
         return recommend(rows, goals)
 
     def limit_notes(self, judged: Sequence[JudgedCount]) -> list[str]:
-        """Return notes on the counts that the design's own bounds find to be on a limit."""
+        """Return notes on the counts that are on a limit according to the design's own bounds."""
         return []
 
     def find_checks(
@@ -275,7 +275,7 @@ class Design:
         return recommendation
 
     def predict(self, config: BenchmarkConfig, report: ScalingReport) -> ScalingReport:
-        """Return the report with what the design predicts, or a caveat on why it can't."""
+        """Return the report with the design's predictions, or with a caveat on why it has none."""
         return report
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:

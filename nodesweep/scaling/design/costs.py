@@ -29,7 +29,7 @@ class DesignCost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of a design with its name and repeats, and its own assumptions if it has any."""
+    """The cost of a design, labeled with its name and repeats; `note` has its own assumptions."""
 
     label: str
     cost: DesignCost
@@ -52,7 +52,7 @@ def reference_minutes(nodes: int) -> float:
 
 
 def full_cost(counts: Sequence[int], repeats: int) -> float:
-    """Return the node-hours of that many runs of each count on the reference curve."""
+    """Return the node-hours of `repeats` runs of each count on the reference curve."""
     return _node_hours([(nodes, repeat) for nodes in counts for repeat in range(repeats)])
 
 

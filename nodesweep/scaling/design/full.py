@@ -1,4 +1,4 @@
-"""The full design: every node count as often as the config says."""
+"""The full design, which runs every node count as often as configured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Full(Design):
     name = "full"
 
     def estimate(self, config: BenchmarkConfig) -> Estimate:
-        """Return the cost for the largest number of repeats that the config's design makes."""
+        """Return the cost at the most repeats that the configured design may run."""
         repeats = config.sweep.arm_repeats
         usual = full_cost(config.sweep.node_counts, repeats) * config.sweep.arm_count
         return Estimate(f"full, {pluralize(repeats, 'repeat')}", DesignCost(usual, usual, usual))

@@ -46,7 +46,7 @@ _NORMAL = 1.96  # two-sided 95% quantile
 
 
 class Probe(Design):
-    """The probe design."""
+    """The probe design; late imports keep what a plan does not need out of its start-up."""
 
     name = "probe"
     jobs_text = "at most {} jobs: probes, and full runs that validate their projection"
@@ -54,13 +54,13 @@ class Probe(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Ask for all probes first, then for the validation runs of what they recommend."""
+        """Request all probes first, then the full runs that validate their recommendation."""
         ended = {(each.nodes, each.repeat) for each in attempts}
         repeats = range(1, config.sweep.repeats + 1)
         points = tuple((nodes, repeat) for nodes in config.sweep.node_counts for repeat in repeats)
         if missing := tuple(point for point in points if point not in ended):
             return Progress(points, missing, (), "every node count is probed first")
-        from nodesweep.scaling.design.probe_checks import counts_to_validate  # a plan has no rows
+        from nodesweep.scaling.design.probe_checks import counts_to_validate  # late import
 
         nodes, deciding, reason = counts_to_validate(config, rows)
         counts = [each for each in (nodes, deciding) if each is not None]
@@ -71,8 +71,8 @@ class Probe(Design):
     def progress_of_arms(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress:
-        """Ask for rounds of probes of the cells that may be the answer, then the validation run."""
-        from nodesweep.scaling.instances.design import probe_arms  # a plan does not need it
+        """Request rounds of probes of the cells still in contention, then the validation run."""
+        from nodesweep.scaling.instances.design import probe_arms  # late import
 
         return probe_arms(config, outcomes)
 
@@ -81,10 +81,10 @@ class Probe(Design):
     ) -> tuple[Check | None, tuple[Check, ...]]:
         """Return the validation run at the recommended count, and those at other counts.
 
-        The recommendation may have changed after some of the others were made. Of several runs at
-        one count, the least contended one counts and, of equals, the latest.
+        The recommendation may have changed after some of the others ran. Of several runs at one
+        count, the least contended one is used and, of equals, the latest.
         """
-        from nodesweep.scaling.design.probe_checks import compare_check  # a plan has no runs
+        from nodesweep.scaling.design.probe_checks import compare_check  # late import
 
         is_validation_run = config.sweep.is_validation_run
         latest: dict[int, JobOutcome] = {}
@@ -119,7 +119,7 @@ class Probe(Design):
         projections are unknown, so these are kept at first, and then scaled by the error of each
         checked count in turn.
         """
-        from nodesweep.scaling.design import probe_checks  # a plan does not need it
+        from nodesweep.scaling.design import probe_checks  # late import
 
         if recommendation is None or recommendation.chosen is None:
             return recommendation
@@ -242,7 +242,7 @@ def _probes_by_nodes(outcomes: Sequence[JobOutcome]) -> Mapping[int, list[Projec
 
 
 def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield what a whole run does and the probes never met, and what that means for T."""
+    """Yield notes on the parts of a full run that probes did not reach or did not report."""
     probes = _probes_by_nodes(outcomes)
     for name, text in _UNSEEN.items():
         at = [nodes for nodes, own in probes.items() if any(name in each.unseen for each in own)]
@@ -261,7 +261,7 @@ def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield a trend in the steps of at least half of a count's probes, in one direction."""
+    """Yield a note on each count at which half of the probes or more trend in one direction."""
     for nodes, own in _probes_by_nodes(outcomes).items():
         trends = [each.step_trend or 0.0 for each in own if each.is_trending]
         for are, effect in (("slower", "too short"), ("faster", "too long")):

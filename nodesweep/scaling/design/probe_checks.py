@@ -1,7 +1,7 @@
-"""The whole runs that validate a probe sweep: which they are, and what they contradict.
+"""Choose the full runs that validate a probe sweep, and find what they contradict.
 
-They are judged as what they are, one run each: a limit is met if that run meets it, though 19 of 20
-further ones need not. What is undecided is not recommended, so nothing is left to contradict.
+Each is a single run, so a limit counts as met if that run meets it, even if fewer than 19 of 20
+further runs would. An undecided count is not recommended, so no run can contradict it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ from nodesweep.scaling.t_distribution import t_quantile
 
 _BY_TIME = frozenset(
     ("efficiency", "doubling_ratio", "faster", "deadline", "budget", "hour_value")
-)  # limits that a whole run's time can show to be judged wrongly
+)  # criteria whose verdict the time of a full run can contradict
 _ROUNDING = 1e-9  # relative: rounding error between sums of the same steps
 
 
 def counts_to_validate(
     config: BenchmarkConfig, rows: Sequence[SummaryRow]
 ) -> tuple[int | None, int | None, str]:
-    """Return (recommended count, deciding count, reason) of what whole runs are to validate.
+    """Return (recommended count, deciding count, reason): the counts that full runs validate.
 
-    A deadline that a few probes can't decide leaves no recommended count, so the smallest that may
-    meet it takes its place. A count is None if there is none, or if its time is already measured.
+    If the probes are too few to decide a deadline, no count is recommended, and the smallest that
+    may meet it is validated instead. A count is None if there is none, or if its time is already
+    measured.
     """
     timed = [row for row in rows if row.train.seconds is not None]
     projected = [row.nodes for row in timed if row.n_projected]
@@ -77,9 +78,9 @@ def _deciding_count(
 ) -> int | None:
     """Return the count that would be recommended if its projection overestimates its time.
 
-    By efficiency it is the next larger one that only its time rules out. A deadline is missed by
-    the next smaller one, which is cheaper; if there is none, and by the value of an hour, it is the
-    runner-up.
+    With the efficiency rule, it is the next larger count that only its time rules out. With a
+    deadline, it is the next smaller (and cheaper) count, which misses it. Without such a count, or
+    with the value of an hour, it is the runner-up.
     """
     rejected = [nodes for nodes in projected if _failed_by_time(recommendation, nodes)]
     if recommendation.rule == "efficiency":
@@ -94,9 +95,9 @@ def _deciding_count(
 def judged_by_full_runs(
     config: BenchmarkConfig, runs: Sequence[Run], checks: Sequence[Check], factor: float
 ) -> Recommendation | None:
-    """Return what the times of the full runs recommend, by point estimates.
+    """Return the recommendation from the times of the full runs, by point estimates.
 
-    Single runs leave a deadline undecided (deadline.py), so the next run is taken to last as long
+    Single runs cannot decide a deadline (deadline.py), so the next run is assumed to take as long
     as this one.
     """
     return recommend(rows_by_full_runs(config, runs, checks, factor), config.report.recommendation)
@@ -145,9 +146,9 @@ def _retimed(outcome: JobOutcome, train_seconds: float) -> JobOutcome:
 def contradiction(
     recommendation: Recommendation, again: Recommendation | None, checks: Sequence[Check]
 ) -> str | None:
-    """Return how limits judged again contradict the recommendation; None if they do not.
+    """Return how `again` contradicts the recommendation; None if it does not.
 
-    The recommended count fails, or the rejected one passes or is recommended.
+    It does if the recommended count fails, or if the deciding one passes or is recommended.
     """
     judged = {} if again is None else {each.nodes: each for each in again.judged}
     chosen = None if again is None or again.chosen is None else again.chosen.nodes

@@ -1,4 +1,4 @@
-"""The progress of a sweep of any design: the points that it asks for, and those that are done."""
+"""The progress of a sweep with any design: the points requested so far, and those completed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
     """Return the progress of a sweep from all outcomes so far.
 
-    None if the design asks for all points at once.
+    None if the design requests all points at once.
     """
     if not config.sweep.rules.decides_as_it_goes:
         return None
@@ -51,7 +51,7 @@ def _price(config: BenchmarkConfig) -> Price:
 
 
 def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Point]:
-    """Return every (nodes, repeat) that the design has asked for, ascending."""
+    """Return every (nodes, repeat) that the design has requested, ascending."""
     progress = progress_of(config, outcomes)
     if progress is not None:
         return sorted(progress.points)
@@ -60,13 +60,13 @@ def asked_points(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> lis
 
 
 def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
-    """Return True if every point that the config's design asks for has a completed run."""
+    """Return True if every point that the config's design requests has a completed run."""
     done, asked = points_done(config, report)
     return done == asked
 
 
 def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
-    """Return (points with a completed run, all points) of those that the config's design asks for.
+    """Return (points with a completed run, all points) of those that the config's design requests.
 
     With several arms, the counts are the report's own.
     """

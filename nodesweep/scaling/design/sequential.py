@@ -56,7 +56,7 @@ LEAST_SPREAD = 0.001
 def least_spread(seconds: float, is_whole: bool) -> float:
     """Return the least assumed spread of runs of this length, as a share.
 
-    Half a tick of a clock that shows whole seconds: equal times may differ by that much.
+    With a clock of whole seconds it is half a second, by which equal times may differ.
     """
     return max(LEAST_SPREAD, 0.5 / seconds) if is_whole else LEAST_SPREAD
 
@@ -75,7 +75,7 @@ _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
 
 @dataclass(frozen=True)
 class Limits:
-    """The least efficiency and doubling ratio of a count that passes."""
+    """The least efficiency and doubling ratio with which a count passes."""
 
     min_efficiency: float
     min_doubling_ratio: float
@@ -92,15 +92,15 @@ def replay(
     """Replay the design with the points that have ended, and return its progress.
 
     The same outcomes give the same next points, even after a crash or on a resume. Points that the
-    design has not asked for are ignored, and a count without a time in its first run is left out.
+    design has not requested are ignored, and a count without a time in its first run is left out.
 
     Args:
         times: The train times of the points that have ended.
         counts: The sweep's node counts.
         limits: The limits to pass.
         max_repeats: The most runs of a count.
-        not_comparable: Counts whose time is not that of training the baseline's model; they are run
-            once and not evaluated.
+        not_comparable: Counts not shown to train the same model as the baseline; they are run once
+            and not evaluated.
         contended: Points on CPU-throttled or contended nodes, whose times do not count.
     """
     design = _Design(
@@ -121,8 +121,8 @@ def simulate_points(
 ) -> tuple[Point, ...]:
     """Return all points of a simulated sweep whose runs at N nodes take seconds_of(N).
 
-    seconds_of is called once per run. The points are those that successive replay() calls would ask
-    for, without a replay for each.
+    seconds_of is called once per run. The points are those that successive replay() calls would
+    request, without a replay for each.
     """
     times: dict[Point, float] = {}
     design = _Design(times, sorted(counts), limits, max_repeats, frozenset(), frozenset())
@@ -134,7 +134,7 @@ def simulate_points(
 
 @dataclass(frozen=True)
 class _Step:
-    """Points that are asked for together, the reason, and the look that leaves their count open."""
+    """Points requested together, the reason, and the look that left their count undecided."""
 
     points: tuple[Point, ...]
     reason: Callable[[], str]
@@ -212,8 +212,8 @@ class _Design:
     def replace_contended(self) -> Iterator[_Step]:
         """Yield steps for the next recorded run of counts whose runs so far were all contended.
 
-        Sweeps have such runs if they predate the repeats of contended runs in
-        nodesweep/scaling/planning/queue.py.
+        Only sweeps from before nodesweep/scaling/planning/queue.py repeated contended runs have
+        such runs.
         """
         while add := [
             nodes
@@ -253,7 +253,7 @@ class _Design:
 
 
 class _Measured:
-    """The logarithms of all times by node count, and the statistics that every look needs."""
+    """The logarithms of all times by node count, and the statistics that every look uses."""
 
     def __init__(self, counts: Sequence[int]) -> None:
         self.place = {nodes: place for place, nodes in enumerate(counts)}
@@ -360,7 +360,7 @@ class _Bounds:
 class _Look:
     """One look at a count: its answer, and in `compared` the data behind it.
 
-    The numbers to show are computed only for looks that are shown.
+    answer_in_full() computes the numbers to display, which few looks need.
     """
 
     nodes: int
@@ -492,7 +492,7 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation based on the design's own answers where they can decide."""
+        """Return the recommendation, by the design's own verdicts where these apply."""
         # late imports: a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential
@@ -517,7 +517,7 @@ class Sequential(Design):
         return (*skipped_run_notes(measured.config, measured.progress, made), *general)
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost for at most as many repeats as the config's design makes."""
+        """Return the cost at the most repeats that the configured design may run, at least 2."""
         sweep = config.sweep
         if sweep.arm_count > 1 or len(sweep.node_counts) < 2:
             return None

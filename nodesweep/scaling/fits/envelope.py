@@ -1,6 +1,6 @@
 """The range of N·T(N) beyond the measured counts over every law that fits within the noise.
 
-A law is here a sum of at most MAX_TERMS terms with coefficients of at least 0 (docs/fits.md,
+Here, a law is a sum of at most MAX_TERMS terms with nonnegative coefficients (docs/fits.md,
 "Beyond the measured counts"). The terms are those of the performance model normal form up to N²
 (Calotoiu et al., SC13, doi 10.1145/2503210.2503277) and three that it lacks: a cost of any network,
 a ring, and accelerators that are less full from a measured count on.
@@ -25,13 +25,12 @@ def envelope(
     """Return the least and the most N·T(N) at `at` nodes of all laws that fit; None if none does.
 
     A law fits if its misfit Q, the sum of its squared relative residuals over `variances`, is at
-    most `most`. Among the coefficients c of one choice of terms these are an ellipsoid about the
-    least squares ĉ, in which a linear function f is largest and smallest at
+    most `most`. For one choice of terms, their coefficients c form an ellipsoid around the
+    least-squares solution ĉ, in which a linear function f is largest and smallest at
 
         c = ĉ ± sqrt((most − Q(ĉ)) / (f·G⁻¹·f))·G⁻¹·f,   G: matrix of the normal equations
 
-    If a coefficient is negative there, the extreme among laws is one of fewer terms, which are
-    tried, too.
+    If a coefficient is negative there, the extreme law has fewer terms; those are tried, too.
 
     Args:
         nodes: Measured counts, ascending.

@@ -65,7 +65,7 @@ class LawPredictions:
     """Each law's prediction at `nodes`, in seconds, with a 95% interval if one of many laws holds.
 
     `rejected` are the laws that don't fit within the noise of the runs. The interval spans all that
-    do, also those of the envelope; None if none does.
+    do, including those of the envelope; None if none does.
     """
 
     nodes: int

@@ -220,7 +220,7 @@ def _leave_one_out_error(spec: LawSpec, sample: Sample) -> float | None:
 
 
 def _identifiable(spec: LawSpec, points: int, parameters: tuple[Parameter, ...]) -> Verdict:
-    """Decide if the points determine the parameters: each interval must exclude something."""
+    """Decide if the points determine the parameters: no interval has both 0 and large values."""
     needed = len(parameters) + EXTRA_POINTS
     few = f"{pluralize(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
     problems = [few] if points < needed else []

@@ -32,7 +32,7 @@ _DIGITS = 12  # significant digits kept; a double's last four depend on the CPU
 # A term that contributes less than this share of the node-time everywhere is rounding error: its
 # coefficient is 0.
 ROUNDING = 1e-9
-# A share of t1 up to this is a finding even if it may be 0: "at most 10% are serial".
+# A share of t1 known to be at most this is a result even if it may be 0: "at most 10% are serial".
 SMALL_SHARE = 0.1
 
 

@@ -1,4 +1,4 @@
-"""Compare a sweep's cells: the time-cost front, and the one to run on (docs/instance-types.md).
+"""Compare a sweep's cells: find the time-cost front, and choose one (docs/instance-types.md).
 
 Speedup is relative within an arm; across arms only time and cost are compared.
 """
@@ -174,10 +174,10 @@ def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> V
 def _convergence_unknown(
     counts: Sequence[MeasuredCount], samples: Collection[float]
 ) -> Verdict | None:
-    """Return a verdict on all cells if their batch or work differs without a metric, else None.
+    """Return a verdict on all cells if their convergence is unknown, else None.
 
-    The larger batch may need more epochs for the same model (docs/method.md), and fewer samples may
-    make a worse one.
+    Without a metric, a larger batch may need more epochs for the same model (docs/method.md), and
+    fewer samples may give a worse one.
     """
     rows = [count.row for count in counts]
     sizes = [row.global_batch_size for row in rows if row.global_batch_size is not None]

@@ -36,12 +36,12 @@ from nodesweep.scaling.t_distribution import t_quantile
 ERROR = 0.05
 """The largest share of sweeps in which the best cell may be dropped."""
 SINGLE_RUN_FACTOR = 1.5
-"""Least factor by which a single run decides: with one run in 20 twice as long, the best
-cell is still dropped in less than 5% of sweeps (benchmarks/instances/grid.py)."""
+"""Least ratio at which a single run decides: even if one run in 20 takes twice as long, the best
+cell is dropped in less than 5% of sweeps (benchmarks/instances/grid.py)."""
 SINGLE_RUN_ERRORS = 4.0
-"""Least standard errors by which a single run decides."""
+"""Least distance, in standard errors, at which a single run decides."""
 MOST_EFFICIENCY = 1.25
-"""Largest efficiency assumed for an unseen count, over the next smaller probed one."""
+"""Largest efficiency assumed for an unprobed count, relative to the next smaller probed one."""
 
 
 class Sample(NamedTuple):
@@ -64,9 +64,9 @@ Samples = Mapping[Cell, Sequence[Sample]]
 class Rounds:
     """The state of the probing.
 
-    `asked`: every (cell, repeat) asked for. `missing`: those of them that have not ended, () once
-    all rounds are done. `dropped`: dropped cells with reasons. `later`: all that may still be asked
-    for after those. `number`: that of the last round, from 1.
+    `asked`: every (cell, repeat) requested. `missing`: those of them that have not ended, () once
+    all rounds are done. `dropped`: dropped cells with reasons. `later`: all that may be requested
+    after those. `number`: that of the last round, from 1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
@@ -161,10 +161,10 @@ def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[S
 def _error(cells: int, goals: RecommendationConfig, look: int, repeats: int) -> float:
     """Return the error of each bound at a look, so that all looks together err by ERROR.
 
-    The first look after repeats is the second. Those of a race without surprises share the error
-    equally, any others a last such share. The answer to a goal may be dropped wrongly by its own
-    limits, or by one bound for each other cell: on the limit which that misses, or on what it is
-    worse in. Without a goal, each cell on the time-cost front may be dropped by each other.
+    The first look has no repeats and spends none of it. The looks of a race without surprises spend
+    equal shares, and all others together one more. With a goal, the best cell may be wrongly
+    dropped by its own two limits, or by one bound against each other cell. Without, each cell on
+    the time-cost front may be wrongly dropped by each other cell.
     """
     usual = repeats + 1
     share = 0.5 ** max(0, look - 1 - usual) / (usual + 1)
@@ -187,11 +187,11 @@ def find_beaten(
 
     Args:
         samples: The measured runs.
-        cells: These cells and those never probed, by arm and ascending count.
+        cells: The measured cells and those never probed, by arm and ascending count.
         goals: Deadline and budget.
-        error: The largest probability of each bound to be wrong.
+        error: The largest probability that a bound is wrong.
         failing: Cells with failed attempts, which may be beaten, but beat none: a result takes more
-            than their runs.
+            time and money than their completed runs.
     """
     judge = _Judge(samples, goals, error, failing)
     found: dict[Cell, str] = {}
@@ -210,7 +210,7 @@ def find_beaten(
 
 
 class _Judge:
-    """The bounds on times and costs at one look, and the cells that meet all limits for sure."""
+    """The bounds on times and costs at one look, and the cells that certainly meet all limits."""
 
     def __init__(
         self,
@@ -254,8 +254,8 @@ class _Judge:
 
         Args:
             cell: The cell.
-            share: Share of its cost that is judged.
-            of_time: Further share of its times.
+            share: Factor on its cost and times, for an unprobed larger count.
+            of_time: Further factor on its times.
         """
         goals = self._goals
         cheaper = [each for each in self._rivals if self._costs.is_less(each, cell, share)]
@@ -309,7 +309,7 @@ class _Bounds:
         return self._means[cell] + math.log(share) - reach > math.log(limit)
 
     def is_below(self, cell: Cell, limit: float | None) -> bool:
-        """Return True if the mean, and of three or more runs the next one, is below the limit."""
+        """Return True if bounds on the mean and, given three runs, on the next one are below it."""
         if limit is None:
             return True
         if cell not in self._means:

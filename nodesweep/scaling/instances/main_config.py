@@ -1,4 +1,4 @@
-"""The config of what a report describes, which is one variant of a sweep of variants."""
+"""Find the config that a report describes: in a sweep of variants, the main variant's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def config_of_main(report: ScalingReport) -> Mapping[str, Any] | None:
-    """Return the report's config, of a sweep of variants that of the main one; None if unknown."""
+    """Return the report's config (of the main variant, if there are any); None if unknown."""
     if report.config is None or report.instances is None or not report.instances.variants:
         return report.config
     config = BenchmarkConfig.model_validate(report.config)

@@ -37,10 +37,10 @@ class ArmRow(_Compared):
     n: int = Field(description="Used runs.")
     n_failed: int = Field(description="Attempts that failed or were stopped.")
     n_projected: int = Field(description="Used runs whose time is projected from a probe.")
-    train_seconds: float | None = Field(description="Median train time; null: unknown.")
+    train_seconds: float | None = Field(description="Geometric mean of train times; null: unknown.")
     train_interval: Interval | None = Field(description="95% interval of it.")
     total_usd: float | None = Field(
-        description="Median cost of a run, warm pool included; null: unknown."
+        description="Geometric mean of a run's costs, warm pool included; null: unknown."
     )
     total_usd_interval: Interval | None = Field(description="95% interval of it.")
     per_result: PerResult | None = Field(

@@ -28,7 +28,7 @@ from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 class SweepProgress:
     """The progress of a sweep whose next jobs depend on the previous ones.
 
-    `asked`: all points asked for so far. `next_keys`: those of them that have not ended, () if the
+    `asked`: all points requested so far. `next_keys`: those of them that have not ended, () if the
     sweep is done. `reason`: explains the next points, or why there are none. `answers`: the
     evaluated counts of a sequential sweep. With several arms, `dropped` has the cells that get no
     further probes, with reasons, `later` the probes that may still come if no more cells are
@@ -56,7 +56,7 @@ class SweepProgress:
 
 
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
-    """Return the progress; None if the design asks for all points at once.
+    """Return the progress; None if the design requests all points at once.
 
     `outcomes` are those of all points that have ended.
     """
@@ -75,7 +75,7 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 
 
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
-    """Return every point that the design has asked for.
+    """Return every point that the design has requested.
 
     Once some cell has a result, the cells that memory rules out are left out, since being ruled
     out is their result.

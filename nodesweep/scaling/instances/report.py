@@ -72,7 +72,7 @@ def analyse_sweep(
         prices: Prices by instance type.
         provenance: Records of the inputs (dataset, image, code).
         generated_at: Time of the report.
-        nights: Of each arm, the standard deviation of log T between earlier sweeps, by node count.
+        nights: Standard deviation of log T between earlier sweeps, by arm and node count.
 
     Raises:
         ValueError: There are no outcomes.
@@ -153,7 +153,7 @@ def _combine_reports(
 
 
 def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
-    """Return base and the variants with what they set, as the report shows it; () without any."""
+    """Return base and the variants with what they set, secrets hidden; () without variants."""
     shown = hide_in_config(config)["sweep"].get("variants", ())
     given = [ComparedVariant(**each) for each in shown]
     return (ComparedVariant(name=BASE, set={}), *given) if given else ()
@@ -213,7 +213,7 @@ def _reason(own: JudgedCell | None, row: SummaryRow | None, ruled_out: str | Non
 
 
 def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> str:
-    """Return the cell with its time and cost, the alternatives and the failed jobs."""
+    """Return one sentence on the choice, the time-cost front, the validation and failed jobs."""
     chosen = comparison.answers[0]
     text = qualified(own.platform.kind, _advice(chosen, is_real=own.platform.kind == "aws"))
     front = comparison.front
@@ -312,7 +312,7 @@ def _caveats(
 
 
 def _unknown_work(reports: Reports, comparison: InstanceComparison) -> Iterator[str]:
-    """Warn of variants that nothing shows to do the same work: neither samples nor a metric."""
+    """Warn of variants that may do different work: there is no metric, and samples are unknown."""
     rows = [row for report in reports.values() for row in report.summary]
     if not comparison.variants or any(row.final_metric is not None for row in rows):
         return

@@ -1,7 +1,7 @@
-"""A predicted change as a variant of the config: which one to try, and what came of it.
+"""Choose a predicted change to try as a variant of the config, and compare it with the outcome.
 
-SETTINGS has the changes of analysis/remedies.py that a config can make: where it passes the script
-a batch, an accumulation, a number of loader workers or a strategy. The others change the script.
+SETTINGS has the changes of analysis/remedies.py that a config can make, if it passes the script a
+batch, an accumulation, a number of loader workers or a strategy. Others need a changed script.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Trial(NamedTuple):
             raw["sweep"].pop(name, None)
         variant = {"name": self.remedy.name.replace("_", "-"), "set": dict(self.settings)}
         raw["sweep"] |= {"node_counts": self.counts, "variants": [variant]}
-        # compares the node counts of one configuration
+        # hour_value_usd only compares the node counts of one configuration
         raw.get("report", {}).get("recommendation", {}).pop("hour_value_usd", None)
         return raw
 
 
 def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfig | None:
-    """Return the config with as many steps as the sweep's jobs made; None if that is unknown.
+    """Return the config with as many steps as the sweep's jobs ran; None if that is unknown.
 
     A config without training.baseline_seconds is returned unchanged.
     """
@@ -100,10 +100,10 @@ def find_trial(report: ScalingReport, config: BenchmarkConfig) -> Trial | None:
 def compare_predicted(
     config: BenchmarkConfig, reports: Mapping[Arm, ScalingReport]
 ) -> Iterator[PredictedCount]:
-    """Yield what was predicted from the runs of base, and measured, of each variant and count.
+    """Yield each variant and count, as predicted from the runs of base and as measured.
 
-    These are the variants that set what a change would, at the counts where base's runs were split
-    into their parts. The predicted time is that of the samples the variant processed.
+    These are the variants that make a change of SETTINGS, at the counts where base's runs were
+    split into their parts. The predicted time is that of the samples the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
     samples = {(arm.name, nodes): own for (arm, nodes), own in samples_by_cell(reports).items()}
@@ -145,7 +145,7 @@ def _compare(
     rows: Mapping[int, SummaryRow],
     work: float | None,
 ) -> PredictedCount:
-    """Return the variant at a count, whose efficiency is comparable over the same baseline."""
+    """Return a variant at a count, as predicted and as measured over the same baseline."""
     row = rows.get(nodes)
     interval = None if predicted is None else predicted.interval
     efficiency = None if row is None or baseline not in rows else row.train.efficiency
@@ -180,7 +180,7 @@ def _compare(
 
 
 def _double_batch(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch in half the steps, if the config sets them: the same samples."""
+    """Return twice the batch and, if the config sets the steps, half of them: the same samples."""
     changed = _batch_twice(training)
     if not changed or training.steps is None:
         return changed
@@ -188,7 +188,7 @@ def _double_batch(training: TrainingConfig) -> Settings | None:
 
 
 def _batch_twice(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch, or the accumulation over two, where the script is given either.
+    """Return twice the batch, or else twice the accumulation, where the script is given either.
 
     Batches that the config gives as numbers double together with those of its placeholders: the
     shipped program refuses a global batch that is not the product of the others.
@@ -219,7 +219,7 @@ def _use_ddp(training: TrainingConfig) -> Settings | None:
 
 
 def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
-    """Return twice the one hyperparameter with such a name, 2 for 0; None without exactly one."""
+    """Return the hyperparameter with such a name, doubled (2 for 0); None unless there is one."""
     found = [
         (name, value)
         for name, value in training.hyperparameters.items()

@@ -32,7 +32,7 @@ from nodesweep.scaling.outcome.outcome import JobOutcome, read_outcome
 MAX_NODES = 1_000_000
 _MOST = 10**9
 _ONE_RUN_SECONDS, _ONE_RUN_SHARE = 1.0, 0.01
-"""Starts and times of one run on two nodes differ by less."""
+"""Two nodes' records of one run differ by less in their start and their (relative) duration."""
 _NODES = re.compile(
     r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(?!0\d\d)(\d{1,7})|(?!0\d\d)(\d{1,7})[-_]?n(?:odes?)?)"
     r"(?![a-z0-9])",
@@ -113,7 +113,7 @@ def read_runs(runs: Sequence[RunFiles], goal: str | None = None) -> list[JobOutc
 
 
 def _begun(run: _Read, in_order: bool) -> float:
-    """Return when a run began, for its repeat's number; those that failed come last."""
+    """Return a run's start as the sort key that numbers repeats; failed runs come last."""
     if run.metrics is None:
         return math.inf
     return run.started if in_order and run.started is not None else 0.0

@@ -1,4 +1,4 @@
-"""Read a table of measured times (CSV) as JobOutcomes, so that any times can be analysed.
+"""Read a table of measured times (CSV) as JobOutcomes, so that any times can be analyzed.
 
 docs/measured-tables.md describes the columns and rules. Comma, semicolon or tab separated; in a
 semicolon table a comma is the decimal mark, as spreadsheets with that separator write it.
@@ -42,8 +42,8 @@ def read_measured(
 ) -> list[JobOutcome]:
     """Read a table of measured times, one outcome per row.
 
-    A rate becomes seconds per sample (train_clock `throughput`), so that the median of times and
-    their ratios are right for it too.
+    A rate becomes seconds per sample (train_clock `throughput`), so that means and ratios of times
+    are right for it too.
 
     Args:
         table: The CSV.
@@ -202,7 +202,7 @@ def table_problems(rows: DataFrame) -> list[str]:
 
 
 def _gaps(column: Series) -> list[str]:
-    """Return a problem if only some rows have a policy or cost; other costs would be computed."""
+    """Return a problem if only some rows have a value, since missing costs would be computed."""
     missing = int(column.isna().sum())
     if missing in (0, len(column)):
         return []

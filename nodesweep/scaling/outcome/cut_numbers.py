@@ -1,4 +1,4 @@
-"""Find numbers that an expression read only in part: 1 of "1,234.5", 9.1 of "9.1e-05".
+"""Find numbers that an expression matched only in part: 1 of "1,234.5", 9.1 of "9.1e-05".
 
     >>> whole_number("took 1,234.5 s", 5, 6)
     '1,234.5'
@@ -60,7 +60,7 @@ def cut_by(pattern: Any, text: str, match: Any) -> str | None:
 
 def _matches_alike(pattern: Any, text: str, match: Any) -> bool:
     again = pattern.search(text, match.start())
-    if again is None and match.start() < match.start(1):  # the match may start there
+    if again is None and match.start() < match.start(1):  # a match may also start at the group
         again = pattern.search(text, match.start(1))
     return again is not None and again.span(1) == match.span(1)
 

@@ -1,7 +1,7 @@
 """Find the node of a failed job that failed first, and whether it ran out of memory.
 
 FailureReason only sometimes names the node. A failing node takes the others down with it: they lose
-their connection and fail too, so the first failure counts, and a lost connection blames no node.
+their connection and fail too. So the first failure counts, and a lost connection does not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 Memory = Literal["accelerator", "main", "killed"]
-"""The memory that ran out: an accelerator's, a node's main memory, or perhaps the latter.
+"""The memory that ran out: an accelerator's, a node's main memory, or possibly the latter.
 
 "killed": SIGKILL ended a process. The kernel sends it when main memory runs out, but it is also
 sent for other reasons.

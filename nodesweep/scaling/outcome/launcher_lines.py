@@ -1,4 +1,4 @@
-"""Log lines of torchrun's agents if one of them ended before another had left the rendezvous.
+"""Recognize messages of torchrun's agents about one that ended before others left the rendezvous.
 
 In a completed job, this is a harmless race; in a failed one, a consequence. The formats are those
 of torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py); since torch 2.3, a rank's own lines in this
@@ -20,9 +20,9 @@ _STACK = re.compile(r"Exception raised from \w+ at |frame #\d+: |<omitting pytho
 
 
 def is_of_race(line: str, follows_race: bool) -> bool:
-    """Return True if the line is part of the race.
+    """Return True if the line is part of a message about the race.
 
-    `follows_race` is True if the previous line is part of it.
+    `follows_race` is True if the previous line is.
     """
     return bool(
         _STORE_LOST.match(line)

@@ -81,9 +81,9 @@ class _Node:
 
 @dataclass
 class LineKinds:
-    """A classifier for the log lines of all nodes of one job, in the order in which they come.
+    """A classifier for the log lines of all nodes of one job, in the order in which they arrive.
 
-    Later lines are unknown, so in doubt a line is the program's. Only these are not:
+    Later lines are not known yet, so in doubt a line counts as the program's. Only these do not:
 
     - toolkit: DEBUG and INFO lines with the prefix of the SageMaker training toolkit or its
       container library; the environment dump after "Invoking user script", up to and including the

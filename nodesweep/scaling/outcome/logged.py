@@ -113,8 +113,8 @@ class Logged(NamedTuple):
 def needs_log(metrics: Mapping[str, Any] | None, is_probe: bool = False) -> bool:
     """Return True if metrics.json lacks a number that the log may have.
 
-    That is the train time, the number of processes or, in a probe, the steps of a whole run. The
-    program's own numbers count before observed ones, so those are no reason not to read its log.
+    That is the train time, the number of processes or, in a probe, the steps of a whole run. If
+    metrics.json has observed values, the log is read too, since the program's own take precedence.
     """
     if is_observed(metrics) or (is_probe and not reports_steps(metrics)):
         return True
@@ -135,7 +135,8 @@ def missing_metrics(job: JobStatus) -> dict[str, str]:
 def uses_definitions(job: JobStatus, metrics: Mapping[str, Any] | None) -> bool:
     """Return True if any value matched by the job's metric definitions is used.
 
-    It is used if metrics.json lacks it; the log then shows if only part of a number was matched.
+    A value is used if metrics.json lacks it. The log is then needed to see if only part of a number
+    was matched.
     """
     return any(
         name in NUMBERS and nested_value(metrics, _IN_FILE.get(name, (name,))) is None
@@ -276,7 +277,7 @@ FILE = METRICS_FILE
 
 
 _Rank = tuple[str, str, str]
-"""The node, the speaker by a line's marks, and the number in its rank=N."""
+"""The node, the process according to a line's marks, and the number in its rank=N."""
 _RANK, _STEP, _STEP_SECONDS, _START = "rank", "step", "step_seconds", "run_start_unix_seconds"
 # `name=value` as a separate word, followed by a semicolon, comma, blank or line end.
 _NAMES = "|".join((*NUMBERS, _RANK, _STEP, _STEP_SECONDS, _START))
@@ -292,7 +293,7 @@ def searchable(line: str) -> str:
 
 
 class _Nearest:
-    """The line most like a metric definition: the latest with a number and most of its words."""
+    """The line closest to a metric definition: the latest with a number and most of its words."""
 
     def __init__(self, name: str, regex: str) -> None:
         literal = _NOT_LITERAL.sub(" ", regex)

@@ -17,7 +17,7 @@ _ITS_WORDS = re.compile(
     r"|user-provided time limit for job execution"
 )
 _FIRST_WORDS = re.compile(r"(?:mpirun|mpiexec|orterun|prterun): Error: |prterun has detected an ")
-"""The first words of a message without a rule above it."""
+"""The first words of a message without a line of dashes above it."""
 _AFTER = re.compile(
     r"\d+ total processes failed to start|Type '\w+ --help' for usage|\[[\w.-]+:\d+\] \[\["
     r"|\[[\w.-]+:\d+\] \d+ more process"
@@ -94,7 +94,7 @@ def _messages(lines: Sequence[str]) -> list[range]:
                 end = None
         elif first := _FIRST_WORDS.match(line):
             end = index
-            if not first[0].endswith(": "):  # as root, Open MPI 5 has only the closing rule
+            if not first[0].endswith(": "):  # as root, Open MPI 5 writes only the closing line
                 rules = (at for at in range(index, len(lines)) if _RULE.fullmatch(lines[at]))
                 end = next(rules, index)
         if end is None:

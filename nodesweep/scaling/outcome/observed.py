@@ -26,7 +26,7 @@ def is_observed(metrics: Mapping[str, Any] | None) -> bool:
 
 
 def not_observed_reason(metrics: Mapping[str, Any] | None) -> str | None:
-    """Return why the program could not be measured from outside; None if it was, or did it."""
+    """Return why a program without a clock could not be measured; None otherwise."""
     reason = nested_value(metrics, ("observed", "not_measured"))
     return reason if isinstance(reason, str) else None
 

@@ -78,7 +78,7 @@ _REPORTED: dict[str, tuple[str, ...]] = {
     "per_replica_batch_size": ("batch", "per_replica_batch_size"),
     "learning_rate": ("learning_rate",),
 }
-# Only these are transient, of SageMaker and of Slurm; AlgorithmError and ClientError recur.
+# The transient failures of SageMaker and of Slurm; AlgorithmError and ClientError recur.
 _TRANSIENT_FAILURES = (
     *("CapacityError", "InternalServerError"),
     *("BOOT_FAIL", "NODE_FAIL", "PREEMPTED"),
@@ -169,7 +169,7 @@ class JobOutcome:
     not_observed: str | None = None
     """Why a program without a clock of its own could not be measured from outside; else None."""
     starts: int = 1
-    """How often it began to train: once more after each interruption or retry within the job."""
+    """Number of times that training began: 1, plus 1 per interruption or retry within the job."""
     around_seconds: float | None = None
     """Billed seconds before its first start and after its last stop; None: not reported."""
 
@@ -290,7 +290,7 @@ def read_outcome(
     metrics = metrics if not_observed is None else None
     own = None if is_observed(metrics) else metrics
     train_seconds_by = _train_seconds_by(job, metrics, logged)
-    status = job.state.capitalize()  # as reports have it
+    status = job.state.capitalize()  # as in reports
     environment = job.environment
     projection = project(own, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
@@ -309,7 +309,7 @@ def read_outcome(
     elif status == "Completed" and lacks_own_clock(environment, train_seconds_by):
         train_seconds_by, unprojected = {}, NO_OWN_CLOCK
     reason, kind = job.reason, job.platform_kind
-    # What the program says in its log replaces what was observed.
+    # The program's own log replaces observed values.
     confirming = own if logged.world_sizes else metrics
     world, wrong_world = _world_size(confirming, logged, planned.get("world_size"), point["nodes"])
     if kind == "simulated":  # nothing ran, so nothing can confirm or contradict the plan

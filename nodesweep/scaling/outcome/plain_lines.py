@@ -101,8 +101,8 @@ def plain_lines(line: str) -> tuple[PlainLine, ...]:
 def fragments(line: str) -> list[tuple[str, str]]:
     """Split a line at the marks of Open MPI 4; return the mark, "" without one, and text of each.
 
-    A mark inside a line is where mpirun's read of another pipe ended, maybe within a number, so the
-    text before it goes on in the next fragment with the same mark.
+    A mark inside a line shows where mpirun turned to another rank's pipe, maybe within a number;
+    the interrupted text continues in the next fragment of its own rank.
     """
     parts = []
     for part in _NEXT_RANK.split(line):

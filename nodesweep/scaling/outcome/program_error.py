@@ -1,7 +1,7 @@
 """The error that ended a program: its message, the place in the user's code, and the remedy.
 
-Also the cause by which two failures count as the same: the message without the parts that differ
-between runs.
+Two failures have the same cause if their messages are equal without the parts that differ between
+runs.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The whole run's time is the probe's time plus that of the parts it left out: steps, at the mean time
 of its steady steps, and ends of epochs, checkpoints and validations, at the mean time of those that
-it made. The parts are measured independently, so their squared errors add up (docs/probe.md).
+it ran. The parts are measured independently, so their squared errors add up (docs/probe.md).
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def unprojected_reason(
         )
     if (
         nested_value(metrics, ("probe", "ended")) is not None
-    ):  # the writer of that counts steps itself
+    ):  # written by nodesweep_clock.py, which counts the steps itself
         return None
     if made > planned:
         return (
@@ -300,7 +300,7 @@ def whole_run_metrics(
 def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
     """Return the part for the ends of epochs, checkpoints or validations.
 
-    `made` in metrics.json counts those during the training, since one may be timed after its end.
+    `made` in metrics.json counts those during the training; one after its end may be timed, too.
     """
     seconds = _timed(metrics, name)
     planned, made = (
@@ -362,7 +362,7 @@ def _batch_means(steady_seconds: Sequence[float]) -> list[float]:
 def step_trend(steady_seconds: Sequence[float]) -> float | None:
     """Return the change over the steps as a share of their mean; 0 without a trend.
 
-    None for too few steps. It is found by the Mann-Kendall test at 1% on ten batch means (Mann,
+    None for too few. A trend is found by the Mann-Kendall test at 1% on ten batch means (Mann,
     *Econometrica* 13(3), 1945, pp. 245-259); its size is nine times the slope of Theil and Sen
     (Sen, *JASA* 63(324), 1968, pp. 1379-1389). infra/image/nodesweep_clock.py does the same.
     """

@@ -238,5 +238,5 @@ def _billed_seconds(config: BenchmarkConfig) -> int:
 
 
 def _key_of(job_name: str) -> names.JobKey:
-    """Return the place of a sweep's job; that of no nodes for any other name."""
+    """Return a job's place in its sweep; a placeholder with 0 nodes for any other name."""
     return names.parse_job_name(job_name) or names.JobKey("", 0, 0, 1)

@@ -38,12 +38,11 @@ _CERTAIN = re.compile(
     r"|Got unexpected extra argument)",
     re.IGNORECASE,
 )
-"""Error messages of programs that fail on any number of nodes because of their code or arguments.
-"""
+"""Matches errors in code or arguments, which make a program fail on any number of nodes."""
 
 
 class Candidate(NamedTuple):
-    """A waiting attempt: its node count, and whether an earlier run has started its job."""
+    """A waiting attempt; `is_there` is True if an earlier run has started its job."""
 
     nodes: int
     is_there: bool
@@ -145,7 +144,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
 def given_up_caveat(
     planned: Sequence[tuple[int, int]], outcomes: Sequence[JobOutcome]
 ) -> str | None:
-    """Return a caveat on an abandoned sweep: how many points were never tried, and why.
+    """Return a caveat on how many points of an abandoned sweep were never tried, and why.
 
     `planned` are all points as (nodes, repeat).
     """

@@ -86,7 +86,7 @@ def plan_arms(
 
     Args:
         config: The benchmark.
-        instances: Those of config.instance_types, in order.
+        instances: The instance types of config.instance_types, in that order.
         validation_price: See plan_sweep().
     """
     if config.sweep.arm_count == 1:
@@ -249,7 +249,7 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
     """Return True if each repeat is one pass over all node counts in random order.
 
     Anything that slows down a whole pass then cancels out in the ratios of its times. A sequential
-    sweep repeats only some counts, each when the design asks for it, so its repeats are not paired.
+    sweep repeats only some counts, each as the design requires, so its repeats are not paired.
     """
     return config.sweep.order == "shuffled" and not config.sweep.rules.repeats_as_needed
 
@@ -257,8 +257,8 @@ def pairs_repeats(config: BenchmarkConfig) -> bool:
 def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
     """Yield the points: each repeat is a pass over all arms and measured node counts.
 
-    If sweep.order is shuffled, the recorded seed determines the order of each pass. The last ones
-    are those at node counts that are predicted, of which sweep.confirm asks for one.
+    If sweep.order is shuffled, the recorded seed determines the order of each pass. Points at
+    predicted node counts, of which sweep.confirm runs one, come last.
     """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.measured_counts, reverse=config.sweep.order == "descending")

@@ -1,8 +1,7 @@
-"""Decisions of a sweep: the attempt to start, hold back, retry or refuse, and when it is done.
+"""Decide which attempt of a sweep to start, hold back, retry or refuse, and when the sweep is done.
 
 SweepQueue is a state machine without a clock or a platform, so every decision can be tested without
-Prefect or jobs. flows/stages/sweep.py asks it what to do (`next_order`), does it and reports the
-result back.
+Prefect or jobs. flows/stages/sweep.py carries out each `next_order` and reports the result back.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_ke
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a point; `tries_left` counts the retries that this run may still make."""
+    """One attempt at a point; `tries_left` is the number of retries left to this run."""
 
     point: PlannedPoint
     number: int
@@ -85,7 +84,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Wait:
-    """Start nothing now: a job of the sweep has to end or, if none is running, time has to pass."""
+    """Start nothing until a job of the sweep ends or, if none is running, for a while."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Done:
 
 
 class SweepQueue:
-    """The waiting attempts, the running jobs (`active`) and the `outcomes` of the ended ones.
+    """The waiting attempts, the running jobs (`active`), and the `outcomes` of ended jobs.
 
     The life of a job: `next_order` returns Submit; `confirm` is called once the job is claimed, and
     may still refuse it or make it wait; `handle_refusal` follows if the platform refuses the job,
@@ -114,9 +113,9 @@ class SweepQueue:
         self.progress: SweepProgress | None = None
         """The latest progress of a sequential or probe sweep."""
         self.retained: tuple[Key, ...] = ()
-        """Points that have jobs from earlier runs, but that the design no longer asks for."""
+        """Points that have jobs from earlier runs, but that the design no longer requests."""
         self.left_out: tuple[Key, ...] = ()
-        """Points that were waiting when a lack of memory ruled them out."""
+        """Points dropped from the queue because a lack of memory ruled them out."""
         self._is_over = self._is_stopped = self._is_reopened = False
         self._points = plan.points
         self._unqueued = list(plan.points)
@@ -145,7 +144,7 @@ class SweepQueue:
     def needs_earlier_statuses(self) -> bool:
         """True if count_earlier() needs to know which of the sweep's jobs exist on the platform.
 
-        A budget counts their cost, and a design may no longer ask for them.
+        A budget counts their cost, and a design may no longer request them.
         """
         sweep = self._config.sweep
         return sweep.budget_usd is not None or sweep.rules.decides_as_it_goes
@@ -156,7 +155,7 @@ class SweepQueue:
         return not self.is_proven and bool(self._waiting)
 
     def count_earlier(self, job_names: Iterable[str], statuses: Sequence[JobStatus]) -> None:
-        """Count the jobs that the sweep already has; they come first, since they cost nothing more.
+        """Count the sweep's existing jobs, and queue them first, since they cost nothing more.
 
         Args:
             job_names: The sweep's existing or claimed jobs.
@@ -177,9 +176,8 @@ class SweepQueue:
     def next_order(self) -> Submit | Refuse | Wait | Done:
         """Return what to do now.
 
-        The attempt of a Submit leaves the queue; `confirm` may put it back. Attempts are refused on
-        an instance type where the program cannot run, and if they need a number of steps that is
-        unknown.
+        The attempt of a Submit leaves the queue; `confirm` may put it back. An attempt is refused
+        if the program cannot run on its arm, or if it needs a number of steps that is unknown.
         """
         self._enqueue_due()
         if not self._waiting:
@@ -273,7 +271,7 @@ class SweepQueue:
     def ended_in_earlier_run(self, order: Submit, job: JobStatus) -> bool:
         """Return True if the job ended in an earlier run of this sweep.
 
-        A job that ended after it was submitted here is watched like any other.
+        A job that this run submitted is watched like any other, even if it has already ended.
         """
         return job.has_ended and order.job_name in self._earlier
 
@@ -331,9 +329,9 @@ class SweepQueue:
         return left
 
     def give_up(self) -> tuple[str, int] | None:
-        """Give up if the program cannot run: return (reason, number of dropped attempts), or None.
+        """Give up if the program cannot run; return (reason, number of dropped attempts), or None.
 
-        It does so only once; the caller then stops the running jobs.
+        This happens only once; the caller then stops the running jobs.
         """
         reason = self._reason_to_give_up()
         self._enqueue_due()
@@ -367,7 +365,7 @@ class SweepQueue:
                     self._waiting.append(attempt)
 
     def _enqueue_due(self) -> None:
-        """Queue the points that the design asks for, once all previous ones have ended.
+        """Queue the points that the design requests, once all previous ones have ended.
 
         A full sweep queues all points at once. Contended points run again before further ones are
         queued. No new point is queued once the sweep has been stopped or abandoned, or one of its
@@ -415,9 +413,9 @@ class SweepQueue:
                 self._waiting.append(Attempt(point, points[key] + 1, tries, is_repeat=True))
 
     def _reopen(self) -> None:
-        """Repeat contended points once if an earlier run left the sweep without an answer.
+        """Repeat contended points once if an earlier run left the sweep without a recommendation.
 
-        A sweep with an answer starts no job.
+        A sweep that has one starts no job.
         """
         if self._ended or self._is_reopened:
             return
@@ -427,10 +425,10 @@ class SweepQueue:
             self._enqueue_contended()
 
     def _enqueue_paid_runs(self) -> None:
-        """Queue earlier jobs that the design no longer asks for, so that the report keeps them.
+        """Queue existing jobs that the design no longer requests, so that the report includes them.
 
-        They are paid for, and the design's answer has changed since; none of these points is tried
-        again.
+        They are paid for, and the design's choice has changed since. None of these points is
+        retried.
         """
         paid = []
         for name in sorted(self._existing):
@@ -457,7 +455,7 @@ class SweepQueue:
         return attempt.point.key != sizing_key(self._config)
 
     def _count_others(self, claimed: frozenset[str]) -> None:
-        """Count jobs that another run of this sweep has claimed since, as they share one budget."""
+        """Count jobs that another run of this sweep has since claimed, which share the budget."""
         self._others |= claimed - self._earlier - self._allowance.node_seconds.keys()
         for name in claimed - self._allowance.node_seconds.keys():
             self._allowance.count(name)

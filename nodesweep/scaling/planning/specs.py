@@ -29,7 +29,7 @@ def build_spec(
         inputs: The results of earlier stages.
         render: Renders a spec as the backend's request, whose digest is part of the job's name.
         attempt: Number of the attempt, from 1.
-        steps: Steps for the program to make, if the sweep has sized them
+        steps: Steps for the program to run, if the sweep has sized them
             (nodesweep/scaling/planning/workload.py).
     """
     own = config.of_arm(point.arm.name)
@@ -58,7 +58,7 @@ def build_spec(
 
 
 def _measuring_variables(config: BenchmarkConfig, point: PlannedPoint) -> dict[str, str]:
-    """Return the environment variables on how a program is measured, and when it ends early.
+    """Return the environment variables that set how a program is measured and when it ends early.
 
     The latter are the same for every probe, so that the digest distinguishes probes from full jobs
     such as the validation run.

@@ -15,7 +15,7 @@ SPREAD = 0.1
 Repeats of a job on the local platform differ by less if nothing else is running there.
 """
 SURE_SHARE = 0.1
-"""Share of its steps from which a job's end is predicted, since the first steps are slow."""
+"""Share of its steps after which a job's end is predicted; the first steps are too slow for it."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class PendingJob:
 
     `elapsed_seconds`: since it was accepted, None while it waits. `left_seconds`: the remaining
     time according to its steps, None if unknown. `is_validation_run`: the validation run of a probe
-    sweep. `or_at`: other counts that it may run at, while that is undecided. `may_be_dropped`: it
-    runs only if the measurements until then leave the answer open.
+    sweep. `or_at`: other counts that it may run at, while its own is undecided. `may_be_dropped`:
+    earlier measurements may make it superfluous.
     """
 
     nodes: int
@@ -71,7 +71,7 @@ class PendingJob:
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
-    """Return a training's remaining seconds from its completed steps; None if these are too few."""
+    """Return a job's remaining training seconds from its completed steps; None if too few."""
     if step < SURE_SHARE * steps or step < 1:
         return None
     return trained_seconds * max(0, steps - step) / step
@@ -85,13 +85,13 @@ def time_left(
 ) -> TimeLeft | None:
     """Return the time left; None if no pending job can be estimated.
 
-    A job at a measured node count takes the median of that count's jobs, from accepted to ended. At
-    another count it takes between the nearest measured count's time (no speedup) and that times the
-    ratio of the counts (ideal speedup); the middle estimate is their geometric mean. Running jobs
-    end when their time is over or when their own steps predict; waiting ones are scheduled in
+    A job at a measured node count takes the median time of that count's jobs, from acceptance to
+    end. At another count it takes between the nearest measured count's time (no speedup) and that
+    times the ratio of the counts (ideal speedup); the middle estimate is their geometric mean.
+    Running jobs end after that time, or when their own steps predict; waiting ones are scheduled in
     order. A probe sweep's validation run takes the projected time of a full job and starts after
-    all probes. The relative speed of arms is unknown, so each goes by its own jobs; while an arm
-    has none, only a lower bound is known.
+    all probes. The relative speed of arms is unknown, so each arm is estimated from its own jobs;
+    while an arm has none, only a lower bound is known.
 
     Args:
         ended: The jobs that completed.

@@ -1,4 +1,4 @@
-"""Choose the engine that validates a dataset, and bound the cost of a job that does."""
+"""Choose the engine that validates a dataset, and bound the cost of a Processing job for it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
 
 
 def describe_engine(section: DatasetConfig) -> str | None:
-    """Return the engine, or its criterion, before the size is known; None if not configured."""
+    """Return the engine, or how size decides it, in words; None without dataset.validation."""
     asked = section.validation
     if asked is None:
         return None
@@ -115,7 +115,7 @@ def with_validation(
 ) -> tuple[float | None, str]:
     """Return a sweep's cost bound and derivation with the dataset's validation included.
 
-    The validation adds to them only if it may run as a Processing job. `jobs` is the bound of the
+    Only a validation that may run as a Processing job adds cost. `jobs` is the bound of the
     training jobs with its derivation; `price` is that of the Processing job's instances, None if it
     was not looked up.
     """

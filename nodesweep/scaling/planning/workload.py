@@ -1,9 +1,8 @@
-"""Give jobs their amount of work: training.steps, or as sized by training.baseline_seconds.
+"""Set the number of steps of jobs: training.steps, or the number for training.baseline_seconds.
 
 The first run at the smallest node count chooses its number of steps from the pace of the first ones
-(infra/image/nodesweep_clock.py), and every other job is told to run as many. The number follows
-from the outcomes, so a resumed sweep gives its jobs the same number without an extra job or stored
-state.
+(infra/image/nodesweep_clock.py), and every other job runs as many. The number is read from the
+outcomes, so a resumed sweep uses the same one without an extra job or stored state.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def sizing_key(config: BenchmarkConfig) -> Key | None:
 
 
 def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
-    """Return True if each job's steps are known, or are the program's own choice."""
+    """Return True if every job's number of steps is known, or left to the program."""
     return sizing_key(config) is None or _sizing(config, outcomes) is not None
 
 
@@ -96,7 +95,7 @@ def workload_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome
 
 
 def _other_steps(steps: int, outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield a caveat if a program is not known to have run the steps of training.steps."""
+    """Yield a caveat if a program did not report exactly the steps that training.steps sets."""
     reported = {each.metric_number("steps") or 0 for each in outcomes if each.completed} - {steps}
     if reported:
         made = " or ".join(

@@ -1,1 +1,1 @@
-"""The model of T at node counts that were not measured, from where the train time goes."""
+"""Predict T at unmeasured node counts from a breakdown of the train time."""

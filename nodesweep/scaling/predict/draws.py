@@ -32,7 +32,7 @@ from nodesweep.scaling.predict.solutions import Floats, Span, between, exactly
 LEVEL = 0.9
 DRAWS = 1000
 _LEAST = 1e-3
-"""Least time that noise leaves, as a share of the prediction."""
+"""Floor of a drawn time, as a share of the prediction."""
 _SEED = 38
 
 
@@ -69,7 +69,7 @@ def look_ahead(
     asked: Sequence[tuple[Place, float]],
     passes: Mapping[float, Sequence[float]],
 ) -> list[Outlook]:
-    """Predict the places asked for.
+    """Predict T and its ratios at the requested places.
 
     Args:
         measured: The measured counts, ascending, at least one of them with several nodes.
@@ -132,7 +132,7 @@ def look_ahead(
 
 
 def _over(numerator: Span, denominator: Span, factor: float) -> Span:
-    # very noisy runs have draws in which nothing takes time
+    # very noisy runs have draws in which every part takes 0 s
     low, high = (
         np.maximum(end, _LEAST * denominator.middle[0])
         for end in (denominator.low, denominator.high)
@@ -156,9 +156,9 @@ def _total(known: Known, index: int) -> Span:
 def _draw(
     measured: Sequence[Measurement], passes: Mapping[float, Sequence[float]]
 ) -> tuple[Known, Floats, int]:
-    """Return the draws of what was measured, the next run's relative noise, and nu.
+    """Return the draws of the measurements, the next run's relative noise, and nu.
 
-    The first draw is what was measured, without noise.
+    The first draw has the measurements themselves, without noise.
     """
     random = np.random.default_rng(_SEED)
     table = [np.column_stack([each.runs[part] for part in PARTS]) for each in measured]

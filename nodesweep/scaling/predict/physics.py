@@ -1,23 +1,24 @@
-"""The physical model of T(N): a law for each part of the time; unknowns stay open.
+"""The physical model of T(N), with a law for each part of the time.
 
     T(N) = compute + communication + waiting + data + fixed
 
-- **compute** per optimizer step by the samples per process: between measured batches interpolated;
-  below them at most that of the smallest and at least the line through the two smallest, since the
-  time is convex in the batch, or in proportion if one of these is of a single node.
-- **communication** per step is what the backward pass doesn't hide of a ring all-reduce among W
-  processes, c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
+- **compute** per optimizer step depends on the samples per process. Between measured batches it is
+  interpolated. Below them it is at most that of the smallest and, since the time is convex in the
+  batch, at least the line through the two smallest (in proportion if one is of a single node).
+- **communication** per step is the exposed part of a ring all-reduce among W processes,
+  c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
   latency of a message. Exposed is max(f·c, c − h·backward): the last bucket's share f, or what
   the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020).
 - **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
   maximum of normal or exponential values, or is that of one slow node (Harter, Biometrika 48, 1961;
   Petrini, Kerbyson and Pakin, SC'03).
-- **data** per step is loaded by each node for itself, from a source that all share, or waits alike.
-- **fixed**: the first step, evaluation, checkpoints and the rest, once: alike on every count,
-  shared by the nodes, from the second node on, or growing with the nodes.
+- **data** per step is loaded by each node independently, from a source that all share, or takes the
+  same time everywhere.
+- **fixed** is the time of the first step, evaluation, checkpoints and the rest, once per run. It is
+  the same at every count, divided among the nodes, added from two nodes on, or grows with them.
 
-What several of these explain is left open: the range of all of them is the prediction
+If several of these laws explain the measurements, the prediction is the range over them
 (solutions.py).
 """
 
@@ -41,7 +42,7 @@ Part = Literal["gradients", "backward", "optimizer", "communication", "waiting",
 PARTS: tuple[Part, ...] = (
     "gradients", "backward", "optimizer", "communication", "waiting", "data", "fixed",
 )  # fmt: skip
-"""`gradients` is the forward and backward pass together; `backward` is only in there."""
+"""`gradients` is the forward and backward pass together, so it includes `backward`."""
 ADDED = tuple(part for part in PARTS if part != "backward")
 """The parts that sum to T."""
 Term = Literal["compute", "communication", "waiting", "data", "fixed"]
@@ -52,7 +53,7 @@ PART_OF: Mapping[Term, Part] = {
     "data": "data",
     "fixed": "fixed",
 }
-"""The part that a term is made from, mostly."""
+"""The part that dominates each term."""
 
 
 class Place(NamedTuple):
@@ -70,8 +71,8 @@ class Place(NamedTuple):
 class Known(NamedTuple):
     """The measurements: `values` has each part's seconds per run as (draws, places).
 
-    `passes` are the seconds of the forward and backward pass per optimizer step on one node at
-    further batches, measured for themselves: by samples per process, in each draw.
+    `passes` are the seconds of the forward and backward pass per optimizer step on one node,
+    measured separately at further batches: by samples per process, in each draw.
     """
 
     places: Sequence[Place]
@@ -102,7 +103,7 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
 
 
 def slowest_of(processes: int) -> float:
-    """Return the mean of the largest of so many standard normal values."""
+    """Return the expected maximum of as many standard normal values as there are processes."""
     x = np.linspace(-9.0, 9.0, 4001)
     density = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
     step = x[1] - x[0]
@@ -111,7 +112,7 @@ def slowest_of(processes: int) -> float:
 
 
 def _alike(values: Floats) -> Span:
-    """Return the span of what should be the same at all places, and may drift as much again."""
+    """Return the span of a time that should be equal everywhere, doubled upwards for drift."""
     low, high = values.min(axis=1), values.max(axis=1)
     return between(low, high + (high - low))
 
@@ -149,7 +150,7 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
 
 
 def _slower_in_exchange(known: Known) -> float:
-    """Return how much longer the passes take next to an exchange than on one node, at least 1.
+    """Return the factor, at least 1, by which passes take longer during an exchange than alone.
 
     One node's time at a batch in between is interpolated, so it is rather too long.
     """
@@ -185,7 +186,7 @@ def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Spa
     )
     wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
     wholly = wholly._replace(predicted=wholly.predicted - there)
-    # If only its last bucket was exposed, it took at most 1 + hidden/exposed times as long.
+    # If only the last bucket is exposed, the exchange takes at most 1 + hidden/exposed times that.
     last = corners(ring, at, exposed)
     least = 1e-9 * exposed[0].max()
     longest = 1 + (hidden / np.maximum(last.fitted, least)).min(axis=2)
@@ -209,7 +210,7 @@ def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span
 
 
 def _growth(processes: int) -> Floats:
-    """Return the excess of the slowest: of one slow node, of normal and of exponential values."""
+    """Return the slowest's excess over the mean: one slow node, normal and exponential values."""
     harmonic = float((1 / np.arange(2, processes + 1)).sum())
     return np.array([1.0, slowest_of(processes), harmonic])
 

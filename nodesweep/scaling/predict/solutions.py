@@ -1,8 +1,8 @@
-"""The least and the most that measurements allow of a sum of terms with coefficients of at least 0.
+"""Bound a sum of terms with nonnegative coefficients by what the measurements allow.
 
-Few node counts leave the coefficients open: communication at two counts doesn't separate latency,
-bandwidth and overlap. All coefficients that fit best form a polytope, whose corners have no more
-terms than measurements. A prediction is linear in them, so it is least and largest at a corner.
+A few node counts do not determine the coefficients: communication at two counts does not separate
+latency, bandwidth and overlap. All coefficients that fit best form a polytope, whose corners have
+no more terms than measurements. A prediction is linear in them, so its extremes are at corners.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 _SAME_FIT = 1e-6
-"""Residuals that differ by less, relative to the measurements, are the same."""
+"""Residuals that differ by less, relative to the measurements, count as equal."""
 _LEAST_SIZE = 0.1
-"""Errors are relative to a measurement, or to this share of the largest if that is more."""
+"""Errors are relative to a measurement, or to this share of the largest if that is larger."""
 
 
 class Corners(NamedTuple):
@@ -49,12 +49,12 @@ class Span(NamedTuple):
 
 
 def exactly(values: Floats) -> Span:
-    """Return the span of a quantity without bounds."""
+    """Return the span of a quantity that is known exactly."""
     return Span(values, values, values)
 
 
 def between(low: Floats, high: Floats) -> Span:
-    """Return the span between two bounds, halfway between which it is likely."""
+    """Return the span between two bounds, with their midpoint as the likely value."""
     return Span(low, (low + high) / 2, high)
 
 
@@ -68,12 +68,12 @@ def corners(
     """Return the least-squares solutions with at most as many terms as there are measurements.
 
     Args:
-        columns: Each term where it was measured: shape (measurements, terms).
-        at: Each term at the prediction.
+        columns: Value of each term where it was measured: shape (measurements, terms).
+        at: Value of each term at the prediction.
         values: The measurements, at least 0: shape (draws, measurements). The first draw has the
             measured values themselves.
         most: Largest coefficient of each term; None: unbounded.
-        sizes: What the errors are relative to; None: the measured values.
+        sizes: The values that errors are relative to; None: the measured values.
     """
     sizes = values[0] if sizes is None else sizes
     weights = 1 / np.maximum(sizes, _LEAST_SIZE * sizes.max())
@@ -99,9 +99,9 @@ def corners(
 
 
 def span_of(likely: Corners, *others: Corners) -> Span:
-    """Return the span of the best solutions, wider by the misfit of the measured values.
+    """Return the span of the best solutions, widened by the misfit of the measured values.
 
-    In the middle are the best of the `likely` ones. At least one of them must be allowed in each
+    Its middle is that of the best `likely` ones, at least one of which must be allowed in each
     draw.
     """
     found = [_ends(likely), *(_ends(each) for each in others)]

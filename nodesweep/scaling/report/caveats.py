@@ -443,7 +443,7 @@ def _work(evidence: CaveatInputs) -> Iterator[str]:
             f"Throughput only at {at}: the final metric is not shown to be within {tolerance} of"
             f" the baseline's, so the time is not a time-to-train ({reasons})."
         )
-    # nodesweep/scaling/design/probe.py says for all probes that they do not show convergence
+    # nodesweep/scaling/design/probe.py has a caveat that no probe shows convergence
     unchecked = [
         row.nodes
         for row in evidence.report.summary

@@ -1,4 +1,4 @@
-"""ScalingReport -> pandas data frames: one row per attempt, per node count, or per clock.
+"""Convert a ScalingReport to pandas data frames: a row per attempt, node count or clock.
 
 Units are in the columns' names: `_seconds`, `_usd`, `_share` (0 to 1). Unknown is missing (NA),
 never 0.
@@ -201,7 +201,7 @@ def points_frame(report: ScalingReport) -> DataFrame:
         if name not in _LEFT_OUT and (probed or name not in _OF_PROBES)
         for column in _columns(name, [getattr(point, name) for point in points])
     ]
-    # Rows of several sweeps may end up in one sheet, so each row says what its nodes were.
+    # Rows of several sweeps may end up in one sheet, so each row names its platform.
     columns.append(_column("platform", [_label(report, point) for point in points], str))
     columns.append(_column("platform_kind", [report.platform.kind] * len(points), str))
     return concat(columns, axis=1)

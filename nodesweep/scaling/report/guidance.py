@@ -93,7 +93,7 @@ def out_of_memory_line(report: ScalingReport) -> str | None:
 def find_guidance(report: ScalingReport) -> tuple[Advice, ...]:
     """Return the documents' advice that applies to the sweep as a whole.
 
-    Where the parts of the time are known, it is against those that cost efficiency.
+    If the parts of the time are known, it addresses those that cost efficiency.
     """
     if report.remedies is None:
         return (*_larger_instance(report), *_smddp(report))

@@ -76,7 +76,8 @@ def write_headline(
         other_checks: Validation runs of other counts.
         sweep_id: The sweep, for commands.
         slower: Why more nodes are slower, where a cause is named; the first is in the sentence.
-        lost: Else, what costs efficiency beyond the recommended count; None if unknown.
+        lost: What costs efficiency beyond the recommended count, if `slower` is empty; None if
+            unknown.
     """
     sentence = _result(
         kind, baseline, rows, jobs, recommendation, clock, SCALING.get(policy or "", "")

@@ -34,7 +34,7 @@ Start = Literal["cold", "warm", "mixed"]
 
 
 class PlatformFacts(Part):
-    """Where the points ran."""
+    """The platform that the points ran on."""
 
     kind: PlatformKind = Field(
         description=(

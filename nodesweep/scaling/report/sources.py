@@ -19,7 +19,7 @@ SOURCES: Mapping[TrainClock, str] = {
     "phase_from_first_step": "the Training phase from the first step",
     "training_phase": "the Training phase",
 }
-"""Source of a job's times by clock; times from a table have no source but the table."""
+"""Source of a job's times by clock; clocks of tables are absent."""
 PHASE_HOLDS: Mapping[TrainClock, str] = {
     "phase_from_start_line": (
         "the platform's Training phase, starting at the program's run_start_unix_seconds=… line: "
@@ -39,7 +39,7 @@ PHASE_HOLDS: Mapping[TrainClock, str] = {
 
 
 def at_start_text(reason: str) -> str:
-    """Return a clause on what follows if requirements.txt is not a layer of the image."""
+    """Return a clause on the cost of installing requirements.txt at every start."""
     return (
         "every node installs requirements.txt from training.source_dir at the start of every "
         f"job, which is billed, instead of once as a layer of the image: {reason}"

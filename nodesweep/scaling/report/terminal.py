@@ -41,7 +41,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class SpeedupBars:
-    """A bar per node count, as wide as the terminal allows: full up to S, light to the ideal."""
+    """A bar per node count, as wide as the terminal allows: solid up to S, shaded to the ideal."""
 
     title: str
     bars: Sequence[Bar]

@@ -1,4 +1,4 @@
-"""Read a Dockerfile, as far as a sweep depends on it."""
+"""Read the parts of a Dockerfile that a sweep depends on."""
 
 from __future__ import annotations
 

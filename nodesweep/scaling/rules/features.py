@@ -163,7 +163,7 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
 
 @refuses
 def shipped_program_has_one_amount(facts: Facts) -> Iterator[str]:
-    """Refuse hyperparameters that a sized sweep's number of steps would override."""
+    """Refuse hyperparameters that set the amount of work if a training field does so, too."""
     training = facts.training
     if not facts.ships_program or training.amount is None:
         return

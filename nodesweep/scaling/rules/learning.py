@@ -1,9 +1,9 @@
 """Hints on learning with larger batches, and on larger instances instead of more of them.
 
-What is known of larger batches: McCandlish et al. 2018 (arXiv 1812.06162) model the samples to the
-same loss as proportional to 1 + B/B_crit, with a critical batch B_crit that differs between tasks
-by orders of magnitude; Shallue et al. 2019 (arXiv 1811.03600) find no batch up to which all of
-their workloads scale. A batch grown from B0 to B therefore needs 1 to B/B0 times the samples.
+For larger batches B, McCandlish et al. 2018 (arXiv 1812.06162) model the samples to the same loss
+as proportional to 1 + B/B_crit, with a critical batch B_crit that differs between tasks by orders
+of magnitude; Shallue et al. 2019 (arXiv 1811.03600) find no batch up to which all of their
+workloads scale. A batch grown from B0 to B therefore needs 1 to B/B0 times the samples.
 """
 
 from __future__ import annotations

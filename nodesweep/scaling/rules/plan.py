@@ -144,5 +144,5 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
 
 @refuses
 def requests_are_well_formed(facts: Facts) -> list[str]:
-    """Refuse requests of another shape than the backend takes."""
+    """Refuse requests that do not have the shape that the backend accepts."""
     return list(facts.request_problems)

@@ -1,4 +1,4 @@
-"""Rules on the compatibility of image and code, as far as their files show it."""
+"""Rules on the compatibility of image and code, according to their files."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Facts:
 
     @property
     def each(self) -> tuple[Facts, ...]:
-        """The facts of each arm, or these in a sweep of one."""
+        """The facts of each arm; in a sweep of one arm, only this object."""
         return tuple(self.arms.values()) or (self,)
 
     @property

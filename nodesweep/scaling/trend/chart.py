@@ -17,31 +17,31 @@ from itertools import pairwise
 from nodesweep.scaling.analysis.interval import MIN_REPEATS
 
 LEARNING_SWEEPS = 5
-"""Sweeps that a level is learned from, before any can alarm."""
+"""Number of sweeps that a level is learned from before any sweep can alarm."""
 LEVEL_SWEEPS = 10
-"""Sweeps that it is learned from at most: a creep must not move it."""
+"""Maximum number of sweeps that a level is learned from, so that a creep does not move it."""
 HISTORY_SWEEPS = 30
 FALSE_ALARM_SHARE = 0.01
 """Share of histories of HISTORY_SWEEPS sweeps that may raise a false alarm if the level and the
 variance are known exactly; since they are learned, the measured share is larger.
 """
 FOUND_WITHIN = 4
-"""Sweeps within which 9 of 10 steps of Judgement.noticeable are found."""
+"""Number of sweeps within which 9 of 10 steps of the size Judgement.noticeable are found."""
 _VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
 # Standard errors by which the learned level may be off (one-sided 95%); k and h allow for them.
 _LEVEL_ERRORS = 1.645
-# Between a discrete sum and the continuous one of the approximation (Siegmund 1985).
+# Correction of the approximation by a continuous sum for the discrete one (Siegmund 1985).
 _OVERSHOOT = 1.166
-# Of normal values, in standard deviations: the median of |a - b|, and |a| of 9 in 10.
+# For normal values, in standard deviations: the median of |a - b|, and the 90% quantile of |a|.
 _MEDIAN_MOVE, _NINE_IN_TEN = 0.9539, 1.6449
-# The mean of s² over sweeps, out of runs of which a few are very slow: 7 of 10 normal s² are less.
+# Quantile of s² over sweeps that replaces its mean, which a few very slow runs would raise.
 _WITHIN = 0.7
 _MOST_CORRELATION = 0.9
-# Standard errors by which later sweeps are below the reference if that was slow, and the least
-# share of the tolerance.
+# Distance below the reference at which later sweeps prove that it was slow: at least so many
+# standard errors and this share of the tolerance.
 _LOWER, _LOWER_SHARE = 3.0, 0.2
-# What a sweep of 1, 2 and more runs adds to the sum at most, in limits: one run in 20 that takes
-# twice as long must not alarm, so an alarm takes four, three and two such sweeps in a row.
+# The most that a sweep of 1, 2 and more runs adds to the sum, as a share of the limit: one run in
+# 20 that takes twice as long must not alarm, so an alarm takes 4, 3 and 2 such sweeps in a row.
 _MOST_ADDED = (0.33, 0.49, 0.66)
 # A sweep alarms alone if four fifths of its 3 or more runs exceed as many standard deviations.
 _ALONE = 10.0
@@ -78,7 +78,7 @@ class Judgement:
     recent: float
     """Median of the latest LEVEL_SWEEPS sweeps without an alarm."""
     sigma: float
-    """Standard deviation of a sweep, larger while it is learned or if sweeps depend on another."""
+    """Standard deviation of a sweep, enlarged for few sweeps and for correlation between them."""
     allowance: float
     limit: float
     faster_since: str | None
@@ -125,10 +125,10 @@ def chart_sweeps(
 ) -> tuple[Judgement, ...]:
     """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
-    A confirmed shift down starts a new level, of the first LEARNING_SWEEPS sweeps since it began.
-    Until they are there, sweeps are judged by the level before. The latest LEVEL_SWEEPS sweeps
-    start one, too, if none is in an alarm and all since the first LEARNING_SWEEPS show a lower
-    level: the first ones were slow, if by less than the limits show.
+    A confirmed shift down starts a new level, learned from the first LEARNING_SWEEPS sweeps since
+    it began; until these exist, sweeps are judged by the previous level. The latest LEVEL_SWEEPS
+    sweeps also start one if none is in an alarm and all since the first LEARNING_SWEEPS show a
+    lower level, so that the first ones were slow, but by less than the limits.
 
     Args:
         levels: Levels of the sweeps, oldest first.
@@ -169,9 +169,9 @@ def _judge_level(
     Args:
         levels: As in chart_sweeps().
         start: Index of the first sweep of the level.
-        deviations: Those of earlier sweeps, by index, from their own level; this level's are added.
-            Sweeps of which a sum is above 0 are added when it has fallen to 0 without passing its
-            limit.
+        deviations: Deviations of earlier sweeps from their own level, by index; this level's are
+            added. While a sum is above 0, they are added only when it has fallen to 0 without
+            passing its limit.
         tolerance: As in chart_sweeps().
         node_counts: As in chart_sweeps().
 
@@ -242,10 +242,10 @@ def _judge_level(
 
 
 def _is_lower(settled: Sequence[float], reference: float, within: float, tolerance: float) -> bool:
-    """Return whether the sweeps after the learned ones are clearly faster than the reference."""
+    """Return True if the sweeps after the learned ones are clearly faster than the reference."""
     first, later = settled[:LEARNING_SWEEPS], settled[LEARNING_SWEEPS:]
     level = statistics.median(later)
-    # Not sigma of the chart: to that, a shift between the first sweeps and the later ones is noise.
+    # Not the chart's sigma, which counts a shift between the first and the later sweeps as noise.
     own = [each - statistics.median(first) for each in first] + [each - level for each in later]
     errors = math.sqrt(_VARIANCE_OF_MEDIAN * (1 / LEVEL_SWEEPS + 1 / len(later)))
     least = max(_LOWER * scatter(own, within) * errors, _LOWER_SHARE * math.log1p(tolerance))
@@ -281,7 +281,7 @@ def scatter(deviations: Sequence[float], within: float) -> float:
     slope = math.fsum((place - middle) * each for place, each in enumerate(bounded)) / across
     left = [each - mean - slope * (place - middle) for place, each in enumerate(bounded)]
     products = math.fsum(a * b for a, b in pairwise(left))
-    # Residuals of a noiseless drift aren't correlation either, however alike.
+    # At least this large, so that the similar residuals of a noiseless drift show no correlation.
     squares = max(math.fsum(each * each for each in left), len(left) * (sigma / 2) ** 2)
     correlation = max(products, 0.0) / squares
     correlation = min(correlation + few * (1 + 3 * correlation), _MOST_CORRELATION)

@@ -1,4 +1,4 @@
-"""Comparison of two reports: is the second sweep slower than the first, per node count?
+"""Compare two reports: decide for each node count if the second sweep is slower than the first.
 
 A is the reference (before), B the candidate (after). Per node count there is the ratio T(B)/T(A) of
 the geometric mean train times with its interval, a two-sided Mann-Whitney test, and a verdict
@@ -175,7 +175,7 @@ class Comparison(Part):
         description="Conditions that differ and were allowed or forced."
     )
     unknown_conditions: tuple[str, ...] = Field(
-        description=("Conditions that are unknown for at least one sweep.")
+        description=("Conditions that are unknown for both sweeps.")
     )
     notes: tuple[str, ...] = Field(
         description=("Limitations of the comparison; only those that apply.")
@@ -196,7 +196,7 @@ def compare(
         b: Report of the candidate.
         tolerance: Share by which B may be slower.
         allowed: Conditions that may differ.
-        force: Whether to compare even if other conditions differ.
+        force: True to compare even if other conditions differ.
 
     Raises:
         IncomparableError: Another condition differs and `force` is not set.

@@ -84,12 +84,12 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """Return lines with each verdict's basis, then what was allowed, is missing or limits it."""
+    """Return lines on each verdict's basis, accepted differences, missing data and limitations."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
         lines.append(
-            f"Unknown for at least one sweep: {join_words(comparison.unknown_conditions)}."
+            f"Unknown for both sweeps: {join_words(comparison.unknown_conditions)}."
         )
     for name, counts in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if counts:

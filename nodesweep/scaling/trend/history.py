@@ -302,7 +302,7 @@ def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple
 
 
 def _trend(runs: DataFrame) -> Trend:
-    # Times compare whatever the baseline, ratios to it only where it is the same.
+    # Times are comparable across baselines; ratios to the baseline only where it is the same.
     baseline = runs["baseline_nodes"].min()
     ratios = runs[list(_RATIOS)].where(runs["baseline_nodes"].eq(baseline))
     runs = runs.assign(

@@ -1,6 +1,6 @@
-"""How much the sweeps of a benchmark differ from day to day, for what is said of the next run.
+"""Estimate how much a benchmark's sweeps differ from day to day, for statements on the next run.
 
-The runs of one sweep cannot show it; those of its history can (docs/history.md).
+The runs of one sweep cannot show this; its history can (docs/history.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def night_sigmas(report: ScalingReport, frames: Sequence[DataFrame]) -> dict[int, float]:
     """Return the standard deviation of log T between sweeps, by node count.
 
-    It is that of the control chart, over the other sweeps under the report's conditions. A count
+    It is the control chart's scatter() of the other sweeps under the report's conditions. A count
     with fewer than LEARNING_SWEEPS of them, contended ones left out, is absent.
 
     Args:

@@ -1,4 +1,4 @@
-"""Verdict on a trend: the alarms of its latest sweep per node count, and in words."""
+"""Judge the latest sweep of a trend: its alarms per node count, and the verdict in words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WITHIN = f"within {FOUND_WITHIN} sweeps"
 
 
 class CountVerdict(Part):
-    """One node count of the latest sweep. Null where the chart can't say yet."""
+    """The verdict on one node count of the latest sweep. Null: unknown, or too few sweeps."""
 
     nodes: int = Field(description="N, nodes per job.")
     verdict: Verdict = Field(

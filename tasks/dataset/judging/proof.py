@@ -115,7 +115,7 @@ def _lies_between(expectation: Any, kind: pa.DataType, low: Any, high: Any) -> b
     asked = (expectation.min_value, expectation.max_value)
     bounds = tuple(_as_of_type(bound, kind) for bound in asked)
     if [bound is None for bound in bounds] != [bound is None for bound in asked]:
-        return False  # decimals can't be compared with a date, which must not count as no bound
+        return False  # as_decimal() returns None for a date, which must not count as no bound
     if low is None or not all(_compares_exactly(low, high, bound) for bound in bounds):
         return False
     if not all(isinstance(it, bool) for it in (expectation.strict_min, expectation.strict_max)):
@@ -288,7 +288,7 @@ def _column(expectation: Any) -> str:
 
 
 def _rule_for(expectation: Any, schema: pa.Schema, columns: Sequence[Any]) -> _Rule | None:
-    """Return the rule that can prove the expectation on this file; None if there is none."""
+    """Return the rule that can prove the expectation on this file, or None."""
     rule = _COLUMN_RULES.get(expectation.expectation_type)
     if rule is None or not set(expectation.configuration.kwargs) <= rule.arguments:
         return None

@@ -66,7 +66,7 @@ class RepeatedRows:
         """Add a file's rows; errors of `read` pass through."""
         frame = read()
         if frame.empty:
-            return  # without values its types mean nothing: in a CSV file all are object
+            return  # without values, types mean nothing: in a CSV file, all are object
         self._rows += len(frame)
         self._files.append((file, read))
         self._heads.append(frame.iloc[:1].copy())
@@ -82,7 +82,7 @@ class RepeatedRows:
             self._hashes.add(row_hashes(frame))
 
     def find(self) -> Repeats | None:
-        """Return the repeated rows; None if there are none."""
+        """Return the repeated rows, or None."""
         if not self._files:
             return None
         if self._held is not None:

@@ -88,7 +88,7 @@ class RemoteDataset:
         )
 
     def is_named(self, digest: str | None) -> bool:
-        """Return True for its digest with versions or without, as not all callers see them."""
+        """Return True for its digest with or without versions, which some callers cannot see."""
         without = names.canonical_digest([[it.key, it.size_bytes, it.etag] for it in self.objects])
         return digest in (self.digest, without)
 
@@ -99,7 +99,7 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
     Raises:
         DatasetMissing: there are none.
         DatasetRefused: listing is forbidden, a key cannot be a file name, or an object looks like
-            data but is not.
+            a table but would be ignored.
     """
     bucket, prefix = split_uri(config.source)
     try:

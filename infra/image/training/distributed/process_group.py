@@ -140,7 +140,10 @@ def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCP
     }
     address, port = cluster.master_address, cluster.master_port
     try:
-        store = dist.TCPStore(address, port, cluster.world_size, **options)
+        try:
+            store = dist.TCPStore(address, port, cluster.world_size, **options)
+        except NotImplementedError:  # the libuv server of PyTorch 2.4 takes no socket
+            store = dist.TCPStore(address, port, cluster.world_size, use_libuv=False, **options)
     except TypeError:  # this PyTorch takes no socket: env:// starts its own store
         listening.close()
         return None
@@ -201,7 +204,7 @@ def broadcast_bytes(content: bytes | None) -> bytes:
 
 
 def leave_process_group() -> None:
-    """Close the process group, if there is one."""
+    """Close the process group, if any."""
     if dist.is_initialized():
         let_gloo_finish()
         dist.destroy_process_group()

@@ -1,7 +1,7 @@
 """Measures how much the ranks' gradients differ, from which a report estimates the critical batch.
 
 McCandlish et al. 2018 (arXiv 1812.06162), appendix A.1: the squared norm of a gradient of B samples
-is on average |G|^2 + tr(S)/B. The ranks' own gradients and the averaged one give it for two B.
+is on average |G|^2 + tr(S)/B. The ranks' own and averaged gradients give it for two values of B.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GradientNoise(pl.Callback):
         backend: str,
         precision: str,
     ) -> list[GradientNoise]:
-        """Return the callback if the run has whole gradients to compare, in a list."""
+        """Return a list with the callback; empty if the run has no whole gradients to compare."""
         is_whole = arguments.strategy == "ddp" and backend != "xla" and precision != "16-mixed"
         return [cls(batch)] if world_size > 1 and is_whole else []
 

@@ -87,7 +87,7 @@ def access_keys(state_dir: Path) -> AccessKeys:
     """Return the keys of a state folder; generate random ones if it has none.
 
     Raises:
-        DamagedFile: If the credentials file cannot be parsed.
+        DamagedFile: If the credentials file is damaged, or others may access it.
     """
     path = state_dir / CREDENTIALS_FILE
     try:
@@ -108,7 +108,7 @@ def _read_keys(path: Path) -> AccessKeys:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        DamagedFile: If it cannot be parsed.
+        DamagedFile: If it cannot be used.
     """
     parser = configparser.RawConfigParser()
     try:
@@ -282,7 +282,7 @@ def _header(environ: Mapping[str, Any], name: str) -> str:
 
 
 def _reads_an_object(environ: Mapping[str, Any], claim: _Claim) -> bool:
-    """Return True if a presigned URL reads an object, the only call that it allows.
+    """Return True if a presigned URL only reads from S3 (GET or HEAD); it may do nothing else.
 
     Its signature covers neither the target header nor a body, and either can select another call.
     """

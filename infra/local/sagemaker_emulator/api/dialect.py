@@ -101,7 +101,7 @@ def _speaks_xml(signing_name: str) -> bool:
     try:
         return service_model(signing_name).metadata["protocol"] == "rest-xml"
     except UnknownServiceError:
-        # Signs with a name other than its model's; all such services use paths and JSON.
+        # The service signs with a name other than its model's; all such services use rest-json.
         return False
 
 

@@ -152,8 +152,8 @@ class Front:
 
         Raises:
             NotSaved: If they cannot be saved.
-            ApiError: If the body fails its checksum, its XML is malformed or does not fit the
-                operation, or a number in the query is invalid.
+            ApiError: If the body's checksum or hash, its XML, a number in the query or the name
+                of a new bucket is invalid.
         """
         scope = credential_scope(environ)
         if unmodelled_s3_operation(environ, scope):
@@ -165,7 +165,7 @@ class Front:
 
         def keep_start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
             answers.append((status, headers, exc_info))
-            return lambda chunk: None  # moto returns its body and never writes it
+            return lambda chunk: None  # moto returns the body and never calls write()
 
         is_put = environ.get("REQUEST_METHOD") == "PUT"
         is_conditional = is_put and "HTTP_IF_NONE_MATCH" in environ

@@ -65,7 +65,7 @@ def client_factory(application: WSGIApplication) -> ClientFactory:
 
 @functools.cache
 def _reader() -> Any:
-    """Return the process's reader of API models, megabytes of JSON that it reads once."""
+    """Return the loader of API models that all clients share: it reads megabytes of JSON once."""
     return botocore.session.Session().get_component("data_loader")
 
 

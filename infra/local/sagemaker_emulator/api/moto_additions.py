@@ -165,7 +165,7 @@ def of_a_known_resource(change_or_list: Callable[[Any], Any]) -> Callable[[Any],
     def answered(self: Any) -> Any:
         try:
             found = self.sagemaker_backend._get_resource_from_arn(self._get_param("ResourceArn"))
-        except (AttributeError, ValueError):  # a kind that moto does not have; not an ARN
+        except (AttributeError, ValueError):  # moto lacks the kind; or it is not an ARN
             found = None
         if found is None:
             raise ValidationError("Requested resource not found.")
@@ -195,7 +195,7 @@ def with_checksum_and_acl(complete: Callable[..., Any]) -> Callable[..., Any]:
         upload, wanted = self.get_bucket(bucket_name).multiparts[multipart_id], list(body)
         name = upload.metadata.get("x-amz-checksum-algorithm")
         needed = {number for number, _ in wanted} if name in _NOT_OF_MOTO else set()
-        # Read now: moto disposes of them when it completes the upload.
+        # moto disposes of the parts when it completes the upload.
         parts = [part.value for number, part in sorted(upload.parts.items()) if number in needed]
         key = complete(self, bucket_name, multipart_id, wanted)
         if parts and key is not None:

@@ -43,9 +43,10 @@ apply_patches()
 
 
 def moto_application(account_id: str) -> WSGIApplication:
-    """Return moto's services in this account; one that moto lacks raises NotImplementedError.
+    """Return a WSGI application with moto's services in this account.
 
-    Their state is global to the process.
+    A call to a service that moto lacks raises NotImplementedError. All state is global to the
+    process.
     """
     dispatcher = cast(WSGIApplication, _Dispatcher(_create_backend_app))
 

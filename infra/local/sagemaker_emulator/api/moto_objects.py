@@ -1,4 +1,4 @@
-"""Objects in moto's S3 memory, described as GetObject would return them.
+"""Describes objects as GetObject would return them, directly from moto's memory.
 
 The snapshot needs this after every PutObject, and a call through the platform's own API would take
 as long as the PutObject itself.

@@ -1,7 +1,7 @@
-"""The operations of a service that moto implements, found by inspecting its classes.
+"""Finds the operations of a service that moto implements, by inspecting its classes.
 
-moto calls the method of a service's response class that is named after the operation. Its S3 is
-written by hand: there, an operation is implemented if the response class or the backend has such a
+moto calls the method of a service's response class that is named after the operation. S3 is routed
+by hand, so an S3 operation counts as implemented if the response class or the backend has such a
 method.
 """
 
@@ -37,7 +37,7 @@ moto fails with an internal error on SQL that it can't parse.
 
 @functools.cache
 def operations_of_moto(service: str) -> frozenset[str]:
-    """Return the operations that moto implements, by botocore's name for the service.
+    """Return the operations of a service (botocore's name) that moto implements.
 
     Empty for a service that moto does not have.
     """

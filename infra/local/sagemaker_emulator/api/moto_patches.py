@@ -1,7 +1,7 @@
-"""Everything in moto that the platform changes, and every private name of it that it relies on.
+"""Lists every change to moto, and every private name of moto that the platform relies on.
 
-No other module changes moto. Each row was last compared with MOTO_VERSION; a test fails with
-another version until the rows have been compared again.
+No other module changes moto. The rows were last compared with MOTO_VERSION; a test fails with any
+other version until they have been compared with it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Patch:
 def _operation(
     service: str, operation: str, owner: Any, make: Callable[[Any], Any], reason: str
 ) -> Patch:
-    """Return the patch of an operation; `make` gets moto's method, None if it has none."""
+    """Return the patch of an operation; `make` gets moto's method, or None if moto lacks it."""
     name = camelcase_to_underscores(operation)
     return Patch(
         owner, name, make(getattr(owner, name, None)), reason, operation=(service, operation)
@@ -150,13 +150,13 @@ PATCHES = (
 
 
 def apply_patches() -> None:
-    """Change moto; call it before its first bucket exists. Repeating it changes nothing."""
+    """Patch moto; call this before the first bucket is created. Further calls change nothing."""
     for patch in PATCHES:
         setattr(patch.owner, patch.name, patch.replacement)
 
 
 def patched_operations(service: str) -> set[str]:
-    """Return the operations that are added or changed, by botocore's name for the service."""
+    """Return the operations of a service (botocore's name) that the patches add or change."""
     return {
         patch.operation[1]
         for patch in PATCHES

@@ -22,9 +22,9 @@ class BuildspecError(Exception):
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase's commands.
+    """The commands of one phase.
 
-    If it `aborts`, its failure ends the build at once, and even post_build is skipped.
+    If `aborts` is True, its failure ends the build at once, and even post_build is skipped.
     """
 
     commands: tuple[str, ...] = ()

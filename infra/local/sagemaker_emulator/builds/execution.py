@@ -1,4 +1,4 @@
-"""Runs one build through CodeBuild's phases; the image store builds, and ECR gets the result."""
+"""Runs one build through CodeBuild's phases: the image store builds, and ECR gets the image."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class BuildExecution:
         names = [name for name in self._build_arguments() if re.fullmatch(r"[A-Za-z_]\w*", name)]
         options = "".join(f'--build-arg {name}="${_ARGUMENT_PREFIX}{name}" ' for name in names)
         build, push = f"docker build {options}--tag {image} .", f"docker push {image}"
-        # an attestation would make an index of the image, which SageMaker rejects
+        # an attestation would turn the image into an index, which SageMaker rejects
         variables = {"BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
         phases = dict.fromkeys(PHASES, Phase()) | {"build": Phase((build, push), aborts=True)}
         return Buildspec(phases, variables)

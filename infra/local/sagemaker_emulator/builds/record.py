@@ -58,7 +58,7 @@ class Build:
         return next((values[name] for name in names if values.get(name)), None)
 
     def enter(self, phase: str, now: float) -> None:
-        """Close the current phase as succeeded, if it is open, and open the next one."""
+        """Open the next phase; if the current one is still open, close it as SUCCEEDED."""
         if self.phases:
             self.close_phase("SUCCEEDED", now)
         self.phases.append({"phaseType": phase, "startTime": now})

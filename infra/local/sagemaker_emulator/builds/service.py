@@ -1,7 +1,4 @@
-"""CodeBuild's build actions, for builds that run one at a time.
-
-StartBuild, BatchGetBuilds, ListBuilds, ListBuildsForProject and StopBuild.
-"""
+"""CodeBuild's build actions, for builds that run one at a time."""
 
 from __future__ import annotations
 
@@ -38,10 +35,7 @@ def invalid_input(message: str) -> ApiError:
 
 
 class Builds:
-    """The builds and the thread that runs them.
-
-    Actions take (region, request) and return the response.
-    """
+    """The builds, CodeBuild's actions on them, and the thread that runs them."""
 
     def __init__(
         self,
@@ -285,7 +279,7 @@ def _readable_build(record: Mapping[str, Any]) -> Build:
     """Return the build of a record.
 
     Raises:
-        TypeError: If the record cannot be described; or a similar error, such as KeyError.
+        TypeError: If the record cannot be described; other exceptions mean the same.
     """
     build = Build(**record)
     build.describe()

@@ -22,9 +22,10 @@ _NOT_FOUND = "neither podman nor docker is on PATH"
 
 
 def choose_engine(state_dir: Path, registry: str | None = None) -> tuple[str, str]:
-    """Return ("container" or "process", reason).
+    """Return the name of the engine to use, and the reason.
 
-    That is the state folder's previous engine, else containers if a probe shows that they run.
+    It is the state folder's previous engine, if any; otherwise "container" if a probe shows that
+    containers run, else "process".
 
     Raises:
         ServerStartError: If the folder's engine cannot be read.

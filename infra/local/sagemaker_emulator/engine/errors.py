@@ -1,7 +1,4 @@
-"""Errors of the engine itself, as opposed to a job's.
-
-ImageNotFoundError, StateInUseError and SupervisorError derive from EngineError.
-"""
+"""Errors of the engine itself, as opposed to a job's."""
 
 from __future__ import annotations
 
@@ -19,4 +16,4 @@ class StateInUseError(EngineError):
 
 
 class SupervisorError(EngineError):
-    """The nodes' supervisor did not start, or its processes survived SIGKILL."""
+    """The nodes did not start or could not be ended, or their output could not be delivered."""

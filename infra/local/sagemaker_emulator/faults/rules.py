@@ -183,14 +183,14 @@ class TrainingRule(JobRule, ABC):
 
     @abstractmethod
     def ending(self) -> Ending:
-        """Return the ending of a segment of a job that the rule strikes.
+        """Return the ending of a job's segment in which the rule strikes.
 
-        If the rule kills a running node, the engine detects the consequences itself.
+        An engine with real nodes does not need it for a killed node: it detects the consequences.
         """
 
 
 class InternalErrorRule(TrainingRule):
-    """The instances are lost and the attempt fails with InternalServerError, which is retryable.
+    """The instances are lost; the attempt fails with InternalServerError.
 
     RetryStrategy retries it.
     """

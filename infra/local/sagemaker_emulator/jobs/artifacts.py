@@ -1,4 +1,4 @@
-"""Uploads what the nodes left in their folders, as SageMaker does after they have ended."""
+"""Uploads the nodes' output folders after the nodes have ended, as SageMaker does."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ class Runner(Protocol[J_contra]):
 
     @property
     def has_virtual_clock(self) -> bool:
-        """True if a job's waits pass in `run` instead of the queue.
+        """True if jobs wait for capacity in `run`, on a virtual clock, instead of in the queue.
 
-        Waits are Pending, lack of capacity and MaxWaitTimeInSeconds.
+        `run` then also ends a job that gets no capacity or exceeds MaxWaitTimeInSeconds.
         """
 
     def check(self, request: Mapping[str, Any]) -> None:
@@ -50,7 +50,7 @@ class Runner(Protocol[J_contra]):
         """
 
     def capacity_problem(self, job: J_contra) -> str | None:
-        """Return why there can be no room for the job, without "CapacityError: ", or None."""
+        """Return why the job can get no capacity, without "CapacityError: ", or None."""
 
     def run(
         self, job: J_contra, change: Change[J_contra], faults: JobFaults, stop: threading.Event
@@ -125,7 +125,7 @@ class JobManager(ABC, Generic[J]):
         """
 
     def _placed(self, job: J) -> tuple[J, str | None]:
-        """Return the job, which may choose its instances now, and why there is no room for it."""
+        """Return the job, with its instances chosen, and why it can get no capacity, or None."""
         return job, self._runner.capacity_problem(job)
 
     def _give_instances(self, job: J, now: float) -> None:
@@ -317,7 +317,10 @@ class JobManager(ABC, Generic[J]):
                 self._changed.notify_all()
 
     def _next(self) -> Waiting[J] | None:
-        """Return the next job that may start; None if the platform is closing with none queued."""
+        """Wait for the next job that may start, and return it.
+
+        None if the platform is closing and no job is queued.
+        """
         with self._changed:
             while (waiting := self._queue.take_ready(self._clock())) is None:
                 if self._closing and not self._queue:

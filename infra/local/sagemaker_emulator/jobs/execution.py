@@ -94,7 +94,7 @@ class JobExecution(ABC, Generic[J]):
         return self._job.longest_wait(now)
 
     def _note_wait(self) -> None:
-        """Handle a wait because another platform's job holds the machine."""
+        """Note a wait for another platform's job that holds the machine; by default, do nothing."""
 
     def run(self) -> None:
         try:

@@ -37,7 +37,7 @@ class Job(ABC):
 
     @property
     def run_name(self) -> str:
-        """The name for engine and room, unique among jobs of all kinds."""
+        """The name for engine and room, unique among a region's jobs of all kinds."""
         return self.name
 
     @property

@@ -15,7 +15,7 @@ _DEFAULT_PAGE_SIZE = 10
 
 @dataclass(frozen=True)
 class Listing:
-    """A List… action: its response's member, and the summary's members for filters and sorting."""
+    """A List… action: the response's member, and the summaries' members with name and status."""
 
     member: str
     name: str

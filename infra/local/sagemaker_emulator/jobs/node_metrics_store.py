@@ -47,7 +47,7 @@ class NodeMeans:
 
 
 class NodeMetricsStore:
-    """The metrics of every job that has ended, in a record store."""
+    """The metrics of every segment of a job that has ended, in a record store."""
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store

@@ -30,7 +30,7 @@ class Waiting(Generic[J]):
         )
 
     def overdue(self, now: float) -> tuple[float, Ending]:
-        """Return when and how the job ends without having begun.
+        """Return when and how the job ends without having begun; infinity on a virtual clock.
 
         Either it got no capacity, or it waited too long.
         """

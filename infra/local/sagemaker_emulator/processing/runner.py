@@ -1,4 +1,4 @@
-"""The runner of Processing jobs on an engine's nodes: local processes."""
+"""The runner of Processing jobs on an engine's nodes: processes or containers."""
 
 from __future__ import annotations
 

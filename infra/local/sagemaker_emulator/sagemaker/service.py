@@ -61,10 +61,7 @@ def sagemaker_service(
 
 
 class TagsApi:
-    """Tags of jobs, whose ARN names their kind.
-
-    Methods take (region, request) and return the response.
-    """
+    """SageMaker's actions on the tags of jobs, whose ARN names their kind."""
 
     def __init__(self, training: Tagged, processing: Tagged) -> None:
         self._jobs = dict(zip(_KINDS, (training, processing), strict=True))

@@ -1,7 +1,6 @@
 """The backends that a platform can be served with.
 
-To add one, write a module and a row of `BACKENDS`. Engines are imported on first use: the process
-engine needs no podman, a simulation needs neither.
+To add one, write a module and add a row to `BACKENDS`. An engine is imported only when it is used.
 """
 
 from __future__ import annotations

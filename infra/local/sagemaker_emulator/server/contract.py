@@ -27,10 +27,10 @@ SERVICE = "nodesweep-local"
 
 
 def proof_of(secret: str, endpoint: str, nonce: str) -> str:
-    """Return the proof, for the status, that the platform at this endpoint holds the key.
+    """Return the proof that the platform at this endpoint holds the key, as in its status.
 
-    It includes the endpoint; otherwise, another server could relay the challenge and impersonate
-    it.
+    The proof depends on the endpoint; otherwise, another server could relay the challenge and
+    impersonate the platform.
     """
     message = f"{SERVICE}\n{endpoint}\n{nonce}".encode()
     return hmac.new(secret.encode(), message, hashlib.sha256).hexdigest()

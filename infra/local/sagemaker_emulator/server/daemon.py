@@ -138,10 +138,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) ->
 
 @contextmanager
 def _start_lock(state_dir: Path) -> Iterator[None]:
-    """Allow one start at a time per folder.
-
-    A second one then finds the first one's server instead of a held lock. A start always ends.
-    """
+    """Allow one start at a time per folder; a second one waits, and then finds a running server."""
     deadline = time.monotonic() + STOPPING_DEADLINE_SECONDS + LONGEST_SECONDS
     with open_lock(state_dir, "start.lock") as file:
         while True:
@@ -234,13 +231,13 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
         server = read_json(
             state_dir / SERVER_FILE, lambda record: RunningServer(**record), "remove it"
         )
-    except DamagedFile:  # The next start writes it, or finds the folder locked.
+    except DamagedFile:  # The next start rewrites it, or finds the folder locked.
         return None
     return server if server and server.is_alive() and server.is_on(port) else None
 
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
-    """Return the response of GET /_nodesweep/status; None if there is no timely one."""
+    """Return the response of GET /_nodesweep/status; None if none arrives in time."""
     said: list[dict[str, Any] | None] = []
     # In a thread, since a socket's timeout restarts with every byte: a response that trickles in
     # would be read forever.
@@ -268,7 +265,7 @@ def _ask_status(endpoint: str) -> dict[str, Any] | None:
 
 
 def _refuse_other_settings(found: RunningServer, config: ServerConfig) -> None:
-    """Refuse settings that differ from the running server's: they would silently have no effect."""
+    """Refuse requested settings that differ from the running server's, instead of ignoring them."""
     answer = {"engine": "process", **(read_status(found.endpoint) or {})}
     for name, value in config.described().items():
         if value and answer.get(name) != value:

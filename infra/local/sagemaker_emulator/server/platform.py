@@ -41,7 +41,7 @@ from sagemaker_emulator.training.plans import TrainingPlans
 
 
 class Platform:
-    """The platform.
+    """The platform's services, jobs and builds, and their state.
 
     `front` is the WSGI application to serve after `start`. `close` stops every job and build first.
     """

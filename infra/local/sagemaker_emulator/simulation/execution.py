@@ -26,10 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class SimulatedExecution(VirtualExecution[TrainingJob]):
-    """Runs one job to its end in the calling thread.
-
-    Every outcome is in the job's record; nothing is raised.
-    """
+    """Runs one simulated training job to its end in the calling thread."""
 
     group = NAMESPACE
 

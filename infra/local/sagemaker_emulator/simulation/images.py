@@ -62,10 +62,7 @@ class SimulatedImageStore:
         return BuiltImage(digest, {SIMULATED_LABEL: "true"}, {SIMULATED_LABEL: "true"})
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return the index for an image that was built here or is in another registry, else None.
-
-        No image is pulled.
-        """
+        """Return the index for an image built here or in another registry; None for any other."""
         match = _OWN.fullmatch(image_uri)
         if match is None:
             return self._index

@@ -175,8 +175,8 @@ def plan_workload(
 ) -> Workload:
     """Return a job's workload.
 
-    Batch sizes and steps come from its hyperparameters or else the model; a probe in its
-    Environment reduces the steps; the model gives the time of a step.
+    Batch sizes and steps come from its hyperparameters, else from the model. Its Environment can
+    set the number of steps, or ask for a probe, which needs fewer.
     """
     given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
     accumulate = _whole(given.get("accumulate-grad-batches")) or 1
@@ -215,7 +215,7 @@ def plan_workload(
 
 
 def step_seconds(model: PerformanceModel, nodes: int, global_batch_size: int) -> float:
-    """Return the seconds of one optimizer step without noise, by the formula above."""
+    """Return the seconds of one optimizer step without noise, by the module's formula."""
     serial = model.serial_share
     compute = (
         model.t_compute_seconds

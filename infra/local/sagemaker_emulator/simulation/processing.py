@@ -28,10 +28,7 @@ from sagemaker_emulator.simulation.virtual import Simulation, VirtualExecution
 
 
 class SimulatedProcessing(VirtualExecution[ProcessingJob]):
-    """Runs one job to its end in the calling thread.
-
-    Every outcome is in the job's record; nothing is raised.
-    """
+    """Runs one simulated Processing job to its end in the calling thread."""
 
     group = LOG_GROUP
 

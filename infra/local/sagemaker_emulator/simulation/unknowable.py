@@ -1,6 +1,6 @@
-"""Queries that a simulation cannot answer.
+"""Recognizes queries that a simulation cannot answer.
 
-It knows roles, networks, file systems and others' images by name only and accepts any, so "not
+A simulation accepts any role, network, file system or image of another registry by name, so "not
 found" would be wrong; instead, the operation is refused as not modeled, which callers treat as a
 check that cannot be made. Queries about what was created here through the API get moto's response.
 """
@@ -26,10 +26,7 @@ SERVICES = frozenset({"iam", "ec2", "ecr", "elasticfilesystem"})
 
 
 def is_unknowable(service: str, target: str, body: bytes) -> bool:
-    """Return True if a simulation cannot answer a query for which moto finds nothing.
-
-    Return False if moto's response is right.
-    """
+    """Return True if "not found" from moto would be the wrong response to a query."""
     if service == "ecr":
         return target == _ECR_TARGET and _registry(body) not in (
             None,

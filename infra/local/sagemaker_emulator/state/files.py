@@ -165,7 +165,7 @@ class RecordStore:
         del self._unsaved[key]
 
     def try_to_save(self, *key: str, record: dict[str, Any]) -> None:
-        """Save a record of something that continues even if it can't be saved."""
+        """Save a record; if that fails, only note it in the ledger."""
         with suppress(NotSaved):
             self.save(*key, record=record)
 

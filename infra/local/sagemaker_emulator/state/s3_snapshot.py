@@ -1,8 +1,8 @@
 """Persists moto's S3: buckets and the current version of every object, with metadata and checksums.
 
-The front end reports which bucket or key a request may have changed; before the response is sent,
-it is read back through the S3 API (a new object by the shortcut in api/moto_objects.py)
-and written, so nothing here depends on how moto stores objects. In its folder:
+Before the front end responds to a request, the bucket or key that it may have changed is read back
+through the S3 API (a new object by the shortcut in api/moto_objects.py) and written, so nothing
+here depends on how moto stores objects. In its folder:
 
   buckets/<bucket>.json         name and region
   objects/<bucket>/<id>.json    key, body file, metadata, tags, parts; id = SHA-256 of the key

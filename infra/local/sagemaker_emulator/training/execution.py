@@ -93,7 +93,7 @@ class TrainingExecution(JobExecution[TrainingJob]):
         return result
 
     def _keep_value(self, metric: str, value: float, unix_milliseconds: int) -> None:
-        """Publish a metric's value to CloudWatch."""
+        """Publish a metric's value to CloudWatch, and note it for the training window."""
         self._published.add(metric, value, unix_milliseconds)
         self._window.note(metric, value, unix_milliseconds / 1000)
 

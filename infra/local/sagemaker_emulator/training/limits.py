@@ -43,7 +43,7 @@ def check_runnable(request: Mapping[str, Any]) -> None:
     """Check that this machine's nodes can run the job as requested.
 
     Raises:
-        ValidationException: If it needs something that would change how the nodes run.
+        ValidationException: If it uses Pipe mode, or syncs a folder that is not below /opt/ml.
     """
     pipe_mode = "Pipe mode (FastFile streams too and is supported: here it is read like File)"
     refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
@@ -64,9 +64,9 @@ def warm_pool_quota(instance_type: str) -> str:
 
 
 def _missing_members(request: dict[str, Any]) -> Iterator[str]:
-    """Yield violations for missing members that the model calls optional.
+    """Yield violations that the model does not express: missing members, and their bounds.
 
-    They are optional for serverless jobs and preferences, but a job on instances needs them.
+    The model calls them optional, since serverless jobs, instance groups and preferences omit some.
     """
     for name, path in (
         ("AlgorithmSpecification", "algorithmSpecification"),

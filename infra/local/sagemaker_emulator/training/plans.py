@@ -1,7 +1,7 @@
-"""SageMaker's training plans: Search…Offerings, Create and Describe, and what a job's plan needs.
+"""SageMaker's training plans: Search…Offerings, Create, Describe, and the check of a job's plan.
 
-A plan reserves instances of one type from a start to an end; nothing is paid for. An offering's ID
-holds its terms, so that any offering found once can be bought.
+A plan reserves instances of one type from a start to an end, free of charge. An offering's ID
+contains its terms, so offerings are not stored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Terms:
         """Return the terms in an offering's ID.
 
         Raises:
-            ResourceNotFound: If no search returned this ID.
+            ResourceNotFound: If the ID does not contain terms.
         """
         try:
             text = bytes.fromhex(offering_id.removeprefix("tpo-")).decode()
@@ -150,9 +150,9 @@ class TrainingPlans:
         }
 
     def search(self, region: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return an offering of just what is asked for, also of a time that has passed.
+        """Return one offering with the requested terms, or none if its end or target does not fit.
 
-        A past one is for rehearsing an expired plan.
+        It may start in the past, so that an expired plan can be rehearsed.
         """
         refuse_unmodelled(
             *((request.get(name), name) for name in ("UltraServerType", "TrainingPlanArn"))
@@ -188,7 +188,7 @@ class TrainingPlans:
 
         Raises:
             ResourceInUse: If the name is taken.
-            ResourceNotFound: If there is no such offering.
+            ResourceNotFound: If the offering's ID is invalid.
             NotSaved: If the plan cannot be saved.
         """
         members = ("Tags", "SpareInstanceCountPerUltraServer")

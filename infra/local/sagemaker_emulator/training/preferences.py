@@ -49,7 +49,7 @@ def check_preferences(request: Mapping[str, Any]) -> None:
 
 
 def choices(resources: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the ResourceConfig with each preference selected, in order; as it is without any."""
+    """Yield the ResourceConfig with each preference selected, in order; unchanged without any."""
     preferences = resources.get("InstancePreferences")
     if not preferences:
         yield resources

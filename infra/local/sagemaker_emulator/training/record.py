@@ -231,7 +231,7 @@ class TrainingJob(Job):
             self.enter("Stopping", now)
 
     def complete(self, now: float) -> None:
-        """End a job whose work is done; a stop requested since then leaves no trace."""
+        """End a job whose work is done; a stop that came too late leaves no trace."""
         if len(self.transitions) > 1 and self.transitions[-1]["Status"] == "Stopping":
             self.transitions.pop()
             self.transitions[-1].pop("EndTime", None)

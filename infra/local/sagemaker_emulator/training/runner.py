@@ -1,7 +1,4 @@
-"""Runners of training jobs: an engine with this machine's processes, or a simulation.
-
-This is the manager's view of them.
-"""
+"""Runners of training jobs: their interface, and the runner on an engine's real nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from sagemaker_emulator.training.record import TrainingJob
 
 
 class JobRunner(Runner[TrainingJob], Protocol):
-    """Runs training jobs, one at a time."""
+    """The interface of runners that `TrainingJobs` uses."""
 
     def isolation(self) -> str:
         """Return a phrase that describes how nodes are isolated."""

@@ -1,6 +1,6 @@
-"""How a sweep's nodes can be had: on demand, as managed spot, or by a training plan. Buys nothing.
+"""Describe the capacity options of a sweep: on demand, managed spot, training plan. Buys nothing.
 
-For `nodesweep plan --online`. A query without an answer is a note in its place, and no problem.
+Used by `nodesweep plan --online`. A failed query is shown as a note, and is no problem.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ACTIONS = (QUOTAS, SPOT_PRICES, OFFERINGS)
 """The IAM actions of these queries."""
 _PLAN_SIZES = (1, 2, 4, 8, 16, 32, 64)
 _LONGEST_PLAN_HOURS = 182 * 24
-"""Sizes and the longest duration of a plan: developer guide, "Search training plan offerings"."""
+"""Plan sizes and the maximum duration: developer guide, "Search training plan offerings"."""
 _SHOWN_OFFERINGS = 3
 _DAY = timedelta(days=1)
 _KEPT = timedelta(days=90)
@@ -97,8 +97,8 @@ def _quota(instance_type: str, use: str) -> str:
 def _spot_prices(client: Client, instance_type: str) -> list[float]:
     """Return EC2's spot prices of the same hardware in the last day, USD per hour.
 
-    The one in effect when the day began may be older, but EC2 keeps prices for 90 days; an older
-    one is made up (moto's is from 2006).
+    The first may date from before that day. EC2 keeps prices for 90 days, so an older one can only
+    come from an emulator (moto's is from 2006).
     """
     now = datetime.now(UTC)
     pages = client("ec2").get_paginator("describe_spot_price_history")
@@ -131,12 +131,12 @@ def _offerings(client: Client, arms: Sequence[Facts]) -> list[Mapping[str, Any]]
 
 
 def _plan_size(arms: Sequence[Facts]) -> int | None:
-    """Return the instances of the smallest plan with room for the largest job, if there is one."""
+    """Return the size of the smallest plan that the largest job fits into; None if none is."""
     return next((size for size in _PLAN_SIZES if size >= arms[0].max_nodes), None)
 
 
 def _duration_hours(arms: Sequence[Facts], instances: int) -> float:
-    """Return the hours that all attempts take on a plan's instances if each uses all its time.
+    """Return the hours on a plan's instances that all attempts take if each uses its full runtime.
 
     Infinite if the largest job does not fit.
     """
@@ -232,7 +232,7 @@ def _offering_text(offering: Mapping[str, Any], arms: Sequence[Facts]) -> str:
     instances = min((block["InstanceCount"] for block in blocks), default=0)
     instance_hours = sum(block["InstanceCount"] * _hours(block) for block in blocks)
     starts = [block["StartTime"] for block in blocks if "StartTime" in block]
-    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job that a block's end stops
+    cut_hours = max(billed_hours(arm.config) for arm in arms)  # of a job that a block's end cuts
     usable_hours = sum(_hours(block) - _LOST_HOURS - cut_hours for block in blocks) + cut_hours
     is_enough = usable_hours >= _duration_hours(arms, instances)
     size = f"{pluralize(instances, 'instance')} for {_hours(offering):g} h"
@@ -249,7 +249,7 @@ def _fee_text(offering: Mapping[str, Any], instance_hours: float) -> str:
     fee, currency = offering.get("UpfrontFee", "unknown"), offering.get("CurrencyCode", "")
     try:
         amount = float(fee)
-    except ValueError:  # a string in the API
+    except ValueError:  # the API's type is a string
         return f"upfront fee {fee}"
     text = f"{amount:,.2f} {currency} upfront, whether used or not"
     if not instance_hours:

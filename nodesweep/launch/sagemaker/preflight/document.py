@@ -142,7 +142,7 @@ def _actions(rule: AccountRule[object]) -> str:
 
 
 def _policy() -> str:
-    """Return the statement that allows all that `plan --online` asks, as a code block."""
+    """Return the IAM statement that allows all queries of `plan --online`, as a code block."""
     named = dict.fromkeys(
         action for rule in ACCOUNT_RULES for action in (rule.action, *rule.more_actions)
     )

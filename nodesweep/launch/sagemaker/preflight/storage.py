@@ -70,8 +70,7 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
 def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) -> Findings:
     """Check BatchGetImage's failures for the one image requested.
 
-    That is image.uri, or the container named by framework or base_image, which a context would
-    build upon.
+    That is image.uri, or the container named by framework or base_image if it runs unmodified.
     """
     as_it_is = config.image.context is None
     field = "image.framework or base_image" if as_it_is else "image.uri"

@@ -1,4 +1,4 @@
-"""Parts that a report's plots share: colours, axes, markers, and writing a figure.
+"""Parts that a report's plots share: colors, axes, markers, and writing a figure.
 
 It uses matplotlib's object-oriented API instead of pyplot. matplotlib takes about a second to
 import, so it is imported only when a plot is made.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The colours of the page's light style.
+# The colors of the page's light style.
 COLOURS = {
     "ink": "#1b2127",
     "muted": "#5f6b76",
@@ -39,7 +39,7 @@ COLOURS = {
 }
 # Evenly spaced markers show the shape of a curve as well as thousands of them would.
 MAX_MARKERS = 100
-# A phone shows 4.7 inches at about their real width, so the text stays readable.
+# A phone shows 4.7 inches at about actual size, so the text stays readable.
 WIDTH_INCHES, HEIGHT_INCHES = 4.7, 4.0
 HOLLOW: dict[str, Any] = {
     "markerfacecolor": COLOURS["hollow"],
@@ -165,7 +165,7 @@ def mark_curve(drawing: Drawing, points: Sequence[tuple[SummaryRow, float]], lab
 
 
 def draw_intervals(drawing: Drawing, bars: Sequence[tuple[int, Interval]]) -> None:
-    """Draw a vertical bar with caps per node count, labelled with the level of its interval."""
+    """Draw a vertical bar with caps per node count, labeled with the level of its interval."""
     if not bars:
         return
     levels = sorted({interval.level for _, interval in bars})

@@ -47,7 +47,7 @@ _MAX_NAMED = 8
 
 @dataclass(frozen=True)
 class _Spend:
-    """A node count: the time of a result, and as y its cost in USD or its node-time."""
+    """A node count with the time of a result and, as `y`, its cost in USD or its node-time."""
 
     row: SummaryRow
     seconds: float

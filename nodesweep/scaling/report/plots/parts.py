@@ -79,7 +79,7 @@ def draw_parts(report: ScalingReport) -> Drawing | None:
         for count in counts
         if count.slowest_node is not None
     )
-    drawing.caption = "Without losses, all of T is compute. The time behind a bar is its T." + (
+    drawing.caption = "Without losses, all of T is compute. The time next to a bar is its T." + (
         f" The others wait for {slowest}." if slowest else ""
     )
     return drawing

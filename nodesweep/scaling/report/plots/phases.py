@@ -25,7 +25,7 @@ _STYLES: Mapping[str, tuple[str, str]] = {
     "Uploading": ("uploading", "xxx"),
     _OTHER: ("muted", "--"),
 }
-"""In the order they happen."""
+"""Color and hatching by phase, in the order of the phases."""
 
 
 def draw_phases(report: ScalingReport) -> Drawing | None:

@@ -12,7 +12,7 @@ MAX_BARS = 12
 
 
 class Stack(NamedTuple):
-    """One bar: its layers, and the text behind it."""
+    """One bar: its layers, and the text next to its end."""
 
     nodes: int
     layers: Mapping[str, float]
@@ -31,9 +31,9 @@ def draw_stacks(
 
     Args:
         drawing: The plot.
-        stacks: A bar each; no layer is negative.
-        styles: (colour, hatching) by layer, in the order of the layers; the hatching tells them
-            apart without colour.
+        stacks: One per bar; no layer is negative.
+        styles: (color, hatching) by layer, in the order of the layers; the hatching tells them
+            apart without color.
     """
     axes = drawing.axes
     ends = [0.0] * len(stacks)

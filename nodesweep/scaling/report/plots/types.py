@@ -21,7 +21,7 @@ from nodesweep.scaling.report.plots.canvas import (
 from nodesweep.scaling.report.plots.cost import set_time_cost_axes, tick_text, time_ticks
 from nodesweep.scaling.report.tables.instances import of_all_types
 
-# Marker shapes tell the types apart without colour.
+# Marker shapes tell the types apart without color.
 _STYLES = tuple(
     zip(
         ("accent", "starting", "downloading", "uploading", "bad", "pending", "ink", "muted"),

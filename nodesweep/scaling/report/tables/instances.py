@@ -1,4 +1,4 @@
-"""The table of a sweep of several instance types or variants: a row per one and node count."""
+"""The table of a sweep of several instance types or variants: one row each per node count."""
 
 from __future__ import annotations
 

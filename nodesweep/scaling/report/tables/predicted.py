@@ -30,7 +30,7 @@ def confirmed_lines(report: ScalingReport) -> list[str]:
 
 
 def predicted_lines(report: ScalingReport) -> list[str]:
-    """Return lines on confirmed counts, then on what each prediction is made from."""
+    """Return lines on confirmed counts, then on the terms and assumptions of the predictions."""
     if report.prediction is None:
         return []
     prediction = report.prediction

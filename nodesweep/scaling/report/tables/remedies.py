@@ -55,7 +55,7 @@ def remedies_table(report: ScalingReport) -> Table | None:
 
 
 def remedy_lines(report: ScalingReport) -> list[str]:
-    """Return a line on each change predicted to save the most, and one with how many are left."""
+    """Return lines on the changes with the largest predicted savings, and on how many remain."""
     lines = [
         f"{change.change}: at {nodes_text(each.nodes)}, a predicted efficiency of"
         f" {' '.join(filter(None, [format_percent(each.efficiency), _between(each)]))} and T of"

@@ -1,4 +1,4 @@
-"""Time to a quality target: a column of the results, and what limits the speedup in words."""
+"""Time to a quality target: a column of the results, and caveats on the speedup."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requirements of the shipped training program (infra/image) on its container.
 
-They apply only if the shipped program keeps the container's own torch: own code has its own
-requirements, and `requirements.txt` installs its own torch.
+They apply only if the shipped program keeps the container's own torch: a user's training script has
+other requirements, and `requirements.txt` installs another torch.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def python_program(facts: Facts) -> Iterator[str]:
 
 @refuses
 def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
-    """Refuse `mp_parameters`, with which the toolkit enables model parallelism in any kind."""
+    """Refuse `mp_parameters`, with which the toolkit enables model parallelism under any kind."""
     if "mp_parameters" in facts.training.hyperparameters:
         yield (
             "training.hyperparameters: 'mp_parameters' turns on model parallelism, which cannot "

@@ -1,4 +1,4 @@
-"""Times of nodes that got 70% of their CPU or more, and not enough: both ends of each decide
+"""Times of nodes that got 50% of their CPU or more, and not enough: both ends of each decide
 together (docs/method.md, "Attainment").
 """
 
@@ -17,7 +17,7 @@ from nodesweep.scaling.outcome.attainment import LEAST_ATTAINED
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from tests.nodesweep.scaling.conftest import summarise
 
-SHARES = st.sampled_from([0.7, 0.75, 0.8, 0.9, 0.94, 0.96, 1.0])
+SHARES = st.sampled_from([0.5, 0.7, 0.75, 0.8, 0.9, 0.94, 0.96, 1.0])
 TIMES = st.floats(5, 200).map(lambda seconds: round(seconds, 1))
 
 
@@ -101,15 +101,15 @@ def test_a_contended_baseline_is_judged_by_its_ends():
     assert answer.between == (1, 2)
 
 
-def test_below_70_percent_there_is_no_recommendation():
-    assert advise({1: 100, 2: 55, 4: 26}, {1: 0.7}).between == (1, 4)
-    answer = advise({1: 100, 2: 55, 4: 26}, {1: 0.69})
+def test_below_half_of_the_cpu_there_is_no_recommendation():
+    assert advise({1: 100, 2: 55, 4: 26}, {1: 0.5}).between == (1, 4)
+    answer = advise({1: 100, 2: 55, 4: 26}, {1: 0.49})
     assert (answer.chosen, answer.between) == (None, ())
     assert answer.reason.startswith("No recommendation")
 
 
 def test_a_count_that_nothing_is_known_of_above_those_in_question_leaves_no_answer(snapshot):
-    answer = advise({1: 100, 2: 68, 4: 30}, {2: 0.9, 4: 0.5})
+    answer = advise({1: 100, 2: 68, 4: 30}, {2: 0.9, 4: 0.4})
     assert (answer.chosen, answer.between) == (None, ())
     assert answer.reason == snapshot
 

@@ -1,4 +1,4 @@
-"""Times of nodes that got less than 70% of their CPU: no recommendation rests on them
+"""Times of nodes that got less than half of their CPU: no recommendation rests on them
 (docs/method.md, "Attainment").
 """
 
@@ -17,7 +17,7 @@ from tests.nodesweep.scaling.analysis.test_recommend import chosen, runner_up, w
 from tests.nodesweep.scaling.conftest import summarise
 
 UNKNOWN = (
-    "No recommendation, since nodes were contended at {}, where one got less than 70% of the CPU"
+    "No recommendation, since nodes were contended at {}, where one got less than 50% of the CPU"
     " it requested, and {}"
 )
 

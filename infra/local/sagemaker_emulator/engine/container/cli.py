@@ -1,4 +1,4 @@
-"""podman's or docker's command line, and a probe of whether it can run containers here.
+"""Runs commands of podman or docker, and probes whether containers can run here.
 
 Settings that containers need here (runtime, cgroup manager, limits) are in the platform's own
 files, passed by environment variables, so the user's settings are neither read nor changed. Files

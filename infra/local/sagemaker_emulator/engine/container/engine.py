@@ -66,7 +66,7 @@ class ContainerEngine(ExclusiveEngine):
     """Runs nodes as containers, several jobs at once if they fit.
 
     See `sagemaker_emulator.interfaces.Engine`. `room` is the capacity that running jobs leave; a
-    job without a reservation waits for one in `run`.
+    job without a reservation waits for one before its turn.
     """
 
     def __init__(
@@ -287,10 +287,10 @@ def launched_over_ssh(job: JobSpec) -> bool:
 
 
 def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
-    """Return the nodes' addresses in a network as podman or docker describes it.
+    """Return the nodes' addresses in a network, given its description by podman or docker.
 
     Raises:
-        EngineError: If the network has too few.
+        EngineError: If the network has too few addresses.
     """
     import ipaddress
 

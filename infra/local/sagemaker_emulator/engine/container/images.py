@@ -36,9 +36,9 @@ class ImageConfig:
 
 
 class ContainerImageStore:
-    """See `sagemaker_emulator.interfaces.ImageStore`.
+    """Builds images with podman or docker, and stores them in a registry.
 
-    `address` is the registry's host:port, as ECR returns it to clients.
+    See `sagemaker_emulator.interfaces.ImageStore`.
     """
 
     def __init__(self, state_dir: Path, cli: ContainerCli, registry: Registry) -> None:
@@ -57,7 +57,7 @@ class ContainerImageStore:
 
     @property
     def address(self) -> str:
-        """The host:port that the registry listens on."""
+        """The registry's host:port, as ECR returns it to clients."""
         return self._registry.address
 
     def open_shell(

@@ -238,7 +238,7 @@ class ContainerNodes:
             try:
                 self._on_line(host, text, int(time.time() * 1000))
             except Exception as error:
-                # Raised at the end: the node must not block.
+                # The node must not block; the error is raised at the end.
                 self._sink_error = self._sink_error or error
         code = client.wait()
         if code == _PROGRAM_FAILED:

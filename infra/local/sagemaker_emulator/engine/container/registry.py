@@ -70,7 +70,7 @@ class Registry:
     """
 
     def __init__(self, folder: Path, backend: str | None = None) -> None:
-        """Start both; the proxy reuses its port across restarts if it is free.
+        """Start the registry and its proxy, which keeps its port across restarts if it is free.
 
         Args:
             folder: Stores the images, the configuration and the log.
@@ -93,7 +93,7 @@ class Registry:
         threading.Thread(target=self._server.serve_forever, name="registry", daemon=True).start()
 
     def close(self) -> None:
-        """Stop both; pushed images stay in the folder."""
+        """Stop the registry and its proxy; pushed images stay in the folder."""
         self._server.shutdown()
         self._server.server_close()
         if self._process:
@@ -250,7 +250,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
                 line = self.rfile.readline()
                 yield line
                 size = int(line.split(b";")[0], 16)
-                yield from self._read(size + 2)  # and the line end
+                yield from self._read(size + 2)  # with the line end
                 if size == 0:
                     return
         yield from self._read(int(self.headers.get("Content-Length") or 0))

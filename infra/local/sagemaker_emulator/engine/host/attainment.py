@@ -1,4 +1,4 @@
-"""The share of its requested CPU time that a node got, from kernel counters between two readings.
+"""Computes the share of the requested CPU time that a node got, from readings of kernel counters.
 
 docs/method.md, "Attainment", describes the counters, their interpretation and the limitations.
 """
@@ -110,10 +110,10 @@ def demanded_cpu_seconds(
 ) -> float | None:
     """Return the CPU seconds that a node would have used on a dedicated machine.
 
-    This is what it used plus what it waited for in periods that did not exhaust its quota, but at
-    most its quota. The wait is capped by what it would have met by chance on a CPU that others use
-    for `others_share` of the time, and by what it would have used in the time that the wait took,
-    at its pace in the rest (docs/method.md, "Attainment").
+    This is its CPU time plus its wait in periods that did not exhaust its quota, at most its quota.
+    The wait is capped at the wait to expect on a CPU that others use for `others_share` of the
+    time, and at the CPU time that the node would have used during the wait, at its pace in the rest
+    of the time (docs/method.md, "Attainment").
 
     Args:
         quota_seconds: CPU time that the quota allows.
@@ -167,7 +167,7 @@ def _share(part: float | None, whole: float | None) -> float | None:
 
 
 class AttainmentMeter:
-    """Reads a job's nodes while they measure: `begin`, `take_reading` periodically, `attainments`.
+    """Measures nodes' attainment: call `begin`, `take_reading` periodically, then `attainments`.
 
     Periodic readings are needed because the kernel forgets a thread's wait when the thread ends.
     """

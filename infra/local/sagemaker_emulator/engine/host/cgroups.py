@@ -241,15 +241,15 @@ def groups_of(
 
 
 def _candidate_parents() -> Iterator[tuple[int, Path]]:
-    """Yield folders to try: the v1 cpu tree first, then v2 from our own group up.
+    """Yield folders to try: the v1 cpu tree first, then v2 from this process's group upwards.
 
     If v1 has the cpu controller, v2 does not.
     """
     own = _own_groups()
     for version, mount_root, mount_point in _cpu_mounts():
         relative = own.get("cpu" if version == 1 else "", "/")
-        # In a container the mount shows only a part of the tree, while our path starts at the root
-        # of the whole tree.
+        # In a container the mount shows only a part of the tree, while the process's path starts at
+        # the root of the whole tree.
         inside = os.path.relpath(relative, mount_root) if relative.startswith(mount_root) else "."
         here = (mount_point / inside).resolve()
         if not here.is_dir():
@@ -262,7 +262,7 @@ def _candidate_parents() -> Iterator[tuple[int, Path]]:
 
 
 def _own_groups() -> dict[str, str]:
-    """Return the path of our own group by controller; "" stands for the v2 tree."""
+    """Return the paths of this process's groups by controller; "" stands for the v2 tree."""
     return _groups(Path("/proc/self/cgroup"))
 
 

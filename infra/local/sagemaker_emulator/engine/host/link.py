@@ -1,6 +1,6 @@
 """Limits a node's link to a rate and a delay with the kernel's tbf and netem.
 
-Standard library only, as the job supervisor that uses it (engine/host/switch.py).
+Standard library only, like the job supervisor, which uses it (engine/host/switch.py).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class LinkLimits(NamedTuple):
     mtu_bytes: int = 1500
 
     def from_node(self, device: str) -> list[str]:
-        """Return tc's lines for a node's own end of its link."""
+        """Return the tc commands for a node's own end of its link, which limit the rate."""
         return [f"qdisc add dev {device} root {self._rate()}"]
 
     def to_node(self, device: str) -> list[str]:
-        """Return tc's lines for the other end."""
+        """Return the tc commands for the other end, which also add the delay."""
         if not self.delay_microseconds:
             return self.from_node(device)
         delay = f"netem delay {self.delay_microseconds}us limit {_DELAY_PACKETS}"
@@ -73,8 +73,8 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
             default route, such as EC2's 9001.
 
     Raises:
-        LinkError: If this machine refuses, or the container's eth0 is no veth pair with one end
-            here. Nothing is then limited on this machine's side.
+        LinkError: If this machine refuses, or if the container's eth0 is not one end of a veth pair
+            whose other end is here. Nothing is then limited on this machine's side.
     """
     inner = _shown(network, INTERFACE)
     try:
@@ -100,7 +100,7 @@ def _shown(network: Path, device: str) -> dict[str, Any]:
 
 
 def make_network() -> int:
-    """Return the descriptor of a new network namespace, which lasts as long as this is open.
+    """Return a descriptor of a new network namespace, which exists until it is closed.
 
     Raises:
         LinkError: If the kernel refuses.
@@ -121,10 +121,10 @@ def network_file(network: int) -> Path:
 
 
 def call(network: Path, program: str, lines: Sequence[str], *options: str) -> str:
-    """Run `ip` or `tc` on some lines inside a network and return the output.
+    """Run commands of `ip` or `tc`, one a line, inside a network and return the output.
 
     Raises:
-        LinkError: If a line fails.
+        LinkError: If a command fails.
     """
     try:
         done = subprocess.run(
@@ -144,7 +144,7 @@ def call(network: Path, program: str, lines: Sequence[str], *options: str) -> st
 
 
 def limit_problems() -> tuple[str | None, str | None]:
-    """Return why links cannot be limited here, and why not delayed; None if they can.
+    """Return why links cannot be limited here, and why not delayed; None where they can be.
 
     Tested on a link in a network of its own.
     """

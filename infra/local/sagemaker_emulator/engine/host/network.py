@@ -1,7 +1,7 @@
 """Networks that connect a job's nodes.
 
-Nodes use a network of their own, with the rate and latency of the instance type, if this machine
-allows it, else loopback.
+If this machine allows it, nodes use networks of their own, with the rate and latency of the
+instance type; otherwise, they use loopback.
 """
 
 from __future__ import annotations

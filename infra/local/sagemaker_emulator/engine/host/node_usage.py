@@ -55,8 +55,7 @@ def _of_processes(pids: Iterable[int]) -> tuple[float, int]:
     ticks = pages = 0
     for pid in pids:
         try:
-            # The second field is the program's name in parentheses, which may contain spaces and
-            # parentheses.
+            # The program's name, in parentheses, may contain spaces and parentheses.
             fields = (
                 Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             )

@@ -1,4 +1,4 @@
-"""A machine-wide lock (per network namespace): one engine at a time runs training jobs.
+"""A machine-wide lock (per network namespace): one engine at a time runs jobs.
 
 Jobs rendezvous on port 7777 and share the cores. The lock is an abstract Unix socket: it has
 exactly the scope of the port, needs no folder that all users can write, and is released whenever
@@ -62,8 +62,8 @@ def wait_for(
 ) -> bool:
     """Call `take` until it returns True; return False if stopped or past the deadline (monotonic).
 
-    It is called at least once, and once more after the deadline: who was held up gives up nothing
-    that is free. `on_wait` is called once if the first attempt fails.
+    `take` is called at least once, and once more after the deadline, so that a caller that was
+    delayed still gets what is free. `on_wait` is called once if the first attempt fails.
     """
     pause_seconds = 0.05
     told = False

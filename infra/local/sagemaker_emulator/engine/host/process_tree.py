@@ -98,8 +98,7 @@ def _read_stat(pid: int) -> Process | None:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    # The second field is the program's name in parentheses, which may contain spaces and
-    # parentheses.
+    # The program's name, in parentheses, may contain spaces and parentheses.
     state, parent_pid, _group, session_id = stat.rpartition(")")[2].split()[:4]
     if state == _ZOMBIE:
         return None

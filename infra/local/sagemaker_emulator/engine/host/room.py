@@ -90,7 +90,7 @@ class Room:
                 left[cpu] -= share.vcpus
         cpus = []
         for _ in range(count):
-            # the first of the least used
+            # the first of the least used CPUs
             cpu = max(self._cpus, key=lambda cpu: round(left[cpu], 6))
             left[cpu] -= vcpus
             cpus.append(cpu)

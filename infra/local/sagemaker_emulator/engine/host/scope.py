@@ -48,7 +48,7 @@ def scope_command(environment: Mapping[str, str]) -> list[str]:
 
 
 def main() -> int:
-    """Report what the platform's server will find; return 0 if quotas look writable."""
+    """Report whether quotas will look writable to the platform's server; return 0 if they will."""
     look = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.cgroups"]
     return subprocess.run([*scope_command(os.environ), *look], check=False).returncode
 

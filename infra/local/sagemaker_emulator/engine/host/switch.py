@@ -1,8 +1,8 @@
-"""A job's own network: a switch linked to each node, in namespaces that only a process holds.
+"""A job's own network: a switch linked to each node, in namespaces that one process keeps alive.
 
-This machine's network sees no link, address or rule of it, so any number of jobs and platforms use
-the same names and addresses at once, only the job's own nodes reach each other, and everything
-disappears with the process that created the switch. Outbound traffic goes through slirp4netns,
+None of its links, addresses and rules exist in this machine's network, so any number of jobs and
+platforms can use the same names and addresses at once, only the job's own nodes reach each other,
+and everything disappears with the process. Outbound traffic goes through slirp4netns,
 which turns it into ordinary sockets of this machine and accepts nothing inbound; loopback ports in
 the nodes' environments are relayed to their own loopback (engine/host/relay.py).
 Standard library only: the job supervisor creates the switch; `main` tests whether this machine
@@ -51,7 +51,7 @@ class SwitchPlan(TypedDict):
     bits_per_second: int
     delay_microseconds: int  # from one node to another; 0: none
     ports: list[int]  # of this machine's loopback, relayed to each node's own
-    environment: dict[str, str]  # of its helper
+    environment: dict[str, str]  # of slirp4netns
 
 
 def node_address(number: int) -> str:

@@ -2,7 +2,7 @@
 
 Supported: FROM (an image built here is extended; any other is ignored, and this machine's Python is
 the base), ARG, ENV, LABEL, WORKDIR, COPY and ADD of local files, RUN with only `pip install` of
-requirements files and packages, optionally with --no-deps or with `-c` to versions that `pip list`
+requirements files and packages, optionally with --no-deps or with `-c` and a file that `pip list`
 wrote, ENTRYPOINT and CMD that are `train`, and EXPOSE (no effect). Everything else is refused, with
 its line, instead of being ignored silently.
 """
@@ -28,7 +28,8 @@ _PIP_COMMANDS = (
     ["python", "-m", "pip"],
     ["python3", "-m", "pip"],
 )
-# Writes the versions of some of the image's packages to a file for a later `pip install -c`.
+# A command that writes the versions of some of the image's packages to a file for a later
+# `pip install -c`.
 _PINS = re.compile(
     r"(?:python3? -m )?pip3? list --format=freeze \| sed -nE '/(?P<pattern>[^'/]+)/p' >"
     r" (?P<file>/[^\s;&|]+)"
@@ -48,8 +49,8 @@ class Copy:
 class Install:
     """One `pip install`: requirements files by their absolute paths in the image, and packages.
 
-    `pins` is a regular expression: packages of the image whose line `name==version` it matches keep
-    their version.
+    `pins` is a regular expression; the image's packages whose line `name==version` matches it keep
+    their versions.
     """
 
     requirement_files: tuple[str, ...]

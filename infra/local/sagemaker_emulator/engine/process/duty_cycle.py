@@ -3,11 +3,11 @@
 If an ordinary user may not write cgroups, the job's supervisor does what the kernel's quota does:
 in each period a node may use its share of one CPU, then it is stopped (SIGSTOP) until its next
 period (SIGCONT). Overuse between polls is deducted from later periods, and a period that begins
-late has a larger share; unused time is lost, as under the kernel's quota. Each node has its periods
-at times of its own, as under the kernel's quota: nodes that all run at once wait for a CPU (13% of
-their share with 8 nodes on 2 CPUs; 5% as it is), but never for each other's gradients (8 nodes came
-out at 72% efficiency in one run and 52% in the next). CPU time is read from each process's CPU
-clock, in nanoseconds. Standard library only: the supervisor runs it.
+late has a larger share; unused time is lost, as under the kernel's quota. The nodes' periods begin
+at different times, as under the kernel's quota: nodes that all run at once wait longer for a CPU
+(13% of their share with 8 nodes on 2 CPUs, instead of 5%), but never for each other's gradients (8
+nodes reached 72% efficiency in one run and 52% in the next). CPU time is read from each process's
+CPU clock, in nanoseconds. Standard library only: the supervisor runs it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def process_cpu_seconds(pid: int) -> float:
 
 @dataclass
 class Periods:
-    """When a node's periods begin: every PERIOD_SECONDS, from `phase` (0 to 1) of a period on.
+    """A node's periods, which begin at multiples of PERIOD_SECONDS plus `phase` (0 to 1) of one.
 
     The supervisor wakes late on a busy machine, and stopped nodes would lose that time without
-    having waited for a CPU: next to 8 busy processes a node got 80% of its quota, and 99.8% with a
-    longer period instead. The maximum, _LONGEST_SECONDS, prevents a burst after a pause of the
-    machine.
+    having waited for a CPU, so a late period is longer: next to 8 busy processes a node then got
+    99.8% of its quota, instead of 80%. The maximum, _LONGEST_SECONDS, prevents a burst after a
+    pause of the machine.
     """
 
     phase: float
@@ -58,7 +58,7 @@ class Periods:
     def begin(self, now: float) -> float | None:
         """Begin a period and return its length in seconds; None if the last one has not ended.
 
-        The length is the time since the last one began, so that a node's lengths sum to the time.
+        The length is the time since the last one began, up to _LONGEST_SECONDS.
         """
         if now < self.ends_at:
             return None

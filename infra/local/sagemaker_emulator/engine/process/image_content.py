@@ -146,7 +146,7 @@ def _included_files(context: Path) -> list[PurePosixPath]:
 def _named_folders(environment: Mapping[str, str]) -> list[PurePosixPath]:
     """Return the folders that an ENV names, alone or in a list, except in PATH.
 
-    A node gets these values with its own paths.
+    A node gets these values with the paths of its own copies.
     """
     values = [value for name, value in environment.items() if name != "PATH"]
     paths = [

@@ -150,7 +150,7 @@ def _fetch(target: Target, lines: Sequence[str], folder: Path) -> DownloadSummar
 
 
 def _without_cuda(line: str) -> str:
-    """Return the requirement for the CPU build of that exact version, or unchanged without one."""
+    """Return the requirement for the CPU build of an exact version; keep any other requirement."""
     exact = _EXACT.fullmatch(line)
     if exact is None:
         return line

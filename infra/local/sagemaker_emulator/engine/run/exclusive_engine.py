@@ -59,10 +59,7 @@ class ExclusiveEngine(ABC):
         self._lock.close()
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Return why this machine cannot hold that many nodes, or None if it can.
-
-        The text is that of a CapacityError.
-        """
+        """Return why this machine cannot hold that many nodes, or None if it can."""
         return capacity.capacity_problem(instance_type, instance_count, self._cores)
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
@@ -112,10 +109,7 @@ class ExclusiveEngine(ABC):
     def _turn(
         self, job: JobSpec, stop: threading.Event, deadline: float, on_wait: Callable[[], None]
     ) -> AbstractContextManager[bool]:
-        """Hold the machine for this job alone.
-
-        Yields False if stopped or past the deadline (monotonic) first.
-        """
+        """Hold the machine for this job alone; see `turn`."""
         return training_slot(stop, deadline, on_wait)
 
     @abstractmethod

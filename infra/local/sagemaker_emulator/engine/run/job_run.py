@@ -100,7 +100,7 @@ class Quota:
 
 @dataclass
 class JobRun:
-    """The state of a run.
+    """Runs a job's nodes to their end, and holds the state of the run.
 
     `boot_folders` are the nodes' boot barrier folders, None if they do not wait at the barrier.
     """
@@ -118,11 +118,11 @@ class JobRun:
     _terminated_pids: set[int] = field(default_factory=set)
     _ending: _Ending | None = None
     _is_released: bool = False  # the nodes have been released
-    _done: bool = False  # and have finished measuring
+    _done: bool = False  # the nodes have finished measuring
     _started_at: float = field(default_factory=time.monotonic)
     _supervisor_lost: bool = False
     _meter: AttainmentMeter | None = None  # while the nodes measure
-    _ended_meter: AttainmentMeter | None = None  # and once they have finished
+    _ended_meter: AttainmentMeter | None = None  # once they have finished
     _ballast: Ballast | None = None  # while the nodes measure
     _read_at: float = 0.0
     _attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def in_image(path: str, node: Node) -> str:
 
 
 def make_working_folder(path: str, node: Node) -> Path:
-    """Return the image's WORKDIR in this node's tree, or the node's home if that has none (/)."""
+    """Create and return the image's WORKDIR in this node's tree, or the node's home without one."""
     found = in_node(path, node)
     folder = node_folder(node) / "home" if found == path else Path(found)
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _is_below_opt_ml(path: str) -> bool:
 def loopback_block(state_dir: Path) -> int:
     """Return the block of loopback addresses for an engine's nodes, 1 to 250.
 
-    Two platforms on one machine get different ones.
+    Two platforms on one machine usually get different ones.
     """
     return int(state_id(state_dir), 16) % 250 + 1
 
