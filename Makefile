@@ -37,14 +37,14 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# The flows' tests first, four workers: they wait, too, and a further one costs 30 s of CPU time (its collection, imports, and half a Prefect
-# server). Tests of the arithmetic run once, with coverage.
+# The flows' tests first, five workers: they wait more than they compute. Tests of the arithmetic run once, with coverage.
+WORKERS ?= 5
 OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
 test: setup others coverage
 AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
 others: setup
-	$(BIN)/pytest -m "not slow" -n 4 --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
+	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
 # What only root can do: control groups, and switching users. What is the same for both users is left out.
 ENGINE := infra/local/tests/engine
