@@ -183,9 +183,10 @@ def _instance_problems(raw: Any) -> list[str]:
     if launcher_section(_nested_value(raw, "platform")).fixed_image is not None:
         return []  # its nodes are described in its section
     named = [("training.instance_type", _nested_value(raw, "training", "instance_type"))]
-    several = _nested_value(raw, "sweep", "instance_types")
-    if isinstance(several, list | tuple):
-        named += [(f"sweep.instance_types.{number}", each) for number, each in enumerate(several)]
+    for section, field in (("sweep", "instance_types"), ("training", "instance_fallbacks")):
+        several = _nested_value(raw, section, field)
+        if isinstance(several, list | tuple):
+            named += [(f"{section}.{field}.{number}", each) for number, each in enumerate(several)]
     variants = _nested_value(raw, "sweep", "variants")
     for variant in variants if isinstance(variants, list | tuple) else ():
         place = f"sweep.variants.{_nested_value(variant, 'name')}.set.training.instance_type"

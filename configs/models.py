@@ -425,6 +425,25 @@ class BenchmarkConfig(Section):
             raise _located(error, ("sweep", "variants", name, "set")) from None
 
     @model_validator(mode="after")
+    def _check_fallbacks(self) -> Self:
+        """Refuse fallbacks in a sweep that compares several arms, or chooses jobs by prices."""
+        if not self.training.instance_fallbacks:
+            return self
+        if self.sweep.arm_count > 1:
+            raise ValueError(
+                f"training.instance_fallbacks is {list(self.training.instance_fallbacks)}, but"
+                f" sweep.{self.sweep.arms_field} already compares {list(self.arm_names)}; remove"
+                " either"
+            )
+        if self.sweep.rules.decides_as_it_goes:
+            raise ValueError(
+                f"training.instance_fallbacks is {list(self.training.instance_fallbacks)}, but"
+                f" sweep.design is {self.sweep.design}; use sweep.design: full, or remove the"
+                " fallbacks"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_training_plans(self) -> Self:
         """Refuse training plans without a clear instance type: a plan reserves a single one."""
         types, plans = self.sweep.instance_types, self.training.training_plan_arns
@@ -454,6 +473,15 @@ class BenchmarkConfig(Section):
     def instance_types(self) -> tuple[str, ...]:
         """The instance type of each arm, in the same order."""
         return tuple(self.of_arm(name).training.instance_type for name in self.arm_names)
+
+    @property
+    def possible_types(self) -> tuple[str, ...]:
+        """The instance types of the arms, and those that the only arm may fall back to."""
+        return (*self.instance_types, *self.training.instance_fallbacks)
+
+    def on_type(self, name: str) -> BenchmarkConfig:
+        """Return the config for one of the possible types of its only arm."""
+        return self.model_copy(update={"training": self.training.on_type(name)})
 
     def node_type(self, name: str) -> InstanceType:
         """Return the facts of a type of nodes: the platform's own, or the catalogue's.

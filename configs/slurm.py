@@ -29,6 +29,7 @@ _NOT_ON_SLURM = {
     "checkpoints": "write them to a folder that the nodes share",
     "keep_alive_seconds": "nodes go back to the cluster",
     "training_plan_arn": "set platform.reservation",
+    "instance_fallbacks": "the cluster chooses the nodes",
     "vpc": "it is an AWS network",
     "encrypt_inter_container_traffic": "the cluster's network decides it",
     "volume_kms_key_id": "it is a key of AWS",

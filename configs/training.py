@@ -32,6 +32,14 @@ _NO_MESSAGES = re2.Options()
 _NO_MESSAGES.log_errors = False  # RE2 would also write the errors to stderr
 _OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"})
 
+_WITHOUT_FALLBACKS = {
+    "spot": "spot is set, and a spot job has one type",
+    "placement": "placement is set, and a placed job has one type",
+    "training_plan_arn": "training_plan_arn reserves nodes of one type",
+    "keep_alive_seconds": "a job of several types is not known to keep its nodes",
+}
+"""Fields that exclude instance_fallbacks, and why."""
+
 
 @lru_cache(maxsize=256)
 def compile_metric(regex: str) -> Any:
@@ -124,6 +132,16 @@ class TrainingConfig(JobFeatures):
             "SageMaker training instance type, e.g. ml.g5.12xlarge; must be in the catalogue"
             " (configs/instance_types.json)."
         )
+    )
+    instance_fallbacks: Annotated[tuple[str, ...], NOT_COMPARED] = Field(
+        default=(),
+        max_length=4,
+        # Omitted when empty, so that sweeps without it keep their ids and reports.
+        exclude_if=lambda types: not types,
+        description=(
+            "Up to 4 types to use instead of instance_type, in order, if it has no capacity. The"
+            " first job takes the first type that has, and all others run on the same."
+        ),
     )
     max_runtime_seconds: Annotated[int, NOT_COMPARED] = Field(
         ge=60,
@@ -265,6 +283,27 @@ class TrainingConfig(JobFeatures):
                 " training.batch is not set; set training.batch, or use rule: none"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_fallbacks(self) -> Self:
+        """Refuse fallbacks with what they exclude on the platform, or would waste."""
+        types = (self.instance_type, *self.instance_fallbacks)
+        if len(set(types)) < len(types):
+            raise ValueError(
+                f"instance_fallbacks: {list(self.instance_fallbacks)} names a type twice, or"
+                f" instance_type, {self.instance_type}; name each other type once"
+            )
+        for name, why in _WITHOUT_FALLBACKS.items():
+            if self.instance_fallbacks and getattr(self, name):
+                raise ValueError(
+                    f"instance_fallbacks is {list(self.instance_fallbacks)}, but {why}; leave out"
+                    f" {name} or instance_fallbacks"
+                )
+        return self
+
+    def on_type(self, name: str) -> Self:
+        """Return the section for jobs on one of its instance types."""
+        return self.model_copy(update={"instance_type": name, "instance_fallbacks": ()})
 
     @property
     def amount(self) -> tuple[str, str] | None:

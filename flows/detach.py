@@ -163,6 +163,11 @@ def _check_all_start_at_once(config: BenchmarkConfig, plan: SweepPlan) -> None:
             f"sweep.design: {config.sweep.design} chooses each job by earlier results, but"
             " --detach starts all jobs at once; set sweep.design: full, or run without --detach"
         )
+    if config.training.instance_fallbacks:
+        raise PreflightRefused(
+            "training.instance_fallbacks: --detach starts jobs that ask for one instance type, but"
+            " the first job decides it; remove the fallbacks, or run without --detach"
+        )
     jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
     if jobs <= at_once:
         return

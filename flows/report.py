@@ -68,7 +68,7 @@ def make_report(
     """Build the report and store it in the bucket, on this machine and as a Prefect artifact."""
     sweep, store = inputs.sweep_id, store_of(config.platform)
     prices = {}
-    asked = [(config.node_type(each), TRAINING) for each in config.instance_types]
+    asked = [(config.node_type(each), TRAINING) for each in config.possible_types]
     for instance, notices in look_up_prices(config.platform, asked):
         for notice in notices:
             logger.info("notice: %s", notice)
@@ -216,7 +216,7 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
     """
     record = read_sweep_record(store_of(current.platform), sweep_id)
     config = _recorded_config(record, current, sweep_id)
-    plan = plan_arms(config, [config.node_type(name) for name in config.instance_types])
+    plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
     outcomes, running = [], []
     for name in list_training_jobs(config.platform, sweep_id):
         job = job_status(config.platform, name)

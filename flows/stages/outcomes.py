@@ -103,11 +103,13 @@ def refused_outcome(
     config: BenchmarkConfig, job_name: str, point: PlannedPoint, attempt: int, reason: str
 ) -> JobOutcome:
     """Return the outcome of an attempt refused by the backend, the budget or sweep.max_retries."""
+    training = config.of_arm(point.arm.name).training
     return JobOutcome(
         job_name=job_name,
         status="Failed",
         platform_kind=backend_of(config.platform).kind(config.platform),
-        instance_type=config.of_arm(point.arm.name).training.instance_type,
+        # it would have run on the type that the first job got, if any
+        instance_type=None if training.instance_fallbacks else training.instance_type,
         reason=reason,
         **point_fields(config, point, attempt),
     )

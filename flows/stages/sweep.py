@@ -34,6 +34,7 @@ from nodesweep.scaling.formats import join_words, pluralize
 from nodesweep.scaling.instances.progress import SweepProgress
 from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.fallbacks import selected_type
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.queue import Attempt, Done, Refuse, Submit, SweepQueue, Wait
 from nodesweep.scaling.planning.specs import build_spec
@@ -174,6 +175,7 @@ class _Sweep:
         self._logged_progress: SweepProgress | None = None
         self._logged_answers: list[CountAnswer] = []
         self._logged_kept = self._logged_left_out = 0
+        self._logged_type: str | None = None
 
     def run(self) -> None:
         """Run until every point has its outcome, or none is left to try."""
@@ -213,6 +215,7 @@ class _Sweep:
         """Log a sequential or probe sweep's results and the reason for its next jobs, each once."""
         self._log_kept()
         self._log_left_out()
+        self._log_selected_type()
         progress = self.queue.progress
         if progress is None or progress == self._logged_progress:
             return
@@ -266,6 +269,12 @@ class _Sweep:
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
                 ),
             )
+
+    def _log_selected_type(self) -> None:
+        selected = selected_type(self.config, self.queue.outcomes)
+        if selected is not None and self._logged_type is None:
+            logger.info("the first job got %s, so all others run on it", selected)
+        self._logged_type = selected
 
     def _log_left_out(self) -> None:
         new = self.queue.left_out[self._logged_left_out :]

@@ -40,7 +40,7 @@ def read_facts(
         is_resume: True for a resume, which sends no data, code or build context, so they are not
             checked.
     """
-    instances = [config.node_type(name) for name in config.instance_types]
+    instances = [config.node_type(name) for name in config.possible_types]
     instance = config.node_type(config.training.instance_type)
     try:
         config = config.model_copy(update={"image": with_container(config, instance)})
@@ -66,13 +66,29 @@ def read_facts(
 
 
 def with_arms(facts: Facts, instances: Sequence[InstanceType]) -> Facts:
-    """Return the facts, with those of each arm if the sweep has several.
+    """Return the facts, with those of each arm, or of each type that the only arm may run on.
 
-    `instances` are those of the arms, in order.
+    `instances` are those of config.possible_types, in order.
     """
     config, plan = facts.config, facts.plan
     if not plan.by_arm:
-        return facts
+        main, *fallbacks = instances
+        if not fallbacks:
+            return facts
+        alone = _without_budget(config)
+        on_type = [(each, alone.on_type(each.instance_type)) for each in fallbacks]
+        return replace(
+            facts,
+            arms={
+                main.instance_type: replace(facts, config=alone, arms={}),
+                **{
+                    each.instance_type: replace(
+                        facts, config=own, instance=each, plan=plan_arms(own, [each]), arms={}
+                    )
+                    for each, own in on_type
+                },
+            },
+        )
     configs = {arm: _without_budget(config.of_arm(arm.name)) for arm in plan.by_arm}
     arms = {
         arm.name: replace(

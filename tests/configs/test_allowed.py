@@ -37,7 +37,8 @@ OF_SLURM = {
 NO_PATHS = {
     "name", "image.repository", "image.base_image", "image.uri",  # names of things elsewhere
     "training.entry_point",  # looked for below the code alone
-    "training.instance_type", "sweep.instance_types", "sweep.variants.set",  # fields of these
+    "training.instance_type", "training.instance_fallbacks", "sweep.instance_types",
+    "sweep.variants.set",  # fields of these
     "dataset.validation.instance_type",
     "dataset.expectations.type",  # the catalogues' names
     "dataset.validation.image.base_image", "dataset.validation.image.uri",
@@ -110,7 +111,8 @@ def test_no_field_but_the_endpoint_takes_a_url_that_is_called() -> None:
         "dataset.expectations.type", "dataset.expectations.kwargs", "training.entry_point",
         "training.hyperparameters", "training.environment", "training.metric_definitions",
         "image.build_args", "dataset.validation.image.build_args", "training.instance_type",
-        "sweep.instance_types", "sweep.variants.set", "dataset.validation.instance_type",
+        "training.instance_fallbacks", "sweep.instance_types", "sweep.variants.set",
+        "dataset.validation.instance_type",
         "training.distribution.custom_mpi_options", "training.distribution.partition_file",
         "training.mlflow.experiment_name", *OF_SLURM,
     }  # fmt: skip

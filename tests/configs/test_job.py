@@ -74,6 +74,32 @@ def test_a_plan_is_of_one_of_several_types(training, make_config, snapshot):
     assert str(refused.value) == snapshot
 
 
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"training": {"spot": {"max_wait_seconds": 7200}}},
+        {"training": {"placement": {}}},
+        {"training": {"training_plan_arn": PLAN}},
+        {"training": {"keep_alive_seconds": 60}},
+        {"training": {"instance_fallbacks": ["ml.m5.2xlarge", "ml.m5.xlarge"]}},
+        {"training": {"instance_fallbacks": [f"ml.m5.{size}xlarge" for size in range(2, 7)]}},
+        {"sweep": {"instance_types": ["ml.m5.xlarge", "ml.m5.4xlarge"]}},
+        {"sweep": {"design": "sequential", "repeats": 3, "max_repeats": 4}},
+    ],
+)
+def test_fallbacks_are_of_one_curve_on_demand(sections, make_config, snapshot):
+    training = {"instance_fallbacks": ["ml.m5.2xlarge"], **sections.get("training", {})}
+    with pytest.raises(ConfigError) as refused:
+        make_config(**{**sections, "training": training})
+    assert str(refused.value) == snapshot
+
+
+def test_a_config_is_put_on_one_of_its_types(make_config):
+    config = make_config(training={"instance_fallbacks": ["ml.m5.2xlarge"]})
+    assert config.possible_types == ("ml.m5.xlarge", "ml.m5.2xlarge")
+    assert config.on_type("ml.m5.2xlarge").possible_types == ("ml.m5.2xlarge",)
+
+
 def test_each_type_has_its_own_plan_or_none(make_config):
     config = make_config(
         training={"training_plan_arns": {"ml.m5.2xlarge": PLAN}},
@@ -87,6 +113,7 @@ def test_each_type_has_its_own_plan_or_none(make_config):
 def test_a_config_without_the_newest_fields_keeps_its_sweep_id(benchmark_config):
     dumped = benchmark_config.model_dump(mode="json")["training"]
     newest = {"training_plan_arn", "training_plan_arns", "infra_check", "placement", "mlflow"}
+    newest |= {"instance_fallbacks"}
     assert newest & set(dumped) == set()
     assert newest <= set(type(benchmark_config.training).model_fields)
 

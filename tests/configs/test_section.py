@@ -60,5 +60,5 @@ def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
             "max_runtime_seconds",
             "metric_definitions",
         ),
-        *("seed", "source_dir", "training_plan_arn", "training_plan_arns"),
+        *("instance_fallbacks", "seed", "source_dir", "training_plan_arn", "training_plan_arns"),
     }

@@ -23,6 +23,7 @@ PRECISIONS = ("auto", "32", "bf16", "16")
 INCOMPLETE_BATCH = ("drop", "pad")
 BACKENDS = ("auto", "gloo", "nccl", "smddp", "xla")
 STRATEGIES = ("ddp", "fsdp", "smp")
+COMPRESSIONS = ("none", "fp16", "bf16")
 NO_FOLDER = "none"
 SPLITTING_DEGREES = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
 """Parameters of SageMaker model parallelism 2.x that split layers, sequences, or experts."""
@@ -288,6 +289,14 @@ class TrainingArguments:
             "ddp",
             choices=STRATEGIES,
             help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x",
+        )
+    )
+    compress: str = field(
+        metadata=_option(
+            _CLUSTER,
+            "none",
+            choices=COMPRESSIONS,
+            help="gradients of ddp travel in 16 bits: fp16 under gloo and nccl, bf16 under nccl",
         )
     )
     process_group_timeout_seconds: float = field(

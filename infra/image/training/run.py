@@ -85,7 +85,7 @@ def run(arguments: TrainingArguments) -> None:
     )
     precision = choose_precision(arguments.precision)
     backend = choose_backend(arguments.backend, has_cuda=torch.cuda.is_available())
-    strategy = build_strategy(arguments.strategy, cluster, backend)
+    strategy = build_strategy(arguments.strategy, cluster, backend, arguments.compress)
     rate = scaled_learning_rate(
         arguments.learning_rate,
         arguments.learning_rate_rule,

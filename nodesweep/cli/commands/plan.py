@@ -127,7 +127,8 @@ def _amount(config: BenchmarkConfig) -> list[str]:
 def _types(config: BenchmarkConfig, plan: SweepPlan) -> str:
     """Return the instance types with processes per node, e.g. "ml.g5.xlarge, 1 process(es)"."""
     if not plan.by_arm:
-        return f"{config.training.instance_type}, {plan.processes_per_node} process(es)"
+        types = " or ".join(config.possible_types)
+        return f"{types}, {plan.processes_per_node} process(es)"
     plans = plan.by_arm.items()
     return join_words(f"{arm.name} ({each.processes_per_node} process(es))" for arm, each in plans)
 
@@ -142,7 +143,7 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
     Designs that would be refused are left out; the table is empty if fewer than two remain.
     """
     shown = [each for design in DESIGNS.values() if (each := design.estimate(config))]
-    if len(shown) < 2:
+    if len(shown) < 2 or config.training.instance_fallbacks:
         return []
     usd = _mean_price(plan)
     times = ", ".join(f"{minutes:g}" for minutes in REFERENCE_MINUTES.values())

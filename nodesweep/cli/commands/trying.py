@@ -188,7 +188,7 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
                 f"{' '.join(filter(None, expected))} instead of"
                 f" {format_percent(measured[each.nodes])} on {nodes_text(each.nodes)}"
             )
-    plan = plan_arms(config, [config.node_type(name) for name in config.instance_types])
+    plan = plan_arms(config, [config.node_type(name) for name in config.possible_types])
     gain = f"; predicted efficiency: {join_words(effects)}" if effects else ""
     repeats = config.sweep.repeats
     unjudged = ""

@@ -44,7 +44,7 @@ def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
             **given(KmsKeyId=training.output_kms_key_id),
         },
         "ResourceConfig": {
-            "InstanceType": training.instance_type,
+            **_types(training),
             "InstanceCount": spec.nodes,
             "VolumeSizeInGB": training.volume_size_gb,
             **given(
@@ -134,6 +134,14 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
             **given(MlflowExperimentName=training.mlflow.experiment_name),
         }
     return features
+
+
+def _types(training: TrainingConfig) -> dict[str, Any]:
+    """Return the job's instance type, or the types of which it gets the first with capacity."""
+    if not training.instance_fallbacks:
+        return {"InstanceType": training.instance_type}
+    types = (training.instance_type, *training.instance_fallbacks)
+    return {"InstancePreferences": [{"InstanceType": name} for name in types]}
 
 
 def _placement(training: TrainingConfig, nodes: int) -> dict[str, Any] | None:

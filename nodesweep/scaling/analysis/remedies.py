@@ -53,6 +53,8 @@ class Setting(NamedTuple):
 
     uses_ddp: bool = True
     """True unless the config shows another kind of parallelism."""
+    compresses: bool = False
+    """True if the shipped program already sends 16-bit gradients."""
     uses_fsdp: bool = False
     copies_data: bool = False
     """True if every node reads the whole dataset while it trains."""
@@ -153,7 +155,7 @@ REMEDIES: tuple[Remedy, ...] = (
         change="16-bit gradients: DDP's bf16_compress_hook, with gloo fp16_compress_hook",
         cause="communication",
         source="PyTorch documentation, DDP Communication Hooks",
-        is_possible=_with_ddp,
+        is_possible=lambda setting: setting.uses_ddp and not setting.compresses,
         assumes="32-bit gradients now; communication takes as long as its bytes",
         saving=_halve_bytes,
     ),

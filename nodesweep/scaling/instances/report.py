@@ -42,6 +42,7 @@ from nodesweep.scaling.instances.tried import compare_predicted
 from nodesweep.scaling.instances.validated import confirm_choice
 from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.scaling.planning.fallbacks import selected_type
 from nodesweep.scaling.planning.plan import SweepPlan
 from nodesweep.scaling.report.build import analyse
 from nodesweep.scaling.report.headline import qualified
@@ -81,7 +82,7 @@ def analyse_sweep(
     nights = nights or {}
     if config.sweep.arm_count == 1:
         arm = main_arm(config)
-        price = prices[config.training.instance_type]
+        price = prices[selected_type(config, outcomes) or config.training.instance_type]
         made = (sweep_id, config, plan, outcomes, price, provenance, generated_at)
         return analyse(*made, nights=nights.get(arm)), {}
     progress = sweep_progress(config, outcomes)

@@ -1,7 +1,8 @@
 """Choose a predicted change to try as a variant of the config, and compare it with the outcome.
 
 SETTINGS has the changes of analysis/remedies.py that a config can make, if it passes the script a
-batch, an accumulation, a number of loader workers or a strategy. Others need a changed script.
+batch, an accumulation, a number of loader workers or a strategy, or uses the shipped program, which
+can send 16-bit gradients. Others need a changed script.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from nodesweep.scaling.instances.model import PredictedCount
 from nodesweep.scaling.instances.work import samples_by_cell
 from nodesweep.scaling.planning.plan import scaled_learning_rate
 from nodesweep.scaling.report.model import ScalingReport
+from nodesweep.scaling.rules.distribution.program import compression_backend
+from nodesweep.scaling.rules.images import is_shipped_program
 
 Settings = Mapping[str, Any]
 """Values by dotted name, as a variant sets them."""
@@ -55,8 +58,11 @@ class Trial(NamedTuple):
 def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfig | None:
     """Return the config with as many steps as the sweep's jobs ran; None if that is unknown.
 
-    A config without training.baseline_seconds is returned unchanged.
+    Its type is the one that they ran on. A config with neither training.baseline_seconds nor
+    instance_fallbacks is returned unchanged.
     """
+    if config.training.instance_fallbacks:
+        config = config.on_type(report.platform.instance_type or config.training.instance_type)
     if config.training.baseline_seconds is None:
         return config
     if report.sized_steps is None:
@@ -65,9 +71,9 @@ def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfi
     return config.model_copy(update={"training": config.training.model_copy(update=counted)})
 
 
-def settings_by_remedy(training: TrainingConfig) -> dict[Name, Settings]:
-    """Return the changes that a config can make, each with what it sets."""
-    found = {name: settings(training) for name, settings in SETTINGS.items()}
+def settings_by_remedy(config: BenchmarkConfig) -> dict[Name, Settings]:
+    """Return the changes that a config of a single arm can make, each with what it sets."""
+    found = {name: settings(config) for name, settings in SETTINGS.items()}
     return {name: settings for name, settings in found.items() if settings}
 
 
@@ -81,7 +87,7 @@ def find_trial(report: ScalingReport, config: BenchmarkConfig) -> Trial | None:
         report: The report of a finished sweep of the config.
         config: A config of a single arm.
     """
-    possible = settings_by_remedy(config.training)
+    possible = settings_by_remedy(config)
     ranked = () if report.remedies is None else report.remedies.ranked
     best = next((each for each in ranked if each.predictions and each.name in possible), None)
     if best is None or report.remedies is None:
@@ -110,7 +116,7 @@ def compare_predicted(
     base = by_name.get(BASE)
     if base is None or base.remedies is None:
         return
-    remedy_of = settings_by_remedy(config.of_arm(BASE).training)
+    remedy_of = settings_by_remedy(config.of_arm(BASE))
     for variant in config.sweep.variants or ():
         name = next((each for each, own in remedy_of.items() if own == variant.set), None)
         if name is None:
@@ -179,8 +185,9 @@ def _compare(
     )
 
 
-def _double_batch(training: TrainingConfig) -> Settings | None:
+def _double_batch(config: BenchmarkConfig) -> Settings | None:
     """Return twice the batch and, if the config sets the steps, half of them: the same samples."""
+    training = config.training
     changed = _batch_twice(training)
     if not changed or training.steps is None:
         return changed
@@ -208,14 +215,23 @@ def _batch_twice(training: TrainingConfig) -> Settings | None:
     return changed
 
 
-def _double_workers(training: TrainingConfig) -> Settings | None:
-    return _double(training, _WORKERS)
+def _double_workers(config: BenchmarkConfig) -> Settings | None:
+    return _double(config.training, _WORKERS)
 
 
-def _use_ddp(training: TrainingConfig) -> Settings | None:
+def _use_ddp(config: BenchmarkConfig) -> Settings | None:
     """Return DDP for a script whose strategy is a hyperparameter."""
-    is_fsdp = training.hyperparameters.get("strategy") == "fsdp"
+    is_fsdp = config.training.hyperparameters.get("strategy") == "fsdp"
     return {"training.hyperparameters.strategy": "ddp"} if is_fsdp else None
+
+
+def _compress_gradients(config: BenchmarkConfig) -> Settings | None:
+    """Return 16-bit gradients for the shipped program, in the format that works on CPUs too."""
+    passed = config.training.hyperparameters
+    is_uncompressed = passed.get("compress", "none") == "none"
+    if not (is_shipped_program(config) and is_uncompressed and compression_backend(passed)):
+        return None
+    return {"training.hyperparameters.compress": "fp16"}
 
 
 def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
@@ -231,8 +247,9 @@ def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
     return {f"training.hyperparameters.{name}": max(2, 2 * value)}
 
 
-SETTINGS: Mapping[Name, Callable[[TrainingConfig], Settings | None]] = {
+SETTINGS: Mapping[Name, Callable[[BenchmarkConfig], Settings | None]] = {
     "batch": _double_batch,
+    "compression": _compress_gradients,
     "loader_workers": _double_workers,
     "ddp": _use_ddp,
 }

@@ -5,6 +5,7 @@ Both limits count every job that the sweep has ever had, across resumes and retr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -41,10 +42,21 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
         return None, f"no price for {instance.instance_type}: {price.reason}"
     hours, text = node_hours_bound(config)
     text += (
-        f", x {'on-demand ' if config.training.spot else ''}{price.usd_per_hour} USD/h ("
+        f", x {'on-demand ' if config.training.spot else ''}{price.usd_per_hour} USD/h"
+        f"{f' of {instance.instance_type}' if config.training.instance_fallbacks else ''} ("
         f"{', '.join(filter(None, (price.region, price.date)))})"
     )
     return hours * price.usd_per_hour, text
+
+
+def dearest(instances: Sequence[InstanceType], region: str) -> InstanceType:
+    """Return the type of the highest price; one without a known price if there is any."""
+
+    def usd(instance: InstanceType) -> float:
+        price = price_of(instance, region).usd_per_hour
+        return math.inf if price is None else price
+
+    return max(instances, key=usd)
 
 
 def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:

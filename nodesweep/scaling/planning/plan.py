@@ -14,7 +14,7 @@ from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.training import BatchConfig, LearningRateConfig, Scalar, TrainingConfig
 from nodesweep.scaling.analysis.price import Price, price_of
 from nodesweep.scaling.arms import Arm, Cell, Key, arms_of, main_arm
-from nodesweep.scaling.planning.budget import cost_bound, cost_bound_of_arms
+from nodesweep.scaling.planning.budget import cost_bound, cost_bound_of_arms, dearest
 from nodesweep.scaling.planning.validation import with_validation
 from nodesweep.scaling.rules import distribution
 
@@ -86,11 +86,11 @@ def plan_arms(
 
     Args:
         config: The benchmark.
-        instances: The instance types of config.instance_types, in that order.
+        instances: The instance types of config.possible_types, in that order.
         validation_price: See plan_sweep().
     """
     if config.sweep.arm_count == 1:
-        return plan_sweep(config, instances[0], validation_price)
+        return plan_sweep(config, instances[0], validation_price, fallbacks=instances[1:])
     instance_of = dict(zip(arms_of(config), instances, strict=True))
     main = main_arm(config)
     base = None
@@ -121,6 +121,7 @@ def plan_sweep(
     instance: InstanceType,
     validation_price: Price | None = None,
     base_world: int | None = None,
+    fallbacks: Sequence[InstanceType] = (),
 ) -> SweepPlan:
     """Return the plan for every node count and repeat, whether or not the rules allow it.
 
@@ -133,6 +134,7 @@ def plan_sweep(
             None if it was not looked up.
         base_world: World size that the configured learning rate applies to; None for that of the
             smallest count.
+        fallbacks: Other types that the jobs may run on; costs are those of the most expensive one.
     """
     processes = processes_per_node(config, instance)
     base_world = base_world or min(config.sweep.node_counts) * processes
@@ -154,8 +156,9 @@ def plan_sweep(
         )
         for index, (arm, nodes, repeat) in enumerate(_point_order(config))
     ]
-    bound, reason = with_validation(config, cost_bound(config, instance), validation_price)
-    usd_per_hour = price_of(instance, config.platform.region).usd_per_hour
+    priced = dearest((instance, *fallbacks), config.platform.region)
+    bound, reason = with_validation(config, cost_bound(config, priced), validation_price)
+    usd_per_hour = price_of(priced, config.platform.region).usd_per_hour
     return SweepPlan(tuple(points), processes, bound, reason, usd_per_hour)
 
 

@@ -33,9 +33,10 @@ from nodesweep.scaling.planning.fail_fast import (
     next_to_start,
     reason_to_give_up,
 )
+from nodesweep.scaling.planning.fallbacks import deciding_key, selected_type, undecided_reason
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.specs import build_spec
-from nodesweep.scaling.planning.workload import is_sized, sized_steps, sizing_key, unsized_reason
+from nodesweep.scaling.planning.workload import sized_steps
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,8 @@ class SweepQueue:
         """Return what to do now.
 
         The attempt of a Submit leaves the queue; `confirm` may put it back. An attempt is refused
-        if the program cannot run on its arm, or if it needs a number of steps that is unknown.
+        if the program cannot run on its arm, or if it needs a number of steps or an instance type
+        that is unknown.
         """
         self._enqueue_due()
         if not self._waiting:
@@ -194,9 +196,10 @@ class SweepQueue:
         del self._waiting[index]
         spec = self._spec(attempt)
         name = spec.name
-        if not is_sized(self._config, self.outcomes) and self._needs_sized_steps(attempt):
+        undecided = undecided_reason(self._config, self.outcomes)
+        if undecided is not None and attempt.point.key != deciding_key(self._config):
             self._never_sent.add(name)
-            return Refuse(attempt, name, unsized_reason(self._config))
+            return Refuse(attempt, name, undecided)
         failing = arms_given_up(self._config, self._ended)
         if (reason := failing.get(attempt.point.arm)) and self._is_new(attempt):
             self._never_sent.add(name)
@@ -383,9 +386,9 @@ class SweepQueue:
     def _enqueue_design(self) -> None:
         self.progress = sweep_progress(self._config, self.outcomes)
         asked = None if self.progress is None else set(self.progress.next_keys)
-        sizing = sizing_key(self._config)
-        if sizing is not None and any(point.key == sizing for point in self._unqueued):
-            asked = {sizing}  # alone: the other points take their steps from it
+        deciding = deciding_key(self._config)
+        if deciding is not None and any(point.key == deciding for point in self._unqueued):
+            asked = {deciding}  # alone: the other points take their steps or their type from it
         now = [point for point in self._unqueued if asked is None or point.key in asked]
         tries = self._config.sweep.max_attempts - 1
         attempts = sorted((Attempt(point, 1, tries) for point in now), key=self._is_new)
@@ -446,13 +449,15 @@ class SweepQueue:
         return self._spec(attempt).name
 
     def _spec(self, attempt: Attempt) -> JobSpec:
-        steps = sized_steps(self._config, self.outcomes)
         return build_spec(
-            self._config, attempt.point, self._inputs, self._render, attempt.number, steps
+            self._config,
+            attempt.point,
+            self._inputs,
+            self._render,
+            attempt.number,
+            sized_steps(self._config, self.outcomes),
+            selected_type(self._config, self.outcomes),
         )
-
-    def _needs_sized_steps(self, attempt: Attempt) -> bool:
-        return attempt.point.key != sizing_key(self._config)
 
     def _count_others(self, claimed: frozenset[str]) -> None:
         """Count jobs that another run of this sweep has since claimed, which share the budget."""

@@ -9,6 +9,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, Render, ResolvedInputs
 from nodesweep.scaling.outcome.observed import SWITCH
 from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.planning.fallbacks import training_on_selected
 from nodesweep.scaling.planning.plan import PlannedPoint, fill_placeholders
 from nodesweep.scaling.planning.workload import workload_variables
 
@@ -20,6 +21,7 @@ def build_spec(
     render: Render,
     attempt: int = 1,
     steps: int | None = None,
+    selected_type: str | None = None,
 ) -> JobSpec:
     """Return the job of one attempt at a point.
 
@@ -31,9 +33,13 @@ def build_spec(
         attempt: Number of the attempt, from 1.
         steps: Steps for the program to run, if the sweep has sized them
             (nodesweep/scaling/planning/workload.py).
+        selected_type: The instance type that the first job got, of several
+            (nodesweep/scaling/planning/fallbacks.py).
     """
     own = config.of_arm(point.arm.name)
     training = own.training
+    if training.instance_fallbacks:
+        training = training_on_selected(config, training, point, selected_type)
     amount = workload_variables(config, point, training.steps or steps)
     unnamed = JobSpec(
         name="",

@@ -24,11 +24,14 @@ RUN_STEPS = "NODESWEEP_RUN_STEPS"
 """Environment variable with the number of steps, for every other run."""
 
 
+def first_key(config: BenchmarkConfig) -> Key:
+    """Return the first run of the main arm at the smallest node count."""
+    return Key(main_arm(config), min(config.sweep.node_counts), 1)
+
+
 def sizing_key(config: BenchmarkConfig) -> Key | None:
     """Return the point whose run sizes the steps; None if the program chooses its own number."""
-    if config.training.baseline_seconds is None:
-        return None
-    return Key(main_arm(config), min(config.sweep.node_counts), 1)
+    return None if config.training.baseline_seconds is None else first_key(config)
 
 
 def is_sized(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
@@ -116,6 +119,7 @@ def _sizing(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> JobOutco
         if key is not None
         and outcome.completed
         and (outcome.nodes, outcome.repeat) == (key.nodes, key.repeat)
-        and outcome.instance_type in (None, config.training.instance_type)
+        and outcome.instance_type
+        in (None, config.training.instance_type, *config.training.instance_fallbacks)
     ]
     return min(runs, key=lambda outcome: outcome.attempt, default=None)

@@ -36,6 +36,7 @@ from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.models import Fits
 from nodesweep.scaling.outcome.outcome import GIVEN_CLOCKS, JobOutcome, TrainClock
 from nodesweep.scaling.planning.fail_fast import given_up_caveat
+from nodesweep.scaling.planning.fallbacks import fallback_notes
 from nodesweep.scaling.planning.plan import (
     POLICY_LABELS,
     SweepPlan,
@@ -217,6 +218,7 @@ def analyse(
         *unobserved_notes(outcomes),
         *unrequested_partial_notes(config, outcomes),
         *workload_notes(config, outcomes),
+        *fallback_notes(config, outcomes),
     )
     if config is not None:
         measured = Measured(config, rows, outcomes, asked, check, other_checks)

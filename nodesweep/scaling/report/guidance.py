@@ -114,13 +114,15 @@ def setting_of(report: ScalingReport) -> Setting:
     config = config_of_main(report)
     training, dataset = (_section(config, name) for name in ("training", "dataset"))
     kind = _section(training, "distribution").get("kind")
-    strategy = _section(training, "hyperparameters").get("strategy")
+    passed = _section(training, "hyperparameters")
+    strategy = passed.get("strategy")
     name = report.conditions.instance_type
     instance = _instance(name)
     counts = [row.nodes for row in report.summary if row.n]
     is_aws = report.platform.kind == "aws"
     return Setting(
         uses_ddp=kind not in _WITHOUT_DDP and strategy not in _SHARDING,
+        compresses=passed.get("compress") in ("fp16", "bf16"),
         uses_fsdp=strategy == "fsdp",
         copies_data=dataset.get("distribution") == "FullyReplicated"
         and dataset.get("input_mode") != "File",

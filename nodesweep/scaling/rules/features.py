@@ -13,6 +13,7 @@ from nodesweep.configs.distribution import SmpV1, SmpV2
 from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
 from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from nodesweep.scaling.design.registry import design_of
+from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 # -- problems --------------------------------------------------------------------------------------
@@ -200,6 +201,25 @@ def shipped_program_splits_no_model(facts: Facts) -> list[str]:
         for name in degrees
         if isinstance(chosen, SmpV2) and (getattr(chosen, name) or 1) > 1
     ]
+
+
+@refuses
+def fallbacks_have_as_many_accelerators(facts: Facts) -> Iterator[str]:
+    """Refuse fallbacks on which a node would run another number of ranks."""
+    own, planned = facts.instance.instance_type, facts.instance.devices
+    for name in facts.training.instance_fallbacks:
+        devices = facts.config.node_type(name).devices
+        if devices != planned:
+            yield (
+                f"training.instance_fallbacks: {name} has {_accelerators(devices)}, but {own} has "
+                f"{_accelerators(planned)}, and so another number of processes; use types with as "
+                "many, or compare both with sweep.instance_types"
+            )
+
+
+def _accelerators(devices: int | None) -> str:
+    unknown = "an unknown number of accelerators"
+    return unknown if devices is None else pluralize(devices, "accelerator")
 
 
 # -- hints -----------------------------------------------------------------------------------------

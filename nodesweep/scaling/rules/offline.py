@@ -69,10 +69,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             shipped.program_has_its_torch,
             shipped.program_has_its_libraries,
             shipped.program_uses_the_library,
+            shipped.program_can_compress,
         ),
         refuses=(
             "PyTorch before 2.1; `strategy: fsdp` before 2.6, on CPUs before 2.7; `backend: "
-            "smddp`, `backend: xla` or `strategy: smp` without a container that has the library"
+            "smddp`, `backend: xla` or `strategy: smp` without a container that has the library; "
+            "`compress` without DDP, `compress: bf16` without GPUs"
         ),
         remedy=(
             "a newer container or one with the library, another strategy, or your training script"
@@ -126,6 +128,15 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "that costs are those of the same node-hours on demand, not the plan's upfront fee;"
             " that the role's access to MLflow is not checked"
         ),
+    ),
+    Rule(
+        "fallbacks",
+        (features.fallbacks_have_as_many_accelerators,),
+        refuses=(
+            "a type of `training.instance_fallbacks` with another number of accelerators than "
+            "`training.instance_type`. All other rules hold for each type"
+        ),
+        remedy="types with as many accelerators; `sweep.instance_types` to compare types",
     ),
     Rule(
         "placement",

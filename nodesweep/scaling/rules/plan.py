@@ -136,8 +136,10 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
     emulated = [arm.instance.instance_type for arm in facts.each if arm.instance.emulated]
     if len(emulated) in (0, len(facts.each)):
         return []
+    types = facts.training.instance_fallbacks
+    field = "training.instance_fallbacks" if types else f"sweep.{facts.config.sweep.arms_field}"
     return [
-        f"sweep.{facts.config.sweep.arms_field}: {', '.join(emulated)} are emulated nodes, and the"
+        f"{field}: {', '.join(emulated)} are emulated nodes, and the"
         " others are not; measure them in separate sweeps"
     ]
 

@@ -88,9 +88,7 @@ def _details(comparison: Comparison) -> list[str]:
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
-        lines.append(
-            f"Unknown for both sweeps: {join_words(comparison.unknown_conditions)}."
-        )
+        lines.append(f"Unknown for both sweeps: {join_words(comparison.unknown_conditions)}.")
     for name, counts in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
         if counts:
             lines.append(f"Only in {name}, not compared: {join_words(map(nodes_text, counts))}.")

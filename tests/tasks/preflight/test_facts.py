@@ -11,7 +11,7 @@ from syrupy.assertion import SnapshotAssertion
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.offline import check_offline, check_requests
 from nodesweep.scaling.rules.requirements import files_are_there
-from nodesweep.tasks.preflight.facts import read_facts, read_files
+from nodesweep.tasks.preflight.facts import read_facts, read_files, with_arms
 from tests.plain import plain
 
 Configs = Callable[..., BenchmarkConfig]
@@ -131,6 +131,26 @@ def test_what_cannot_be_sent_is_said_of_data_code_and_context_at_once(
     fields = [problem.partition(":")[0] for problem in read_facts(config).files.problems]
     assert fields == ["dataset.source", "training.source_dir", "image.context"]
     assert check_offline(config).findings.problems[:3] == read_facts(config).files.problems
+
+
+def test_rules_hold_for_each_type_that_a_job_may_get(make_config: Configs) -> None:
+    """Also at other prices, when the facts of the types are made again."""
+    volume = {"volume_kms_key_id": "alias/mine", "instance_type": "ml.m5.2xlarge"}
+    training = {**volume, "instance_fallbacks": ["ml.g5.2xlarge"]}
+    config = make_config(training=training, sweep={"budget_usd": 1e6})
+    facts = read_facts(config)
+    again = with_arms(facts, [config.node_type(name) for name in config.possible_types])
+    for made in (facts, again):
+        assert [arm.instance.instance_type for arm in made.each] == list(config.possible_types)
+        assert [len(arm.arms) for arm in made.each] == [0, 0]
+        assert [len(arm.training.instance_fallbacks) for arm in made.each] == [1, 0]
+    problems = check_offline(config).findings.problems
+    [key] = [each for each in problems if "volume_kms_key_id" in each]
+    assert key.startswith("ml.g5.2xlarge: ")  # it trains on its own disks
+    assert sum("instance_fallbacks" in each for each in problems) == 1  # other accelerators
+    mixed = make_config(training={**training, "instance_fallbacks": ["ml.local.small"]})
+    [kinds] = [each for each in check_offline(mixed).findings.problems if "emulated nodes" in each]
+    assert kinds.startswith("training.instance_fallbacks: ml.local.small ")
 
 
 def test_a_notice_is_said_once(make_config: Configs, tmp_path: Path) -> None:

@@ -7,6 +7,10 @@ from typing import Any
 import torch
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
+    bf16_compress_hook,
+    fp16_compress_hook,
+)
 from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 
 from training.cluster import Cluster
@@ -15,6 +19,25 @@ from training.distributed.process_group import SageMakerEnvironment
 from training.errors import UserError
 from training.model.models import BasicBlock
 from training.torch_versions import FSDP2, FSDP2_ON_CPUS, require
+
+_HOOKS = {
+    "fp16": (fp16_compress_hook, {("ddp", "gloo"), ("ddp", "nccl")}),
+    "bf16": (bf16_compress_hook, {("ddp", "nccl")}),
+}
+"""By --compress: DDP's hook, and where it works; PyTorch refuses bf16 without CUDA and NCCL."""
+
+
+class CompressedDDPStrategy(DDPStrategy):
+    """DDP that all-reduces 16-bit gradients; Lightning registers a hook on GPUs only."""
+
+    def __init__(self, hook: Any, **options: Any) -> None:
+        super().__init__(**options)
+        self._hook = hook
+
+    def configure_ddp(self) -> None:
+        """Wrap the model, and register the hook."""
+        super().configure_ddp()
+        self.model.register_comm_hook(None, self._hook)
 
 
 class XlaDDPStrategy(DDPStrategy):
@@ -36,7 +59,9 @@ class XlaDDPStrategy(DDPStrategy):
         return result
 
 
-def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
+def build_strategy(
+    kind: str, cluster: Cluster, backend: str, compress: str = "none"
+) -> Strategy | str:
     """Return the Trainer's strategy.
 
     Args:
@@ -44,10 +69,17 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
             initialized).
         cluster: The cluster.
         backend: The process group's backend.
+        compress: none, or the 16-bit format of the gradients that DDP sends.
 
     Raises:
-        UserError: This PyTorch, the hardware, or the backend does not support the kind.
+        UserError: This PyTorch, the hardware, or the backend does not support the kind or the
+            compression.
     """
+    if compress != "none" and (kind, backend) not in _HOOKS[compress][1]:
+        raise UserError(
+            f"--compress {compress} does not work with --strategy {kind} and --backend {backend}:"
+            f" use {'fp16' if (kind, backend) == ('ddp', 'gloo') else 'none'}"
+        )
     if kind == "fsdp":
         require(FSDP2, "--strategy fsdp", "use ddp, or a container with a later PyTorch")
         if not torch.cuda.is_available():
@@ -81,10 +113,14 @@ def build_strategy(kind: str, cluster: Cluster, backend: str) -> Strategy | str:
             auto_wrap_policy=size_based_auto_wrap_policy,
             state_dict_type="full",
         )
-    strategy = XlaDDPStrategy if backend == "xla" else DDPStrategy
-    return strategy(
-        cluster_environment=environment, process_group_backend=backend, gradient_as_bucket_view=True
-    )
+    options: dict[str, Any] = {
+        "cluster_environment": environment,
+        "process_group_backend": backend,
+        "gradient_as_bucket_view": True,
+    }
+    if compress != "none":
+        return CompressedDDPStrategy(_HOOKS[compress][0], **options)
+    return (XlaDDPStrategy if backend == "xla" else DDPStrategy)(**options)
 
 
 def shard(model: nn.Module, mesh: Any) -> None:

@@ -6,8 +6,9 @@ other requirements, and `requirements.txt` installs another torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from nodesweep.configs.training import Scalar
 from nodesweep.scaling.rules.distribution.options import LIBRARIES
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
@@ -88,3 +89,34 @@ def program_has_its_libraries(facts: Facts) -> Iterator[str]:
                 f"training.hyperparameters: {option} {value} needs {library[1]}; {image.field} is"
                 f" {image.uri}; use such an image, or another {option}"
             )
+
+
+def compression_backend(hyperparameters: Mapping[str, Scalar]) -> str | None:
+    """Return the backend that the shipped program is given; None where --compress doesn't work."""
+    backend = str(hyperparameters.get("backend", "auto"))
+    is_ddp = hyperparameters.get("strategy", "ddp") == "ddp"
+    return backend if is_ddp and backend in ("auto", "gloo", "nccl") else None
+
+
+@refuses
+def program_can_compress(facts: Facts) -> list[str]:
+    """Refuse --compress where the program would end with an error: outside DDP, and bf16 on CPUs.
+
+    An instance type with unknown accelerators may have GPUs.
+    """
+    passed = facts.training.hyperparameters
+    value = passed.get("compress", "none")
+    if not facts.ships_program or value == "none":
+        return []
+    backend = compression_backend(passed)
+    if backend is None:
+        return [
+            f"training.hyperparameters: compress {value} is for strategy ddp with backend nccl or "
+            "gloo; leave it out, or use those"
+        ]
+    if value == "bf16" and (backend == "gloo" or facts.instance.accelerators == 0):
+        return [
+            "training.hyperparameters: compress bf16 needs GPUs and backend nccl; use compress "
+            "fp16, or leave it out"
+        ]
+    return []

@@ -26,6 +26,7 @@ from tests.infra.image.training.processes import (
     two_nodes,
 )
 
+SENT_FORMATS = Path(__file__).parent / "distributed" / "sent_formats.py"
 STEPS = 24
 # 1,438 training rows x 4 passes in batches of 192: 29 steps an epoch.
 AMOUNT = ("--passes-per-epoch", "4", "--global-batch-size", "192", "--max-steps", str(STEPS))
@@ -189,6 +190,18 @@ def test_torchrun_with_two_processes_and_accumulation(trainings: Trainings) -> N
     assert [entry["step"] for entry in metrics["validations"]] == [10, 20, 24]
 
 
+def test_compressed_gradients_travel_in_16_bits_and_train(trainings: Trainings) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}")
+    arguments = (*QUICK, *EXCLUDE, "--compress", "fp16")
+    printed = succeed(trainings.start(*arguments, launcher=launcher, program=SENT_FORMATS))
+    metrics = trainings.metrics()
+    check(metrics)
+    every_gradient = STEPS * metrics["model"]["parameters"]
+    assert printed.count(f"sent {every_gradient} numbers of 16 bits") == 2  # by each rank
+    assert metrics["final_metric"]["value"] > 0.7  # as digits are easy; 0.1 without learning
+    assert all(rank["seconds"]["communication"] > 0 for rank in metrics["budget"])
+
+
 def test_resnet18_trains_on_the_digits_images_after_the_boot_barrier(
     trainings: Trainings, tmp_path: Path
 ) -> None:
@@ -227,6 +240,8 @@ def test_resnet18_trains_on_the_digits_images_after_the_boot_barrier(
     [
         (("--format", "csv"), "--format csv"),
         (("--precision", "bf16"), "--precision bf16"),
+        (("--compress", "bf16"), "--backend gloo: use fp16"),
+        (("--compress", "fp16", "--strategy", "fsdp"), "--backend gloo: use none"),
     ],
 )
 def test_what_the_user_can_put_right_is_one_line_and_exit_code_1(

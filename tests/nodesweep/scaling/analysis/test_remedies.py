@@ -68,6 +68,9 @@ def test_each_change_by_hand():
     assert values(by_name["compression"]) == {1: (10.0, 1.0), 2: (8.5, 0.588235)}
     assert values(by_name["loader_workers"]) == {1: (10.0, 1.0), 2: (8.0, 0.625)}
     assert {each.interval for remedy in by_name.values() for each in remedy.predictions} == {None}
+    outcomes = two_counts(forward=4.0, optimizer=1.0, communication=3.0, data=2.0)
+    compressed = named(remedies_of(outcomes, Setting(compresses=True)))
+    assert list(compressed) == ["batch", "loader_workers"]
 
 
 def test_ddp_moves_two_thirds_of_what_fsdp_does():

@@ -110,11 +110,35 @@ PASSED = {"b": "{per_replica_batch_size}"}
     ],
 )  # fmt: skip
 def test_what_a_config_passes_the_script_can_be_changed(config_with, given, training, settings):
-    found = settings_by_remedy(config_with(given, **training).training)
+    found = settings_by_remedy(config_with(given, **training))
     assert found == {
         remedy: {f"training.hyperparameters.{name}": value for name, value in own.items()}
         for remedy, own in settings.items()
     }
+
+
+COMPRESSED = {"compression": {"training.hyperparameters.compress": "fp16"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "image", "settings"),
+    [
+        ({}, {}, COMPRESSED),
+        ({"compress": "none", "backend": "gloo"}, {}, COMPRESSED),
+        ({"compress": "fp16"}, {}, {}),
+        ({"backend": "xla"}, {}, {}),
+        ({}, {"uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1"}, {}),
+    ],
+)
+def test_the_shipped_program_compresses_gradients(make_config, given, image, settings):
+    training = {"hyperparameters": given, "batch": None, "learning_rate": None}
+    config = make_config(image={"context": "infra/image", **image}, training=training)
+    assert settings_by_remedy(config) == settings
+    for own in settings.values():
+        tried = {"sweep": {"variants": [{"name": "small", "set": own}]}}
+        both = make_config(image={"context": "infra/image"}, training=training, **tried)
+        passed = both.of_arm("small").training.hyperparameters
+        assert passed == {**given, "compress": "fp16"}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +149,7 @@ def test_twice_the_batch_takes_its_learning_rate_along(config_with, rate, change
     expected = {"training.batch.size": 128}
     if changed:
         expected["training.learning_rate.value"] = changed
-    assert settings_by_remedy(config.training) == {"batch": expected}
+    assert settings_by_remedy(config) == {"batch": expected}
 
 
 @pytest.mark.parametrize(
@@ -145,7 +169,7 @@ def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_wit
     )
     expected = {"training.batch.size": 64}
     expected |= {f"training.hyperparameters.{name}": value for name, value in changed.items()}
-    assert settings_by_remedy(config.training) == {"batch": expected}
+    assert settings_by_remedy(config) == {"batch": expected}
 
 
 @pytest.mark.parametrize(
@@ -158,11 +182,9 @@ def test_batches_given_as_numbers_double_with_the_batch_of_the_config(config_wit
 )
 def test_twice_the_batch_takes_half_of_counted_steps(config_with, given, changed):
     """So that the variant trains on the same samples, by whose time and cost arms are compared."""
-    settings = settings_by_remedy(
-        config_with(given, batch=GLOBAL, learning_rate=None, steps=11).training
-    )
+    settings = settings_by_remedy(config_with(given, batch=GLOBAL, learning_rate=None, steps=11))
     assert settings.get("batch", {}) == changed
-    [one] = settings_by_remedy(config_with({"batch_size": 8}, steps=1).training).values()
+    [one] = settings_by_remedy(config_with({"batch_size": 8}, steps=1)).values()
     assert one["training.steps"] == 1
 
 
@@ -176,6 +198,12 @@ def test_a_trial_makes_the_steps_that_its_sweep_was_sized_to(config_with):
     tried = BenchmarkConfig.model_validate(trial.config_of(counted))
     assert (tried.training.steps, tried.training.baseline_seconds) == (12, None)
     assert tried.of_arm("loader-workers").training.steps == 12
+
+
+def test_a_trial_runs_on_the_type_that_its_sweep_got(config_with):
+    config = config_with(instance_fallbacks=["ml.m5.2xlarge"])
+    outcomes = [replace(each, instance_type="ml.m5.2xlarge") for each in ran("", SECONDS)]
+    assert counted_as(report_of(config, outcomes), config).possible_types == ("ml.m5.2xlarge",)
 
 
 def test_without_a_size_the_config_stays_and_an_unknown_one_is_none(config_with):

@@ -81,6 +81,11 @@ def test_without_a_loss_there_is_no_table(make_outcome, make_report):
         ("ml.m5.xlarge", {"hyperparameters": {"strategy": "fsdp"}}, {"uses_fsdp", "lacks_efa"}),
         ("ml.m5.xlarge", {"distribution": {"kind": "horovod"}}, {"lacks_efa"}),
         (
+            "ml.m5.xlarge",
+            {"hyperparameters": {"compress": "fp16"}},
+            {"uses_ddp", "compresses", "lacks_efa"},
+        ),
+        (
             "ml.p4d.24xlarge",
             {"distribution": {"kind": "torch_distributed"}},
             {"uses_ddp", "has_gpus", "could_use_smddp"},

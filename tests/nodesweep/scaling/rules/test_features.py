@@ -105,6 +105,17 @@ def test_placement_is_on_one_ultra_server(instance_type, nodes, refused, check_c
     assert (named, [hint for hint in found.hints if "placement" in hint]) == snapshot
 
 
+@pytest.mark.parametrize(
+    ("fallback", "refused"),
+    [("ml.g5.24xlarge", False), ("ml.g5.16xlarge", True), ("ml.m5.xlarge", True)],
+)
+def test_fallbacks_have_as_many_accelerators(fallback, refused, check_config, snapshot):
+    training = {"instance_type": "ml.g5.12xlarge", "instance_fallbacks": [fallback]}
+    found = [each for each in check_config(training=training).problems if "instance_fall" in each]
+    assert len(found) == refused
+    assert found == snapshot
+
+
 def test_mlflow_permissions_are_not_checked(check_config, snapshot):
     arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/bench"
     found = check_config(training={"mlflow": {"resource_arn": arn}})

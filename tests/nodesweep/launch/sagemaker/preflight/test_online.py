@@ -263,8 +263,9 @@ def test_platform_is_asked_through_clients_of_its_own(
     assert asked[0].client("ecr", "eu-west-1").meta.region_name == "eu-west-1"
 
 
+@pytest.mark.parametrize("are_fallbacks", [False, True])
 def test_types_of_a_sweep_are_asked_about_at_once(
-    make_config: Configs, monkeypatch: pytest.MonkeyPatch
+    are_fallbacks: bool, make_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An account that does not answer is waited for once, whatever the number of types."""
     types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
@@ -280,7 +281,10 @@ def test_types_of_a_sweep_are_asked_about_at_once(
         action="moon:Describe", queries="", query=ask, needed=lambda facts: True, per_type=True,
     )  # fmt: skip
     monkeypatch.setattr("nodesweep.launch.sagemaker.preflight.online.ACCOUNT_RULES", (per_type,))
-    config = make_config(training={"instance_type": types[0]}, sweep={"instance_types": types})
+    first = {"instance_type": types[0]}
+    config = make_config(training=first, sweep={"instance_types": types})
+    if are_fallbacks:
+        config = make_config(training={**first, "instance_fallbacks": types[1:]})
     assert check_online(read_facts(config)).problems == tuple(types)
 
 

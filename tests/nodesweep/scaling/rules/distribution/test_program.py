@@ -125,6 +125,27 @@ def test_a_library_that_the_program_does_not_use_is_said(
 
 
 @pytest.mark.parametrize(
+    ("instance_type", "own", "is_refused"),
+    [
+        ("ml.m5.xlarge", {"compress": "fp16"}, False),
+        ("ml.m5.xlarge", {"compress": "bf16"}, True),
+        ("ml.p4d.24xlarge", {"compress": "bf16"}, False),
+        ("ml.p4d.24xlarge", {"compress": "bf16", "backend": "gloo"}, True),
+        ("ml.p4d.24xlarge", {"compress": "fp16", "strategy": "fsdp"}, True),
+        ("ml.p4d.24xlarge", {"compress": "none", "strategy": "fsdp"}, False),
+    ],
+)
+def test_gradients_are_compressed_where_ddp_can(instance_type, own, is_refused, check, snapshot):
+    image = shipped(V2_6, "requirements.txt")
+    problems = check(TORCHRUN, instance_type, image, hyperparameters=arguments(**own))[0]
+    assert len(problems) == is_refused
+    if is_refused:
+        assert problems == snapshot
+    image["context"] = "mine"
+    assert check(TORCHRUN, instance_type, image, hyperparameters=arguments(**own))[0] == []
+
+
+@pytest.mark.parametrize(
     ("distribution", "base_image"),
     [
         ({"kind": "smddp"}, V2_6),

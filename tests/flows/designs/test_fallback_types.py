@@ -1,0 +1,101 @@
+"""training.instance_fallbacks through the whole flow: a curve of the type that had capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.errors import PointsMissing, PreflightRefused
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.report import report_sweep
+from nodesweep.flows.scaling_benchmark import scaling_benchmark
+from nodesweep.scaling import names
+
+pytestmark = pytest.mark.usefixtures("prefect")
+Configs = Callable[..., BenchmarkConfig]
+PLANNED, FALLBACK = "ml.local.small", "ml.local.medium"
+
+
+@pytest.fixture
+def full(served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The types that the platform has no room for."""
+    types: set[str] = set()
+
+    def capacity_problem(instance_type: str, instance_count: int) -> str | None:
+        return f"no {instance_type} is free" if instance_type in types else None
+
+    monkeypatch.setattr(served.engine, "capacity_problem", capacity_problem)
+    return types
+
+
+@pytest.fixture
+def config(pipeline_config: Configs) -> BenchmarkConfig:
+    return pipeline_config(
+        "scaling",
+        training={"instance_type": PLANNED, "instance_fallbacks": [FALLBACK]},
+        sweep={"max_attempts": 2},
+    )
+
+
+def jobs_of(served: SimpleNamespace, sweep: str) -> dict[str, tuple[str | None, str | None]]:
+    """(type asked for, type selected of several) by the place of every job of the sweep."""
+    pages = served.sagemaker.get_paginator("list_training_jobs").paginate(NameContains=sweep)
+    jobs = {}
+    for name in [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]:
+        key = names.parse_job_name(name)
+        assert key is not None
+        found = served.sagemaker.describe_training_job(TrainingJobName=name)["ResourceConfig"]
+        jobs[key.text] = found.get("InstanceType"), found.get("SelectedInstanceType")
+    return jobs
+
+
+def test_a_resumed_sweep_stays_on_the_type_that_its_first_job_got(
+    served: SimpleNamespace, config: BenchmarkConfig, full: set[str]
+) -> None:
+    full.add(PLANNED)
+    result = scaling_benchmark(config)
+    jobs = {
+        "n1-r1-a1": (None, FALLBACK),
+        "n2-r1-a1": (FALLBACK, None),
+        "n4-r1-a1": (FALLBACK, None),
+    }
+    assert jobs_of(served, result.sweep_id) == jobs
+    assert result.missing_points == 0
+    assert result.report.platform.instance_type == FALLBACK
+    assert any(each.startswith(f"Instance type: the first job got {FALLBACK}, a fallback")
+               for each in result.report.caveats)  # fmt: skip
+    full.clear()  # the planned type is free again
+    again = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+    rebuilt, _ = report_sweep(result.sweep_id, config)
+    assert jobs_of(served, result.sweep_id) == jobs
+    for report in (again.report, rebuilt):
+        assert [row.n for row in report.summary] == [1, 1, 1]
+        assert report.platform.instance_type == FALLBACK
+
+
+def test_without_room_for_any_type_only_the_first_job_is_tried_until_a_resume(
+    served: SimpleNamespace, config: BenchmarkConfig, full: set[str]
+) -> None:
+    full |= {PLANNED, FALLBACK}
+    with pytest.raises(PointsMissing) as lacking:
+        scaling_benchmark(config)
+    result, tried = lacking.value.result, {"n1-r1-a1": (None, None), "n1-r1-a2": (None, None)}
+    assert jobs_of(served, result.sweep_id) == tried
+    assert (result.missing_points, result.report.platform.instance_type) == (3, None)
+    full.remove(PLANNED)
+    again = scaling_benchmark(config, sweep_id=result.sweep_id, resume=True)
+    assert again.report.platform.instance_type == PLANNED
+    assert jobs_of(served, result.sweep_id) == {
+        **tried,
+        "n1-r1-a3": (None, PLANNED),
+        "n2-r1-a1": (PLANNED, None),
+        "n4-r1-a1": (PLANNED, None),
+    }
+
+
+def test_detached_jobs_have_no_type_yet(config: BenchmarkConfig) -> None:
+    with pytest.raises(PreflightRefused, match=r"training\.instance_fallbacks"):
+        start_detached_sweep(config)
