@@ -95,8 +95,11 @@ def ended_view(outcome: JobOutcome, was_watched: bool) -> JobView:
 def task_run_name(job: str) -> str:
     """Return the short name of a job's task run, such as train-4n-r2-a2."""
     key = names.parse_job_name(job)
-    if key is None:
-        return job
+    return job if key is None else run_name(key)
+
+
+def run_name(key: names.JobKey) -> str:
+    """Return the name of the task run of the job with this key."""
     again = f"-a{key.attempt}" if key.attempt > 1 else ""
     return f"train-{key.nodes}n{key.arm}-r{key.repeat}{again}"
 
