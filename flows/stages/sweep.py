@@ -87,6 +87,7 @@ def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
             points=points,
             max_parallel_jobs=config.sweep.max_parallel_jobs,
             usd_per_hour=plan.usd_per_hour,
+            usd_per_hour_by_type=dict(plan.usd_per_hour_by_type),
             cost_bound_usd=plan.cost_bound_usd,
             on_cancel=config.sweep.on_cancel,
         ),

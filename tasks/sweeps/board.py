@@ -174,7 +174,8 @@ class SweepBoard:
         if self._is_open:
             planned = f"at most {planned}"
         words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
-        rates = self._plan.usd_per_hour_by_code
+        got = next((each.instance_type for each in outcomes if each.instance_type), None)
+        rates = self._plan.on_type(got).usd_per_hour_by_code
         if None not in rates.values():
             usd = sum(
                 each.nodes

@@ -176,6 +176,17 @@ def test_the_progress_says_what_the_terminal_does_of_cost_and_end(
     assert [row["speedup"] for row in calls[-1][1]] == [1.0, 2.0]
 
 
+def test_ended_jobs_cost_what_the_selected_fallback_type_costs(
+    calls: list[tuple[str, Any]], told: list[str]
+) -> None:
+    prices = {"ml.a": 36.0, "ml.b": 72.0}
+    board = board_of(2, lambda: 0.0, usd_per_hour=72.0, usd_per_hour_by_type=prices)
+    billed = Clocks(train_seconds=80.0, billable_seconds=100)
+    none = replace(outcome(1), clocks=Clocks(), instance_type=None)
+    board.show([none, replace(outcome(1), clocks=billed, instance_type="ml.a")])
+    assert "ended jobs cost $1.00" in told[-1]
+
+
 def test_seconds_are_rounded_to_what_a_person_reads(calls: list[tuple[str, Any]]) -> None:
     board = board_of(4)
     board.show([outcome(3), outcome(16)])
