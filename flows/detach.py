@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import JobRefused, PreflightRefused, RunFailed, SweepStopped
@@ -17,7 +20,9 @@ from nodesweep.flows.stages.preflight import preflight
 from nodesweep.flows.stages.sweep import job_limits, submit_point
 from nodesweep.launch.registry import store_of
 from nodesweep.polling import utc_now
+from nodesweep.scaling import names
 from nodesweep.scaling.instances.arms import lacks_memory
+from nodesweep.scaling.job import JobStatus, ResolvedInputs
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.fail_fast import code_digest, is_programs_fault, needs_smoke
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
@@ -27,7 +32,9 @@ from nodesweep.tasks.calls import prepare_store, stop_sweep_jobs
 from nodesweep.tasks.jobs.source import is_code_proven
 from nodesweep.tasks.jobs.training_jobs import watch_training_jobs
 from nodesweep.tasks.sweeps.claims import is_sweep_stopped
+from nodesweep.tasks.sweeps.job_runs import run_name
 from nodesweep.tasks.sweeps.owner import SweepOwner
+from nodesweep.tasks.task import as_task
 
 logger = logging.getLogger("nodesweep.flow")
 
@@ -77,7 +84,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
                 refused.append(f"{point.key.text}: {unsized_reason(config)}")
                 continue
             try:
-                job = submit_point(config, plan, inputs, point, steps)
+                job = _submit_as_task(config, plan, inputs, point, steps)
             except JobRefused as error:
                 logger.error("%s", error)
                 refused.append(str(error))
@@ -107,6 +114,42 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
             f" {failed}. Its log: nodesweep logs {sweep}"
         )
     return DetachedSweep(sweep, tuple(accepted), tuple(refused))
+
+
+def _submit_as_task(
+    config: BenchmarkConfig,
+    plan: SweepPlan,
+    inputs: ResolvedInputs,
+    point: PlannedPoint,
+    steps: int | None,
+) -> JobStatus | None:
+    """Submit a point's job in a task run of its name, whose last state says what came of it.
+
+    The task has no parameters, because Prefect would search the config for task runs, and its
+    states have no data.
+
+    Raises:
+        JobRefused: The backend did not accept the job.
+    """
+    job: JobStatus | None = None
+    refused: JobRefused | None = None
+
+    def submit() -> State[Any]:
+        nonlocal job, refused
+        try:
+            job = submit_point(config, plan, inputs, point, steps)
+        except JobRefused as error:
+            refused = error
+            return Failed(name="Refused", message=str(error))
+        if job is None:
+            return Completed(name="Stopped", message="The sweep was stopped before this job.")
+        return Completed(name="Submitted", message=job.name)
+
+    key = names.JobKey(point.arm.code, point.nodes, point.repeat, 1)
+    as_task("submit-training-job", submit, task_run_name=run_name(key), persist_result=False)()
+    if refused is not None:
+        raise refused
+    return job
 
 
 def _run_smoke_job(

@@ -28,7 +28,7 @@ from nodesweep.events import Stage, emit
 from nodesweep.flows.report import make_report, recorded_inputs
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.deadline import deadline
-from nodesweep.flows.stages.ending import end_sweep, stop_jobs_of_run
+from nodesweep.flows.stages.ending import end_jobs_of_run, end_sweep, stop_jobs_of_run
 from nodesweep.flows.stages.form import (
     EMPTY,
     ConfigVariable,
@@ -113,7 +113,13 @@ def _run_name() -> str:
     return f"scaling-{name if isinstance(name, str) else name.name}"
 
 
-@flow(name="scaling-benchmark", flow_run_name=named(_run_name), on_cancellation=[stop_jobs_of_run])
+@flow(
+    name="scaling-benchmark",
+    flow_run_name=named(_run_name),
+    on_cancellation=[stop_jobs_of_run],
+    on_crashed=[end_jobs_of_run],
+    on_failure=[end_jobs_of_run],
+)
 @document_presets
 @cancellable
 def scaling_benchmark(

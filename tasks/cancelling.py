@@ -110,16 +110,16 @@ def _read_state(run: UUID) -> Any:
 
 
 @contextmanager
-def quick_client(timeout_seconds: float) -> Iterator[Any]:
-    """Yield a client of Prefect's API of its own, whose requests fail after so many seconds.
+def quick_client(timeout_seconds: float, retries: int = 0) -> Iterator[Any]:
+    """Yield a client of Prefect's API of its own, whose requests fail after so many seconds each.
 
-    With Prefect's own retries one request would take minutes.
+    With Prefect's own number of retries one request would take minutes.
     """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
     with (
-        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}),
         get_client(sync_client=True, httpx_settings={"timeout": timeout_seconds}) as client,
     ):
         yield client

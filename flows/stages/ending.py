@@ -18,7 +18,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.sweeps.ids import claimed_sweep_id
-from nodesweep.tasks.sweeps.job_runs import end_job_runs
+from nodesweep.tasks.sweeps.job_runs import STOPPED, UNWATCHED, end_job_runs
 from nodesweep.tasks.sweeps.owner import SweepOwner
 from nodesweep.tasks.sweeps.stop import still_running
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -92,19 +92,31 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
 
     It runs in a different process and knows only the run's parameters.
     """
+    stopped = False
     try:
-        _stop_jobs_of_run(flow_run)
+        stopped = _stop_jobs_of_run(flow_run)
     finally:
-        end_job_runs(flow_run.id)
+        end_job_runs(flow_run.id, STOPPED if stopped else UNWATCHED)
 
 
-def _stop_jobs_of_run(flow_run: FlowRun) -> None:
+def end_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
+    """Show no job of a crashed or failed run as running; the flow's hook for both.
+
+    After a crash it runs in a different process.
+    """
+    end_job_runs(flow_run.id)
+
+
+def _stop_jobs_of_run(flow_run: FlowRun) -> bool:
+    """Return True if the jobs were stopped."""
     config = config_from_parameters(flow_run.parameters)
-    if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
-        store, started = store_of(config.platform), flow_run.expected_start_time
-        sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
-            store, config, started, str(flow_run.id)
-        )
-        if sweep is not None and names.sweep_matches(sweep, config):
-            # the form's id may belong to a different config
-            stop_sweep_jobs_now(config.platform, sweep)
+    if config.sweep.on_cancel != "stop" or flow_run.expected_start_time is None:
+        return False
+    store, started = store_of(config.platform), flow_run.expected_start_time
+    sweep = flow_run.parameters.get("sweep_id") or claimed_sweep_id(
+        store, config, started, str(flow_run.id)
+    )
+    if sweep is None or not names.sweep_matches(sweep, config):
+        return False  # the form's id may belong to a different config
+    stop_sweep_jobs_now(config.platform, sweep)
+    return True

@@ -67,13 +67,18 @@ class Drawer:
             self._start()
 
     def abandon_jobs(self, view: JobView, seconds: float) -> None:
-        """Show this view of all jobs that have not ended, and wait at most `seconds`."""
+        """Show this view of all jobs that have not ended, and wait at most `seconds`.
+
+        What is not shown by then never is: the same process may soon watch the jobs again.
+        """
         with self._lock:
             if not self._jobs.abandon(view):
                 self._end()
                 return
             self._start()
         self.wait(seconds)
+        with self._lock:
+            self._jobs.forget()
 
     def _start(self) -> None:
         if self._thread is None:

@@ -24,7 +24,7 @@ from prefect.client.schemas.filters import (
     TaskRunFilterStateType,
     TaskRunFilterTags,
 )
-from prefect.client.schemas.objects import TERMINAL_STATES, State, StateType, TaskRunResult
+from prefect.client.schemas.objects import TERMINAL_STATES, State, StateType, TaskRun, TaskRunResult
 from prefect.runtime import flow_run, task_run
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
@@ -43,6 +43,8 @@ _PAUSES_SECONDS = 1.0, 4.0
 """First and longest pause after an error; shorter than the wait for the ends of the jobs."""
 _ANSWER_SECONDS = 10.0
 """Timeout of a call."""
+_ENDING_SECONDS = 120.0
+"""Maximum time for the ends of all jobs of a run whose process is gone, in seconds."""
 _TAG = "training-job"
 _UNFINISHED = [StateType.PENDING, StateType.RUNNING]
 
@@ -93,8 +95,11 @@ def ended_view(outcome: JobOutcome, was_watched: bool) -> JobView:
 def task_run_name(job: str) -> str:
     """Return the short name of a job's task run, such as train-4n-r2-a2."""
     key = names.parse_job_name(job)
-    if key is None:
-        return job
+    return job if key is None else run_name(key)
+
+
+def run_name(key: names.JobKey) -> str:
+    """Return the name of the task run of the job with this key."""
     again = f"-a{key.attempt}" if key.attempt > 1 else ""
     return f"train-{key.nodes}n{key.arm}-r{key.repeat}{again}"
 
@@ -148,12 +153,16 @@ class JobRuns:
         name = min(news, key=lambda name: (self._failures[name], self._rank(name)), default=None)
         return None if name is None else (name, self._wanted[name])
 
+    def forget(self) -> None:
+        """Show nothing more, since another run may watch the jobs again."""
+        self._wanted.clear()
+
     @property
     def is_behind(self) -> bool:
         """True if a task run does not yet show the end of its job."""
         return any(
-            self._rank(name) == 0 and self._shown.get(name) != self._wanted[name]
-            for name in list(self._begun)
+            self._rank(name) == 0 and self._shown.get(name) != view
+            for name, view in self._wanted.items()
         )
 
     def _rank(self, name: str) -> int:
@@ -199,7 +208,7 @@ class JobRuns:
                 task_inputs={"__parents__": [TaskRunResult(id=UUID(self._parent))]},
             )
             self._runs[name] = made.id
-            if made.state is not None and made.state.type == view.type:
+            if made.state is not None and _is_shown(made.state, state):
                 return
         if not (self.is_ending and view.is_final):
             self._budget.take()
@@ -219,13 +228,38 @@ class JobRuns:
         return tags
 
 
-def end_job_runs(run: UUID) -> None:
-    """Set the unfinished task runs of a flow run's jobs to Unwatched, since its process is gone."""
+def _is_shown(found: State, state: State) -> bool:
+    """Return True if a task run may stay as it was found; one that completed was watched then."""
+    if found.type == state.type == StateType.COMPLETED:
+        return True
+    return (found.type, found.name, found.message) == (state.type, state.name, state.message)
+
+
+def end_job_runs(run: UUID, view: JobView = UNWATCHED, clock: Clock | None = None) -> None:
+    """Set the unfinished task runs of a flow run's jobs to this view, since its process is gone.
+
+    One that Prefect refuses, also when tried again, holds up no other; all take at most 2 minutes.
+    """
+    clock = clock or Clock()
+    deadline = clock.monotonic() + _ENDING_SECONDS
+    with failures_as_warnings("the end of the jobs"), quick_client(_ANSWER_SECONDS, 2) as client:
+        for each in _unfinished_runs(client, run):
+            if clock.monotonic() > deadline:
+                raise TimeoutError(f"Prefect's server was busy for {_ENDING_SECONDS:.0f} s")
+            with failures_as_warnings(f"the end of {each.name}"):
+                client.set_task_run_state(each.id, State(**view._asdict()), force=True)
+
+
+def _unfinished_runs(client: SyncPrefectClient, run: UUID) -> list[TaskRun]:
+    """Return all of a flow run's jobs' unfinished task runs, of which one page has at most 200."""
+    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
     unfinished = TaskRunFilter(
         tags=TaskRunFilterTags(all_=[_TAG]),
         state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED)),
     )
-    with failures_as_warnings("the end of the jobs"), quick_client(_ANSWER_SECONDS) as client:
-        of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
-        for each in client.read_task_runs(flow_run_filter=of_run, task_run_filter=unfinished):
-            client.set_task_run_state(each.id, State(**UNWATCHED._asdict()), force=True)
+    found: list[TaskRun] = []
+    while page := client.read_task_runs(
+        flow_run_filter=of_run, task_run_filter=unfinished, offset=len(found)
+    ):
+        found += page
+    return found

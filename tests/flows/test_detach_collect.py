@@ -24,6 +24,7 @@ from tests.flows.simulated_sweep import ledger, nodesweep_run
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
+ENDED = "Finished in state "
 
 
 def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
@@ -33,13 +34,24 @@ def jobs_of(served: SimpleNamespace, sweep: str) -> list[str]:
     return sorted(job["TrainingJobName"] for job in listed)
 
 
+def submissions(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
+    """The name of the last state of each submission's task run, by the task run's name."""
+    return {
+        record.__dict__["task_run_name"]: record.getMessage().removeprefix(ENDED).split("(")[0]
+        for record in caplog.records
+        if record.__dict__.get("task_run_name", "").startswith("train-")
+        and record.getMessage().startswith(ENDED)
+    }
+
+
 def test_detached_sweep_is_collected_from_the_platform_alone(
-    pipeline_config: Configs, served: SimpleNamespace
+    pipeline_config: Configs, served: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = pipeline_config("scaling", name="apart", sweep={"max_parallel_jobs": 3})
     sweep = start_detached_sweep(config)
     assert len(sweep.job_names) == 3 and sweep.refused == ()
     assert jobs_of(served, sweep.sweep_id) == sorted(sweep.job_names)
+    assert submissions(caplog) == {f"train-{nodes}n-r1": "Submitted" for nodes in (1, 2, 4)}
     sign = read_heartbeat(BucketStore(config.platform, client=served.s3), sweep.sweep_id)
     assert sign is not None and sign.left_running, "a reaper would take its jobs for orphans"
     for name in sweep.job_names:
@@ -101,6 +113,7 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
     sweep_config: Configs,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The quota holds two of three at once; no job ends before the first command has."""
     detached, let_pass = threading.Event(), VirtualExecution._pass
@@ -120,6 +133,10 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
         assert "1 jobs" in done.output and len(ledger(served)) == 2
         sweep = done.output.rsplit("--resume ", 1)[1].strip()
         assert names.is_sweep_id(sweep)
+        assert submissions(caplog) == {
+            "train-1n-r1": "Submitted", "train-1n-r2": "Submitted", "train-1n-r3": "Refused",
+        }  # fmt: skip
+        assert "Traceback" not in done.output and "NoneType" not in done.output
         detached.set()
         resumed = nodesweep_run(config, tmp_path, "--resume", sweep)
         assert resumed.exit_code == 0, resumed.output

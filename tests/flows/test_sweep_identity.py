@@ -12,8 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
-from uuid import uuid4
+from typing import Any, cast
+from uuid import UUID, uuid4
 
 import pytest
 from prefect.settings import PREFECT_API_URL
@@ -139,6 +139,10 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
         "stop_sweep_jobs_now",
         lambda platform, sweep: stopped.append(sweep),
     )
+    shown: list[str] = []
+    monkeypatch.setattr(
+        nodesweep.flows.stages.ending, "end_job_runs", lambda run, view: shown.append(view.name)
+    )
     started, run_id = datetime(2026, 11, 22, 12, 0, 0, tzinfo=UTC), uuid4()
     hook: Any = nodesweep.flows.stages.ending.stop_jobs_of_run
     with simulated() as served:
@@ -155,6 +159,19 @@ def test_hook_of_a_cancelled_run_stops_the_sweep_that_this_run_claimed(
         own = claim_sweep_id(store, config, started, str(run_id))
         hook(None, run, None)
     assert stopped == [own]
+    assert shown == ["Unwatched", "Cancelled"]
+
+
+def test_no_job_of_a_crashed_or_failed_run_is_left_as_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[UUID] = []
+    monkeypatch.setattr(nodesweep.flows.stages.ending, "end_job_runs", ended.append)
+    run: Any = SimpleNamespace(id=uuid4())
+    for hooks in (scaling_benchmark.on_crashed_hooks, scaling_benchmark.on_failure_hooks):
+        for hook in hooks:
+            hook(scaling_benchmark, run, cast(Any, None))
+    assert ended == [run.id] * 2
 
 
 @pytest.mark.usefixtures("quiet")

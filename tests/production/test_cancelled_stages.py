@@ -135,18 +135,21 @@ def test_cancel_stops_what_the_stage_has_started(story: Story, world: World) -> 
 def test_next_run_in_the_line_begins_once_the_cancelled_one_has_ended(
     story: Story, world: World
 ) -> None:
-    """Its place in the line is looked at every 30 s."""
+    """Its place in the line is looked at every 30 s. On a busy machine, the cancelled run hears of
+    the cancel before its worker's signal and ends by itself; the worker then sets it to Cancelled
+    again.
+    """
     assert world.end_of(story.next_run) == "Completed"
     begun = [
         each["timestamp"]
         for each in world.call("GET", f"/flow_run_states/?flow_run_id={story.next_run}")
         if each["name"] in ("Pending", "Submitting", "Running")
     ]
-    (ended,) = [
+    ended = min(
         each["timestamp"]
         for each in world.call("GET", f"/flow_run_states/?flow_run_id={story.runs['build']}")
         if each["type"] == "CANCELLED"
-    ]
+    )
     assert ended < min(begun)
 
 

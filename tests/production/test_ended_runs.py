@@ -117,6 +117,12 @@ def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]
     for name in ENDED_BY:
         story.state[name] = world.end_of(story.runs[name])
         story.ended[name] = world.ledger(name)
+        wait_for(
+            f"the ends of {name}'s task runs, which the worker sets after a crash",
+            lambda run=story.runs[name]: (
+                {state for _, state in job_states_of(world, run)} <= {"Cancelled", "Unwatched"}
+            ),
+        )
         story.shown[name] = job_states_of(world, story.runs[name])
     world.end_of(stop)
 
@@ -192,6 +198,7 @@ def test_stop_sweep_ends_the_run_that_waits_for_the_jobs(story: Story) -> None:
         ("leave", "Unwatched"),
         ("stop", "Cancelled"),
         ("sigterm", "Unwatched"),
+        ("sigkill", "Unwatched"),
     ],
 )
 def test_ended_run_shows_no_job_as_running(story: Story, name: str, state: str) -> None:

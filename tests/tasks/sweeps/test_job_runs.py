@@ -25,8 +25,10 @@ from nodesweep.tasks.sweeps.job_runs import (
     CALLS_PER_SECOND,
     STOPPED,
     SUBMITTED,
+    UNWATCHED,
     JobRuns,
     JobView,
+    end_job_runs,
     ended_view,
     running_view,
     task_run_name,
@@ -212,6 +214,21 @@ def test_a_retried_flow_run_finds_the_runs_of_its_jobs(server: Server) -> None:
     assert server.runs[job(2)].state.type is StateType.RUNNING
 
 
+def test_a_retried_flow_run_replaces_a_state_of_the_same_type(server: Server) -> None:
+    first = runs_of(server)
+    first.want({job(1): UNWATCHED, job(2): SUBMITTED, job(4): RUNNING, job(8): DONE})
+    show_all(first)
+    server.calls.clear()
+    retried = runs_of(server)
+    boom = JobView(StateType.CANCELLED, "Cancelled", "by a user")
+    retried.want({job(1): boom, job(2): JobView(StateType.PENDING, "Starting"), job(4): RUNNING})
+    show_all(retried)
+    assert server.states_of(job(1)) == ["Cancelled"] * 2
+    assert server.runs[job(1)].state.message == "by a user"
+    assert server.runs[job(2)].state.name == "Starting"
+    assert server.states_of(job(4)) == ["Running"], "Prefect counts each as a try"
+
+
 def test_a_server_that_is_away_is_named_once_and_gets_everything_later(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -283,4 +300,55 @@ def test_the_board_waits_no_longer_for_a_server_that_hangs(
     assert "did not accept the last state" in caplog.text
     is_back.set()
     drawer.wait(HANG_SECONDS)
-    assert server.states_of(job(1)) == ["Running", "Cancelled"]
+    wait_until(lambda: drawer._thread is None)
+    assert server.states_of(job(1)) == ["Running"], "the process may watch the job again by then"
+
+
+class Ending:
+    """A server with unfinished task runs, which are read page by page."""
+
+    def __init__(self, count: int) -> None:
+        self.left = [SimpleNamespace(id=uuid4(), name=f"train-{each}n-r1") for each in range(count)]
+        self.states: dict[UUID, State[Any]] = {}
+        self.refuses: set[UUID] = set()
+        self.retries: list[int] = []
+        self.now, self.call_seconds = 0.0, 0.0
+
+    @contextmanager
+    def client(self, timeout_seconds: float, retries: int) -> Iterator[Ending]:
+        self.retries.append(retries)
+        yield self
+
+    def read_task_runs(self, offset: int, **_: Any) -> list[SimpleNamespace]:
+        return self.left[offset : offset + 200]
+
+    def set_task_run_state(self, run: UUID, state: State[Any], force: bool) -> None:
+        self.now += self.call_seconds
+        if run in self.refuses:
+            raise ConnectionError("429")
+        self.states[run] = state
+
+
+def test_all_jobs_of_a_killed_run_end_however_many_and_whatever_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ending = Ending(450)
+    monkeypatch.setattr(job_runs, "quick_client", ending.client)
+    refused = ending.left[7]
+    ending.refuses.add(refused.id)
+    end_job_runs(uuid4(), STOPPED)
+    assert set(ending.states) == {each.id for each in ending.left} - {refused.id}
+    assert {state.name for state in ending.states.values()} == {"Cancelled"}
+    assert f"the end of {refused.name} can't be shown" in caplog.text
+    assert ending.retries == [2]
+
+
+def test_a_busy_server_holds_up_the_end_of_a_killed_run_for_two_minutes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ending = Ending(450)
+    ending.call_seconds = 30.0
+    monkeypatch.setattr(job_runs, "quick_client", ending.client)
+    end_job_runs(uuid4(), clock=Clock(monotonic=lambda: ending.now))
+    assert len(ending.states) == 5
+    assert "busy for 120 s" in caplog.text
