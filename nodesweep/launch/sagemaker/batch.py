@@ -191,17 +191,19 @@ class QueuedTraining(JobKind):
         if found is None:
             return None
         own = {_SERVICE_JOB: service_job or {}, _OWN_NAME: found["TrainingJobName"]}
-        return {**found, **own, "TrainingJobName": job_name}
+        return {**found, **own, **_waiting_since(found, service_job), "TrainingJobName": job_name}
 
     def _describe_payload(self, service_job: ServiceJob) -> dict[str, Any]:
         """Return the description of a job that has not been sent to SageMaker."""
         payload = self._payload(service_job)
         remember_secrets(secrets_of_job(payload["HyperParameters"], payload.get("Environment", {})))
-        state, reason = "InProgress", service_job.get("statusReason")
+        is_terminated, reason = service_job.get("isTerminated"), service_job.get("statusReason")
+        state = "Stopping" if is_terminated else "InProgress"
         changes: list[dict[str, Any]] = []
-        if service_job["status"] == "FAILED":
-            state = "Stopped" if service_job.get("isTerminated") else "Failed"
-            changes = [{"Status": state, "StartTime": _moment(service_job, "stoppedAt")}]
+        if has_ended := service_job["status"] == "FAILED":
+            state = "Stopped" if is_terminated else "Failed"
+            if "stoppedAt" in service_job:
+                changes = [{"Status": state, "StartTime": _moment(service_job, "stoppedAt")}]
         return {
             **payload,
             "TrainingJobArn": service_job["jobArn"],
@@ -209,7 +211,7 @@ class QueuedTraining(JobKind):
             "SecondaryStatus": QUEUED,
             "SecondaryStatusTransitions": changes,
             "CreationTime": _moment(service_job, "createdAt"),
-            **given(FailureReason=reason if changes else None),
+            **given(FailureReason=reason if has_ended else None),
         }
 
     def _payload(self, service_job: ServiceJob) -> dict[str, Any]:
@@ -248,6 +250,15 @@ def _attempt(service_job: ServiceJob) -> str | None:
     return str(attempt).rpartition("/")[2]
 
 
+def _waiting_since(
+    description: Mapping[str, Any], service_job: ServiceJob | None
+) -> dict[str, Any]:
+    """Return a job's time of creation as Batch's until instances start: all its tries together."""
+    if service_job is None or "TrainingStartTime" in description:
+        return {}
+    return {"CreationTime": _moment(service_job, "createdAt")}
+
+
 def _forgotten(sagemaker: Any, job_name: str) -> str | None:
     """Return SageMaker's name of a job that Batch may have forgotten; None if there is none.
 
@@ -262,13 +273,14 @@ def _forgotten(sagemaker: Any, job_name: str) -> str | None:
 def _read(description: Mapping[str, Any]) -> JobStatus:
     """Read a description of QueuedTraining.
 
-    A training job that failed may have lacked capacity, so it has only failed once Batch says so.
+    A training job that failed or stopped may have lacked capacity, so it has only ended once Batch
+    says so.
     """
     found = read_training_job({**description, "TrainingJobName": description[_OWN_NAME]})
     found = replace(found, name=description["TrainingJobName"])
-    status = description[_SERVICE_JOB].get("status", "FAILED")
-    if found.state == "failed" and status not in _ENDED:
-        return replace(found, state="running", reason=None, ended_at=None)
+    service_job = description[_SERVICE_JOB]
+    if found.state in ("failed", "stopped") and service_job.get("status", "FAILED") not in _ENDED:
+        return replace(found, state=_state(service_job), reason=None, ended_at=None)
     return found
 
 
@@ -348,7 +360,7 @@ def _state(service_job: ServiceJob) -> JobState:
     if service_job["status"] == "SUCCEEDED":
         return "completed"
     if service_job["status"] != "FAILED":
-        return "running"
+        return "stopping" if service_job.get("isTerminated") else "running"
     return "stopped" if service_job.get("isTerminated") else "failed"
 
 

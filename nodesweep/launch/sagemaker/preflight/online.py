@@ -131,8 +131,8 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         refuses=(
             "it does not exist, is disabled, or is not of type SAGEMAKER_TRAINING; its service"
             " environment is disabled or has fewer instances than the largest job;"
-            " `share_identifier` is missing, or given without a scheduling policy; its jobs may not be"
-            " listed"
+            " `share_identifier` is missing, or given without a scheduling policy; its jobs may not"
+            " be listed"
         ),
         remedy="use an enabled queue for training jobs; drop the larger node counts",
     ),

@@ -243,23 +243,74 @@ def test_job_that_batch_has_forgotten_is_found_by_its_training_job(
 def test_job_waits_again_after_a_lack_of_capacity(
     served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
-    """Batch tries again by itself, so an attempt that failed is not the job's end."""
+    """Batch tries again by itself, so an attempt that ended is not the job's end."""
     spec = spec_of("broken")
     jobs.submit(spec)
     failed = ended(jobs, spec.name)
     assert failed.state == "failed" and failed.reason
     [service_job] = jobs.queued.find(spec.name).values()
+    [attempt] = trained(served, spec.name)
 
-    def status_in(state: str) -> tuple[str, str | None, str]:
-        summary = {**service_job, "status": state}
-        page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
-        found = with_client(jobs, get_paginator=lambda operation: page).status(spec.name)
-        assert found is not None
+    def status_in(state: str, **training: Any) -> tuple[str, str | None, str]:
+        answer = {**served.sagemaker.describe_training_job(TrainingJobName=attempt), **training}
+        sagemaker: Any = Client(served.sagemaker, describe_training_job=lambda **_: answer)
+        found = summarized(replace(jobs, sagemaker=sagemaker), {**service_job, "status": state})
         return found.state, found.reason, found.phase
 
     assert status_in("RUNNABLE") == ("running", None, QUEUED)
     assert status_in("STARTING")[:2] == ("running", None)
+    assert status_in("STARTING", TrainingJobStatus="Stopped")[:2] == ("running", None)
     assert status_in("FAILED")[:2] == ("failed", failed.reason)
+
+
+def summarized(jobs: BatchJobs, summary: dict[str, Any]) -> JobStatus:
+    """Return the status of a service job of which Batch's list has this summary."""
+    page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
+    found = with_client(jobs, get_paginator=lambda operation: page).status(summary["jobName"])
+    assert found is not None
+    return found
+
+
+def test_waiting_job_that_is_terminated_stops_first(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    """Batch need not say when it ended."""
+    first, second = spec_of(), spec_of(repeat=2)
+    jobs.submit(first)
+    jobs.submit(second)
+    jobs.stop(second.name)
+    service_job = dict(jobs.queued.find(second.name)[second.name])
+    del service_job["stoppedAt"]
+    stopped = summarized(jobs, service_job)
+    assert (stopped.state, stopped.reason) == ("stopped", "stopped by nodesweep")
+    assert stopped.ended_at is None and stopped.billed_node_seconds == 0.0
+    stopping = {**service_job, "status": "RUNNABLE"}
+    found = summarized(jobs, stopping)
+    assert (found.state, found.reason) == ("stopping", None)
+    page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [stopping]}])
+    listed = with_client(jobs, get_paginator=lambda operation: page).jobs_of(SWEEP)
+    assert [job.state for job in listed] == ["stopping"]
+
+
+def test_a_further_try_does_not_move_the_deadline_of_the_wait(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    jobs.submit(spec)
+    [attempt] = wait_until(lambda: trained(served, spec.name))
+    service_job = dict(jobs.queued.find(spec.name)[spec.name])
+    service_job["createdAt"] -= 3_600_000
+    answer = dict(served.sagemaker.describe_training_job(TrainingJobName=attempt))
+    created = answer["CreationTime"]
+
+    def created_at() -> datetime | None:
+        sagemaker: Any = Client(served.sagemaker, describe_training_job=lambda **_: answer)
+        return summarized(replace(jobs, sagemaker=sagemaker), service_job).created_at
+
+    answer["TrainingStartTime"] = created
+    assert created_at() == created
+    del answer["TrainingStartTime"]
+    assert created_at() == datetime.fromtimestamp(service_job["createdAt"] / 1000, UTC)
 
 
 def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
