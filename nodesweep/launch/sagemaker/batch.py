@@ -97,13 +97,14 @@ class QueuedTraining(JobKind):
 
         Raises:
             JobRefused: Batch does not accept the job.
-            ResourceInUse: There is a job of this name already.
+            ResourceInUse: There is a job of this name already. If two were accepted, the newer one
+                is taken back: every process then follows the older one.
         """
         name, queue = request[f"{self.member}Name"], self.queue
         token = payload_name(name)
         seconds = queue.attempt_timeout_seconds
         try:
-            self.batch.submit_service_job(
+            sent = self.batch.submit_service_job(
                 jobName=name,
                 jobQueue=queue.queue,
                 serviceJobType=JOB_TYPE,
@@ -127,13 +128,17 @@ class QueuedTraining(JobKind):
                 f"AWS Batch refused {name} in platform.batch.queue {queue.queue}:"
                 f" {hide_in_text(str(error))}"
             ) from error
+        first = self.find(name).get(name, sent)
+        if first["jobId"] != sent["jobId"]:
+            self._terminate(sent, "another job of this name is older")
+            raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
         """Return these service jobs by name, as far as Batch knows them, with one query."""
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
-        # Newest first, so that of several the first one counts.
+        # Newest first, so of several the oldest one counts.
         return {
             job["jobName"]: job
             for job in self.query("JOB_NAME", pattern)
@@ -229,14 +234,17 @@ class QueuedTraining(JobKind):
 
     def stop(self, sagemaker: Any, job_name: str) -> bool:
         """Take the job out of the queue or have Batch stop it; see JobKind."""
-        service_job = self.find(job_name).get(job_name)
-        if service_job is None:
+        same_name = [*self.query("JOB_NAME", job_name)]
+        if not same_name:
             name = _forgotten(sagemaker, job_name)
             return name is not None and TRAINING.stop(sagemaker, name)
-        if service_job["status"] in _ENDED:
-            return False
-        self.batch.terminate_service_job(jobId=service_job["jobId"], reason="stopped by nodesweep")
-        return True
+        running = [job for job in same_name if job["status"] not in _ENDED]
+        for job in running:
+            self._terminate(job, "stopped by nodesweep")
+        return bool(running)
+
+    def _terminate(self, service_job: ServiceJob, reason: str) -> None:
+        self.batch.terminate_service_job(jobId=service_job["jobId"], reason=reason)
 
 
 def _attempt(service_job: ServiceJob) -> str | None:
@@ -372,7 +380,9 @@ class _LaterLog:
     job_name: str
     since: datetime
     find_name: Callable[[], str | None]
+    name: str | None = None
     found: CloudWatchLog | None = None
+    has_lines: bool = False
 
     @property
     def location(self) -> str:
@@ -385,8 +395,14 @@ class _LaterLog:
         return self.found is not None and self.found.has_more
 
     def new_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the new lines of the next page; none while the job waits."""
-        if self.found is None and (name := self.find_name()) is not None:
-            self.found = CloudWatchLog(self.logs, name, self.since)
+        """Yield the new lines of the next page; none while the job waits.
+
+        A try for which capacity lacked writes none, and the next one has another name.
+        """
+        if not self.has_lines and (name := self.find_name()) != self.name:
+            self.name = name
+            self.found = None if name is None else CloudWatchLog(self.logs, name, self.since)
         if self.found is not None:
-            yield from self.found.new_lines()
+            for line in self.found.new_lines():
+                self.has_lines = True
+                yield line

@@ -22,11 +22,12 @@ from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.errors import JobRefused
+from nodesweep.errors import JobRefused, was_refused
 from nodesweep.launch.sagemaker.backend import BACKEND
 from nodesweep.launch.sagemaker.batch import (
     QUEUED,
     BatchJobs,
+    QueuedTraining,
     own_name,
     payload_name,
     training_launcher,
@@ -149,7 +150,12 @@ def test_job_is_sent_as_rendered_under_a_name_that_batch_can_extend(
         update={"share_identifier": "a", "scheduling_priority": 7, "attempt_timeout_seconds": 90}
     )
     with_queue = replace(jobs, kind=replace(jobs.queued, queue=queue))
-    with_client(with_queue, submit_service_job=lambda **members: sent.append(members)).submit(spec)
+
+    def submit(**members: Any) -> dict[str, str]:
+        sent.append(members)
+        return {"jobId": "its-own"}
+
+    with_client(with_queue, submit_service_job=submit).submit(spec)
     [request] = sent
     payload = json.loads(request.pop("serviceRequestPayload"))
     rendered = jobs.render(spec)
@@ -361,3 +367,94 @@ def test_other_errors_of_batch_are_raised_for_a_retry(
 
     with pytest.raises(ClientError):
         with_client(jobs, submit_service_job=throttle).submit(spec_of())
+
+
+def submitted_twice(
+    jobs: BatchJobs, spec: JobSpec
+) -> tuple[Callable[..., dict[str, Any]], list[str]]:
+    """Return a call after which there are two jobs, as for an expired token, and their ids."""
+    ids: list[str] = []
+
+    def submit(**members: Any) -> dict[str, Any]:
+        for number in (1, 2):
+            sent = jobs.queued.batch.submit_service_job(
+                **{**members, "clientToken": f"{members['clientToken']}-{number}"}
+            )
+            ids.append(sent["jobId"])
+        return dict(sent)
+
+    return submit, ids
+
+
+def test_second_job_of_a_name_is_taken_back_and_the_first_adopted(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    submit, ids = submitted_twice(jobs, spec)
+    adopted = with_client(jobs, submit_service_job=submit).submit(spec)
+    assert adopted.created_at is not None and not adopted.has_ended
+    second = jobs.queued.batch.describe_service_job(jobId=ids[1])
+    assert (second["status"], second["isTerminated"]) == ("FAILED", True)
+    assert jobs.queued.find(spec.name)[spec.name]["jobId"] == ids[0]
+    assert len(trained(served, spec.name)) == 1
+
+
+def test_stop_ends_every_job_of_the_name(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    submit, ids = submitted_twice(jobs, spec)
+    submit(
+        jobName=spec.name,
+        jobQueue=jobs.queued.queue.queue,
+        serviceJobType="SAGEMAKER_TRAINING",
+        serviceRequestPayload=json.dumps(jobs.render(spec)),
+        clientToken="of-two-users",
+    )
+    assert jobs.stop(spec.name)
+    for job in ids:
+        assert jobs.queued.batch.describe_service_job(jobId=job)["isTerminated"]
+    ended(jobs, spec.name)
+    wait_until(lambda: not jobs.stop(spec.name))
+
+
+def test_log_follows_the_try_that_wrote_it(
+    jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one lacked capacity, so it has no lines, and the second has another name."""
+    tries = iter(["first", "first", None, "second"])
+    monkeypatch.setattr(QueuedTraining, "own_name", lambda *_: next(tries))
+    lines: dict[str, list[tuple[int, str]]] = {"first": [], "second": [(1, "algo-1: begins")]}
+    opened: list[str] = []
+
+    def reader(logs: Any, name: str, since: datetime) -> Any:
+        opened.append(name)
+        return SimpleNamespace(new_lines=lambda: iter(lines[name]), has_more=False)
+
+    monkeypatch.setattr("nodesweep.launch.sagemaker.batch.CloudWatchLog", reader)
+    log = jobs.logs("job", datetime.now(UTC))
+    assert [list(log.new_lines()) for _ in range(5)] == [[], [], [], *[lines["second"]] * 2]
+    assert opened == ["first", "second"], "asked no more once there was a line"
+
+
+def test_refusal_that_quotes_the_payload_shows_no_value_of_the_environment(
+    jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    def refuse(**members: Any) -> None:
+        answer = {"Error": {"Code": "ClientException", "Message": members["serviceRequestPayload"]}}
+        raise ClientError(answer, "SubmitServiceJob")  # type: ignore[arg-type]
+
+    with pytest.raises(JobRefused) as refused:
+        with_client(jobs, submit_service_job=refuse).submit(spec_of("program-of-mine"))
+    assert "program-of-mine" not in f"{refused.value} {refused.value.__cause__}"
+
+
+def test_denied_submission_is_known_to_have_made_no_job() -> None:
+    denied = ClientError(
+        {
+            "Error": {"Code": "AccessDeniedException"},
+            "ResponseMetadata": {"HTTPStatusCode": 403},  # type: ignore[typeddict-item]
+        },
+        "SubmitServiceJob",
+    )
+    assert was_refused(denied, BACKEND.sending_calls)
