@@ -343,18 +343,18 @@ class BatchJobs(SageMakerJobs):
         """Do nothing: jobs of a queue keep no nodes (PlatformConfig.problems)."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
-        """Return the sweep's jobs that Batch knows, oldest first."""
-        listed = [*self.queued.query("JOB_NAME", f"{names.job_prefix(sweep)}*")]
-        return [
-            JobStatus(
-                job["jobName"],
-                _state(job),
-                created_at=_moment(job, "createdAt"),
-                retention="over",
-            )
-            for job in reversed(listed)
-            if names.sweep_of_job(job["jobName"]) == sweep
-        ]
+        """Return the sweep's jobs that Batch knows, oldest first.
+
+        Of several of one name, it is the first that runs, or else the oldest.
+        """
+        found: dict[str, JobStatus] = {}
+        for job in reversed([*self.queued.query("JOB_NAME", f"{names.job_prefix(sweep)}*")]):
+            name, created = job["jobName"], _moment(job, "createdAt")
+            status = JobStatus(name, _state(job), created_at=created, retention="over")
+            known = found.get(name)
+            if known is None or (known.has_ended and not status.has_ended):
+                found[name] = status
+        return [job for job in found.values() if names.sweep_of_job(job.name) == sweep]
 
     def held(self) -> Iterator[HeldJob]:
         """Yield the queue's jobs, then the account's others that run or keep a warm pool."""

@@ -397,6 +397,7 @@ def test_second_job_of_a_name_is_taken_back_and_the_first_adopted(
     assert (second["status"], second["isTerminated"]) == ("FAILED", True)
     assert jobs.queued.find(spec.name)[spec.name]["jobId"] == ids[0]
     assert len(trained(served, spec.name)) == 1
+    assert [(job.name, job.state) for job in jobs.jobs_of(SWEEP)] == [(spec.name, "running")]
 
 
 def test_stop_ends_every_job_of_the_name(
@@ -411,6 +412,9 @@ def test_stop_ends_every_job_of_the_name(
         serviceRequestPayload=json.dumps(jobs.render(spec)),
         clientToken="of-two-users",
     )
+    jobs.queued.batch.terminate_service_job(jobId=ids[0], reason="by another user")
+    wait_until(lambda: jobs.queued.find(spec.name)[spec.name]["status"] == "FAILED")
+    assert [(job.name, job.state) for job in jobs.jobs_of(SWEEP)] == [(spec.name, "running")]
     assert jobs.stop(spec.name)
     for job in ids:
         assert jobs.queued.batch.describe_service_job(jobId=job)["isTerminated"]
