@@ -32,7 +32,7 @@ from nodesweep.launch.sagemaker.request import given
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobState, JobStatus
+from nodesweep.scaling.job import OVER_TIME, JobSpec, JobState, JobStatus
 from nodesweep.scaling.secrets import hide_in_text, remember_secrets, secrets_of_job
 
 JOB_TYPE = "SAGEMAKER_TRAINING"
@@ -41,6 +41,8 @@ NAME_CHARACTERS = 63 - len(PREFIX) - 32
 QUEUED = "Queued in AWS Batch"
 _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
+_RECEIVED = "Received status from SageMaker"
+"""Begins the reason of a job that ended by itself, which its description has in full."""
 _SERVICE_JOB, _OWN_NAME = "ServiceJob", "OwnName"
 """Members that a description has in addition: Batch's summary, and SageMaker's name of the job."""
 ServiceJob = Mapping[str, Any]
@@ -128,8 +130,8 @@ class QueuedTraining(JobKind):
                 f"AWS Batch refused {name} in platform.batch.queue {queue.queue}:"
                 f" {hide_in_text(str(error))}"
             ) from error
-        first = self.find(name).get(name, sent)
-        if first["jobId"] != sent["jobId"]:
+        oldest = [sent, *self._of_name(name)][-1]
+        if oldest["jobId"] != sent["jobId"]:
             self._terminate(sent, "another job of this name is older")
             raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
@@ -138,12 +140,24 @@ class QueuedTraining(JobKind):
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
-        # Newest first, so of several the oldest one counts.
-        return {
-            job["jobName"]: job
-            for job in self.query("JOB_NAME", pattern)
-            if job["jobName"] in job_names
-        }
+        found = self.query_names(pattern)
+        return {name: job for name, job in found.items() if name in job_names}
+
+    def query_names(self, pattern: str) -> dict[str, ServiceJob]:
+        """Return the queue's service jobs whose names match, by name, oldest first.
+
+        Of several of one name, it is the first that has not ended, or else the oldest.
+        """
+        found: dict[str, ServiceJob] = {}
+        for job in reversed([*self.query("JOB_NAME", pattern)]):
+            known = found.setdefault(job["jobName"], job)
+            if known["status"] in _ENDED and job["status"] not in _ENDED:
+                found[job["jobName"]] = job
+        return found
+
+    def _of_name(self, job_name: str) -> list[ServiceJob]:
+        """Return the service jobs of this name, newest first: Batch's filter ignores case."""
+        return [job for job in self.query("JOB_NAME", job_name) if job["jobName"] == job_name]
 
     def query(self, name: str, value: str) -> Iterator[ServiceJob]:
         """Yield the queue's service jobs that match a filter, in any status, newest first."""
@@ -196,7 +210,7 @@ class QueuedTraining(JobKind):
         if found is None:
             return None
         own = {_SERVICE_JOB: service_job or {}, _OWN_NAME: found["TrainingJobName"]}
-        return {**found, **own, **_waiting_since(found, service_job), "TrainingJobName": job_name}
+        return {**found, **own, **_from_batch(found, service_job), "TrainingJobName": job_name}
 
     def _describe_payload(self, service_job: ServiceJob) -> dict[str, Any]:
         """Return the description of a job that has not been sent to SageMaker."""
@@ -234,7 +248,7 @@ class QueuedTraining(JobKind):
 
     def stop(self, sagemaker: Any, job_name: str) -> bool:
         """Take the job out of the queue or have Batch stop it; see JobKind."""
-        same_name = [*self.query("JOB_NAME", job_name)]
+        same_name = self._of_name(job_name)
         if not same_name:
             name = _forgotten(sagemaker, job_name)
             return name is not None and TRAINING.stop(sagemaker, name)
@@ -258,13 +272,22 @@ def _attempt(service_job: ServiceJob) -> str | None:
     return str(attempt).rpartition("/")[2]
 
 
-def _waiting_since(
-    description: Mapping[str, Any], service_job: ServiceJob | None
-) -> dict[str, Any]:
-    """Return a job's time of creation as Batch's until instances start: all its tries together."""
-    if service_job is None or "TrainingStartTime" in description:
+def _from_batch(description: Mapping[str, Any], service_job: ServiceJob | None) -> dict[str, Any]:
+    """Return the members of a training job's description that Batch knows better.
+
+    These are the time of creation until instances start, since the tries for capacity count
+    together, and why a job stopped if Batch stopped it.
+    """
+    if service_job is None:
         return {}
-    return {"CreationTime": _moment(service_job, "createdAt")}
+    found: dict[str, Any] = {}
+    if "TrainingStartTime" not in description:
+        found["CreationTime"] = _moment(service_job, "createdAt")
+    reason = service_job.get("statusReason", _RECEIVED)
+    is_over_time = description.get("SecondaryStatus") == OVER_TIME
+    if description["TrainingJobStatus"] == "Stopped" and not is_over_time:
+        found |= given(FailureReason=None if reason.startswith(_RECEIVED) else reason)
+    return found
 
 
 def _forgotten(sagemaker: Any, job_name: str) -> str | None:
@@ -343,18 +366,12 @@ class BatchJobs(SageMakerJobs):
         """Do nothing: jobs of a queue keep no nodes (PlatformConfig.problems)."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
-        """Return the sweep's jobs that Batch knows, oldest first.
-
-        Of several of one name, it is the first that runs, or else the oldest.
-        """
-        found: dict[str, JobStatus] = {}
-        for job in reversed([*self.queued.query("JOB_NAME", f"{names.job_prefix(sweep)}*")]):
-            name, created = job["jobName"], _moment(job, "createdAt")
-            status = JobStatus(name, _state(job), created_at=created, retention="over")
-            known = found.get(name)
-            if known is None or (known.has_ended and not status.has_ended):
-                found[name] = status
-        return [job for job in found.values() if names.sweep_of_job(job.name) == sweep]
+        """Return the sweep's jobs that Batch knows, oldest first; each name once."""
+        return [
+            JobStatus(name, _state(job), created_at=_moment(job, "createdAt"), retention="over")
+            for name, job in self.queued.query_names(f"{names.job_prefix(sweep)}*").items()
+            if names.sweep_of_job(name) == sweep
+        ]
 
     def held(self) -> Iterator[HeldJob]:
         """Yield the queue's jobs, then the account's others that run or keep a warm pool."""

@@ -33,7 +33,7 @@ from nodesweep.launch.sagemaker.batch import (
     training_launcher,
 )
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
+from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus, ResolvedInputs
 from tests.nodesweep.launch.test_contract import hurried
 from tests.plain import plain
 
@@ -413,7 +413,7 @@ def test_stop_ends_every_job_of_the_name(
         clientToken="of-two-users",
     )
     jobs.queued.batch.terminate_service_job(jobId=ids[0], reason="by another user")
-    wait_until(lambda: jobs.queued.find(spec.name)[spec.name]["status"] == "FAILED")
+    wait_until(lambda: jobs.queued.find(spec.name)[spec.name]["jobId"] == ids[1])
     assert [(job.name, job.state) for job in jobs.jobs_of(SWEEP)] == [(spec.name, "running")]
     assert jobs.stop(spec.name)
     for job in ids:
@@ -441,12 +441,36 @@ def test_log_follows_the_try_that_wrote_it(
     assert opened == ["first", "second"], "asked no more once there was a line"
 
 
+def test_job_that_batch_stopped_has_its_reason(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    jobs.submit(spec)
+    wait_until(lambda: trained(served, spec.name))
+    jobs.stop(spec.name)
+    assert ended(jobs, spec.name).reason == "stopped by nodesweep"
+    service_job = dict(jobs.queued.find(spec.name)[spec.name])
+
+    def reason(text: str, **training: Any) -> str | None:
+        [attempt] = trained(served, spec.name)
+        answer = {**served.sagemaker.describe_training_job(TrainingJobName=attempt), **training}
+        sagemaker: Any = Client(served.sagemaker, describe_training_job=lambda **_: answer)
+        summary = {**service_job, "statusReason": text}
+        return summarized(replace(jobs, sagemaker=sagemaker), summary).reason
+
+    timeout = "Job attempt duration exceeded timeout"
+    assert reason(timeout) == timeout
+    assert reason("Received status from SageMaker: Training job stopped") == "stopped on request"
+    by_itself = reason(timeout, SecondaryStatus=OVER_TIME)
+    assert by_itself is not None and by_itself.startswith(OVER_TIME)
+
+
 def test_refusal_that_quotes_the_payload_shows_no_value_of_the_environment(
     jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
     def refuse(**members: Any) -> None:
         answer = {"Error": {"Code": "ClientException", "Message": members["serviceRequestPayload"]}}
-        raise ClientError(answer, "SubmitServiceJob")  # type: ignore[arg-type]
+        raise ClientError(answer, "SubmitServiceJob")
 
     with pytest.raises(JobRefused) as refused:
         with_client(jobs, submit_service_job=refuse).submit(spec_of("program-of-mine"))
@@ -457,7 +481,7 @@ def test_denied_submission_is_known_to_have_made_no_job() -> None:
     denied = ClientError(
         {
             "Error": {"Code": "AccessDeniedException"},
-            "ResponseMetadata": {"HTTPStatusCode": 403},  # type: ignore[typeddict-item]
+            "ResponseMetadata": {"HTTPStatusCode": 403},
         },
         "SubmitServiceJob",
     )
