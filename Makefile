@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
+# Container images set it. Without bytecode, each worker of pytest and each command that a test starts would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run run-slurm up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
 .DEFAULT_GOAL := setup
@@ -36,17 +38,22 @@ down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
 # The flows' tests first, five workers: they wait more than they compute. Tests of the arithmetic run once, with coverage.
+WORKERS ?= 5
 OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
 test: setup others coverage
 AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 
 others: setup
-	$(BIN)/pytest -m "not slow" -n 5 --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
+	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
-# What only root can do: control groups, and switching users. The image store is the same for both users.
+# What only root can do: control groups, and switching users. What is the same for both users is left out.
+ENGINE := infra/local/tests/engine
+SAME := $(ENGINE)/container $(ENGINE)/run/test_failure.py $(ENGINE)/run/test_paths.py tests/infra/local/engine/process/test_build_context.py \
+	$(addprefix $(ENGINE)/host/test_,attainment.py capacity.py port_lock.py room.py) \
+	$(addprefix $(ENGINE)/process/test_,dockerfile.py image_store.py torch_wheel.py)
 engines: setup
-	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile infra/local/tests/engine tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
-		--ignore=infra/local/tests/engine/process/test_image_store.py
+	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile $(ENGINE) tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
+		$(addprefix --ignore=,$(SAME))
 
 # Four workers, since they wait more than they compute, often for each other's nodes; the longest files first, so that no worker
 # ends long before the others. By themselves: tests that share one Prefect server, and tests that soon expect their jobs to run.

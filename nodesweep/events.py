@@ -13,7 +13,8 @@ continue it |
 | sweep-planned | `design`; `points`: nodes, repeat, global batch size and kind (run; probe or \
 check of a probe sweep) of each, with several arms also its `arm` (code in job names), `place` in \
 words and `usd_per_hour`, empty for a design that chooses them later; `most_jobs`, \
-`max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel` |
+`max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel`; with fallback \
+types `usd_per_hour_by_type` |
 | sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
 empty once it is done; `later`: probes of several arms that may follow, with a mark on \
 those that may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each \
@@ -25,8 +26,9 @@ count that was decided |
 | job-state | `state`; `wait_until`: Unix seconds at which a job that has not begun to train is \
 stopped; `why`: the platform's reason for the wait, "" for none |
 | node-line | `host`, `kind` (nodesweep/scaling/outcome/line_kinds.py), `step` if the line has one |
-| point-ended | `status`, `train_seconds`, `is_projected`, `billable_seconds`, \
-`submit_to_end_seconds`, `steps`, `reason`, `lines`: the last relevant ones; of a probe that ended \
+| point-ended | `status`, `instance_type` (null: it got none), `train_seconds`, \
+`is_projected`, `billable_seconds`, `submit_to_end_seconds`, `steps`, `reason`, \
+`lines`: the last relevant ones; of a probe that ended \
 early `whole_run_seconds` and `whole_run_steps`: projections of a complete job and training |
 | progress | `what`: a long step, with its progress in the text; `done`, `of` and `unit` if it can \
 be counted |

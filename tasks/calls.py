@@ -48,12 +48,6 @@ start_image_build = as_task("start-image-build", build.start_image_build, **TASK
 wait_for_image_build = as_task("wait-for-image-build", build.wait_for_image_build, **TASK_OPTIONS)
 upload_source = as_task("upload-source", source.upload_source, **TASK_OPTIONS)
 
-submit_training_job = as_task(
-    "submit-training-job",
-    training_jobs.submit_training_job,
-    task_run_name="{label}",
-    **PATIENT_TASK_OPTIONS,
-)
 describe_training_jobs = as_task(
     "describe-training-jobs", training_jobs.describe_training_jobs, **TASK_OPTIONS
 )

@@ -105,15 +105,24 @@ def wait_for_server(clock: Clock, seconds: float) -> bool:
 
 
 def _read_state(run: UUID) -> Any:
+    with quick_client(_ANSWER_SECONDS) as client:
+        return client.read_flow_run(run).state
+
+
+@contextmanager
+def quick_client(timeout_seconds: float) -> Iterator[Any]:
+    """Yield a client of Prefect's API of its own, whose requests fail after so many seconds.
+
+    With Prefect's own retries one request would take minutes.
+    """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    # With Prefect's own retries one request would take minutes.
     with (
         temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-        get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
+        get_client(sync_client=True, httpx_settings={"timeout": timeout_seconds}) as client,
     ):
-        return client.read_flow_run(run).state
+        yield client
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from nodesweep.configs.designs import RULES
@@ -64,15 +65,24 @@ FILES = sorted(
 )
 
 
-def imported_modules(text: str, path: PurePosixPath | Path) -> set[str]:
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements in a node at any depth; nine of ten nodes are parts of expressions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from statements(child)
+
+
+@cache
+def imported_modules(text: str, path: PurePosixPath | Path) -> frozenset[str]:
     """Return what is imported, at any place in the file, with the names that `from` takes."""
     names = set()
-    for node in ast.walk(ast.parse(text, filename=str(path))):
+    for node in statements(ast.parse(text, filename=str(path))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def imported_packages(text: str, path: Path) -> set[str]:
@@ -84,6 +94,23 @@ def imported_packages(text: str, path: Path) -> set[str]:
 def test_an_import_of_the_package_counts_by_its_folder() -> None:
     text = "import nodesweep.tasks.jobs\nfrom nodesweep import flows\nfrom boto3.session import x"
     assert imported_packages(text, Path("x.py")) == {"tasks", "flows", "boto3"}
+
+
+def test_an_import_is_found_in_any_block() -> None:
+    text = """
+def f():
+    match x:
+        case 1:
+            with y:
+                import a
+    try:
+        if z: import b
+    except E:
+        class C:
+            async def g(self):
+                for i in j: import c
+"""
+    assert imported_packages(text, Path("x.py")) == {"a", "b", "c"}
 
 
 def test_nothing_of_the_package_is_imported_by_the_name_of_its_folder_alone() -> None:

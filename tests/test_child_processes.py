@@ -22,6 +22,8 @@ def commands(source: str) -> Iterator[list[str]]:
     """The words of each list or tuple that starts a Python with -m or -c: a first word that is
     written out is one of a message or of a Dockerfile.
     """
+    if not re.search(r"""["']-[cm]["']""", source):
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.List | ast.Tuple):
             words = [ast.unparse(word) for word in node.elts]

@@ -18,6 +18,7 @@ from nodesweep.scaling import names
 from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.cancelling import is_cancel
 from nodesweep.tasks.sweeps.ids import claimed_sweep_id
+from nodesweep.tasks.sweeps.job_runs import end_job_runs
 from nodesweep.tasks.sweeps.owner import SweepOwner
 from nodesweep.tasks.sweeps.stop import still_running
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
@@ -31,8 +32,10 @@ def end_sweep(
     job_names: Sequence[str],
     error: BaseException,
     owner: SweepOwner,
-) -> None:
+) -> bool:
     """Stop a cancelled sweep's jobs, or leave them running by policy or after a crash.
+
+    Returns True if they were stopped.
 
     Args:
         config: The benchmark.
@@ -51,6 +54,8 @@ def end_sweep(
         logger.warning("stopping the running jobs of %s", sweep)
         for name in stop_sweep_jobs_now(config.platform, sweep, job_names):
             logger.info("%s: stop requested", name)
+        return True
+    return False
 
 
 def _log_jobs_left_running(
@@ -87,6 +92,13 @@ def stop_jobs_of_run(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> N
 
     It runs in a different process and knows only the run's parameters.
     """
+    try:
+        _stop_jobs_of_run(flow_run)
+    finally:
+        end_job_runs(flow_run.id)
+
+
+def _stop_jobs_of_run(flow_run: FlowRun) -> None:
     config = config_from_parameters(flow_run.parameters)
     if config.sweep.on_cancel == "stop" and flow_run.expected_start_time is not None:
         store, started = store_of(config.platform), flow_run.expected_start_time

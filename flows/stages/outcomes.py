@@ -162,6 +162,7 @@ def outcome_event(outcome: JobOutcome) -> dict[str, Any]:
         "point-ended",
         job=outcome.job_name,
         status=outcome.status,
+        instance_type=outcome.instance_type,
         train_seconds=clocks.train_seconds,
         is_projected=projected is not None,
         whole_run_seconds=outcome.whole_run_clocks.submit_to_end_seconds if projected else None,

@@ -43,11 +43,14 @@ from nodesweep.tasks.calls import (
     describe_training_jobs,
     list_training_jobs,
     stop_training_jobs,
-    submit_training_job,
 )
 from nodesweep.tasks.jobs.quota import NodeSlots
 from nodesweep.tasks.jobs.source import is_code_proven
-from nodesweep.tasks.jobs.training_jobs import JobLimits, watch_training_jobs
+from nodesweep.tasks.jobs.training_jobs import (
+    JobLimits,
+    submit_training_job,
+    watch_training_jobs,
+)
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.claims import claim_job, withdraw_claim
 from nodesweep.tasks.sweeps.owner import SweepOwner
@@ -84,6 +87,7 @@ def log_plan(config: BenchmarkConfig, plan: SweepPlan, sweep: str) -> None:
             points=points,
             max_parallel_jobs=config.sweep.max_parallel_jobs,
             usd_per_hour=plan.usd_per_hour,
+            usd_per_hour_by_type=dict(plan.usd_per_hour_by_type),
             cost_bound_usd=plan.cost_bound_usd,
             on_cancel=config.sweep.on_cancel,
         ),
@@ -129,7 +133,7 @@ def run_sweep(
         owner: The sweep's heartbeat.
         earlier_mark: Stop mark of an earlier run, which does not stop this one.
     """
-    sweep = _Sweep(config, plan, inputs, earlier_mark)
+    sweep, stopped = _Sweep(config, plan, inputs, earlier_mark), False
 
     def release_pools() -> None:
         if config.training.keep_alive_seconds:
@@ -140,12 +144,13 @@ def run_sweep(
         release_pools()
     except BaseException as error:
         try:
-            end_sweep(config, inputs.sweep_id, list(sweep.queue.active), error, owner)
+            stopped = end_sweep(config, inputs.sweep_id, list(sweep.queue.active), error, owner)
         finally:
             release_pools()  # those of ended jobs, even if others keep running
         raise
     finally:
         sweep.slots.release_all()
+        sweep.board.end(stopped)
     outcomes = sweep.queue.outcomes
     if config.training.keep_alive_seconds:
         outcomes = [with_warm_pool(config, outcome) for outcome in outcomes]
@@ -168,7 +173,8 @@ class _Sweep:
         self.slots = NodeSlots(config.sweep.concurrency_limit)
         self._store = store_of(config.platform)
         self._earlier_mark, self._claimant = earlier_mark, uuid4().hex[:12]
-        self._board = SweepBoard(inputs.sweep_id, plan, config.sweep)
+        longest = _longest_run_seconds(config)
+        self.board = SweepBoard(inputs.sweep_id, plan, config.sweep, timeout_seconds=longest)
         self._followed_until = utc_now()
         self._is_budget_announced = False
         self._quota_pauses: dict[str, Iterator[float]] = {}
@@ -183,10 +189,10 @@ class _Sweep:
         queue = self.queue
         queue.is_proven = queue.is_proven or is_code_proven(self._store, queue.code_digest)
         while not isinstance(self._fill(), Done):
-            self._board.show(queue.outcomes, queue.active)
+            self.board.show(queue.outcomes, queue.active)
             if queue.active:
                 self._wait_and_collect()
-        self._board.show(queue.outcomes, last=True)
+        self.board.show(queue.outcomes, last=True)
 
     def _count_earlier(self) -> None:
         earlier = list_training_jobs(self.config.platform, self.inputs.sweep_id)
@@ -390,7 +396,7 @@ class _Sweep:
             followed,
             self._earlier_mark,
             self.config.training.metric_definitions if queue.is_awaiting_first_step else None,
-            self._board.show_running,
+            self.board.show_running,
         )
         self._followed_until = utc_now()
         if not ended:
@@ -432,13 +438,14 @@ def job_limits(config: BenchmarkConfig) -> JobLimits:
     A spot job may wait for capacity in between; the platform limits its running and waiting time
     together.
     """
-    training = config.training
-    longest = (
-        training.spot.max_wait_seconds
-        if training.spot is not None
-        else training.max_runtime_seconds
-    )
-    return JobLimits(config.sweep.queue_deadline_seconds, longest + _STOP_GRACE_SECONDS)
+    run_seconds = _longest_run_seconds(config) + _STOP_GRACE_SECONDS
+    return JobLimits(config.sweep.queue_deadline_seconds, run_seconds)
+
+
+def _longest_run_seconds(config: BenchmarkConfig) -> int:
+    """Return the time after which the platform stops a job."""
+    spot = config.training.spot
+    return config.training.max_runtime_seconds if spot is None else spot.max_wait_seconds
 
 
 def submit_point(
@@ -492,7 +499,4 @@ def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: Jo
         again,
         extra=event_extra("job-submitted", job=spec.name),
     )
-    label = f"train-{point.nodes}n{point.arm.code}-r{point.repeat}" + (
-        f"-a{attempt.number}" if attempt.number > 1 else ""
-    )
-    return submit_training_job(config.platform, spec, label)
+    return submit_training_job(config.platform, spec)

@@ -28,7 +28,10 @@ from nodesweep.scaling.outcome.line_kinds import Step
 BURST_CALLS = 20
 SPARE_CALLS = 10
 """Calls of the budget that log reading leaves for the next poll."""
-_WRITES_LOG = (TRAINING_PHASE, "Uploading")
+UNKNOWN_PHASE = "not known yet"
+"""The phase of a job that its backend has not reported yet."""
+WRITES_LOG = (TRAINING_PHASE, "Uploading")
+"""Phases in which the program runs, or has just run."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class _Job:
     @property
     def state(self) -> str:
         """The job's phase, as last reported."""
-        return "not known yet" if self.status is None else self.status.phase
+        return UNKNOWN_PHASE if self.status is None else self.status.phase
 
     @property
     def message(self) -> str:
@@ -313,7 +316,7 @@ class _Watcher:
         Always reads the first; the others only if the budget has calls to spare, or with
         `all_of_them`.
         """
-        training = [job for job in self._jobs if job.state in _WRITES_LOG]
+        training = [job for job in self._jobs if job.state in WRITES_LOG]
         for index, job in enumerate(sorted(training, key=lambda job: job.followed_at)):
             if index == 0 or all_of_them:
                 self._budget.take()

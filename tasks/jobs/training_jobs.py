@@ -38,10 +38,11 @@ def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -
     return list(found.values())
 
 
-def submit_training_job(platform: PlatformConfig, spec: JobSpec, label: str) -> JobStatus:
+@patient
+def submit_training_job(platform: PlatformConfig, spec: JobSpec) -> JobStatus:
     """Start a training job, or adopt the existing one.
 
-    `label` is its readable name, such as train-4n-r2.
+    It is not a task, because the job itself is a task run (tasks/sweeps/job_runs.py).
     """
     return launcher_of(platform).submit(spec)
 

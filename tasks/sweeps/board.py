@@ -1,4 +1,4 @@
-"""A running sweep in Prefect's UI: its progress, and a table that fills as points end."""
+"""A running sweep in Prefect's UI: its progress, a table that fills as points end, and its jobs."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.scaling.planning.time_left import CompletedJob, PendingJob, TimeLeft, time_left
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing, Table
+from nodesweep.tasks.sweeps.job_runs import (
+    STOPPED,
+    SUBMITTED,
+    UNWATCHED,
+    JobRuns,
+    ended_view,
+    running_view,
+)
 from nodesweep.tasks.task import failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
@@ -35,6 +43,8 @@ _RUNNING_SECONDS = 20.0
 _RUNNING_NAMED = 4
 _LAST_SECONDS = 20.0
 """Maximum wait for the final drawing, in seconds."""
+_ABANDON_SECONDS = 10.0
+"""Maximum wait after a sweep was cut off; a worker kills the process 30 s after its signal."""
 _Point = tuple[str, int, int]
 """(code of the arm, nodes, repeat), as in names.JobKey.point."""
 
@@ -52,7 +62,7 @@ def name_flow_run(name: str) -> None:
 
 
 class SweepBoard:
-    """A progress artifact and versions of a table artifact.
+    """A progress artifact, versions of a table artifact, and a task run per job.
 
     An unreachable server neither costs a job nor delays a poll.
     """
@@ -63,13 +73,15 @@ class SweepBoard:
         plan: SweepPlan,
         config: SweepConfig,
         monotonic: Callable[[], float] = time.monotonic,
+        timeout_seconds: float | None = None,
     ) -> None:
         self._sweep, self._plan, self._config = sweep, plan, config
         self._monotonic = monotonic
         self._is_open = config.rules.decides_as_it_goes
         self._begun: dict[str, float] = {}
         self._outcomes: Sequence[JobOutcome] = ()
-        self._drawer = Drawer(sweep)
+        self._watched: set[str] = set()
+        self._drawer = Drawer(sweep, JobRuns(config.max_attempts, timeout_seconds))
         self._drawn_progress: tuple[float, str] | None = None
         self._drawn_progress_at = -math.inf
         self._drawn_at: float | None = None
@@ -89,6 +101,7 @@ class SweepBoard:
         """
         with failures_as_warnings(f"the progress of {self._sweep}"):
             now = self._monotonic()
+            self._show_jobs(outcomes, running)
             self._outcomes = tuple(outcomes)
             self._begun = {name: self._begun.get(name, now) for name in running}
             share = self._share()
@@ -104,12 +117,30 @@ class SweepBoard:
     def show_running(self, progress_by_job: Mapping[str, JobProgress]) -> None:
         """Update the progress of the running jobs if it has changed, at most every 20 s."""
         with failures_as_warnings(f"the progress of {self._sweep}"):
+            self._drawer.show_jobs(
+                {job: running_view(each.state) for job, each in progress_by_job.items()}
+            )
             now = self._monotonic()
             if now - self._drawn_progress_at < _RUNNING_SECONDS:
                 return
             drawn = (self._share(), self._words(now, progress_by_job, last=False))
             if drawn != self._drawn_progress:
                 self._draw(*drawn, now)
+
+    def end(self, stopped: bool) -> None:
+        """End the task runs of jobs that are no longer watched: `stopped`, or left running."""
+        with failures_as_warnings(f"the end of {self._sweep}"):
+            self._drawer.abandon_jobs(STOPPED if stopped else UNWATCHED, _ABANDON_SECONDS)
+
+    def _show_jobs(self, outcomes: Sequence[JobOutcome], running: Collection[str]) -> None:
+        """Show newly submitted jobs, and newly ended ones."""
+        new = [name for name in running if name not in self._watched]
+        self._watched.update(new)
+        ended = outcomes[len(self._outcomes) :]
+        self._drawer.show_jobs(
+            dict.fromkeys(new, SUBMITTED)
+            | {each.job_name: ended_view(each, each.job_name in self._watched) for each in ended}
+        )
 
     def _draw(self, share: float, words: str, now: float, table: Table | None = None) -> None:
         self._drawn_progress, self._drawn_progress_at = (share, words), now
@@ -143,7 +174,8 @@ class SweepBoard:
         if self._is_open:
             planned = f"at most {planned}"
         words = [f"{len(done)} of {planned} of {self._sweep} have a completed run"]
-        rates = self._plan.usd_per_hour_by_code
+        got = next((each.instance_type for each in outcomes if each.instance_type), None)
+        rates = self._plan.on_type(got).usd_per_hour_by_code
         if None not in rates.values():
             usd = sum(
                 each.nodes

@@ -1,10 +1,11 @@
-"""A sweep's two Prefect artifacts, drawn in a separate thread."""
+"""A sweep's two Prefect artifacts and its jobs' task runs, drawn in a separate thread."""
 
 from __future__ import annotations
 
 import contextvars
 import logging
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from nodesweep.tasks.sweeps.job_runs import JobRuns, JobView
 from nodesweep.tasks.task import failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
@@ -36,16 +38,17 @@ class Drawing:
 
 
 class Drawer:
-    """A background worker that draws a sweep's artifacts, one drawing at a time.
+    """A background worker that draws a sweep's artifacts and its jobs' task runs, one at a time.
 
     Prefect's client waits up to a minute for a busy server, and polls of the jobs must not wait for
-    that. Only the newest pending drawing is drawn.
+    that. Only the newest pending drawing is drawn; it goes before the jobs.
     """
 
-    def __init__(self, sweep: str) -> None:
-        self._sweep = sweep
-        self._lock = threading.Lock()
+    def __init__(self, sweep: str, jobs: JobRuns) -> None:
+        self._sweep, self._jobs = sweep, jobs
+        self._lock = threading.Condition()
         self._waiting: Drawing | None = None
+        self._is_drawing = False
         self._thread: threading.Thread | None = None
         self._progress: Any = None
 
@@ -55,19 +58,42 @@ class Drawer:
             if self._waiting is not None and drawing.table is None:
                 drawing = replace(drawing, table=self._waiting.table)
             self._waiting = drawing
-            if self._thread is None:
-                run = contextvars.copy_context().run  # Prefect's client reads the flow's context
-                self._thread = threading.Thread(
-                    target=run, args=(self._draw_all,), name="sweep-board", daemon=True
-                )
-                self._thread.start()
+            self._start()
+
+    def show_jobs(self, views: Mapping[str, JobView]) -> None:
+        """Queue changes of jobs, by their names."""
+        with self._lock:
+            self._jobs.want(views)
+            self._start()
+
+    def abandon_jobs(self, view: JobView, seconds: float) -> None:
+        """Show this view of all jobs that have not ended, and wait at most `seconds`."""
+        with self._lock:
+            if not self._jobs.abandon(view):
+                self._end()
+                return
+            self._start()
+        self.wait(seconds)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            run = contextvars.copy_context().run  # Prefect's client reads the flow's context
+            self._thread = threading.Thread(
+                target=run, args=(self._draw_all,), name="sweep-board", daemon=True
+            )
+            self._thread.start()
+        self._lock.notify_all()
+
+    def _end(self) -> None:
+        """End the thread once nothing is left to draw; further drawings start another."""
+        self._jobs.is_ending = True
+        self._lock.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait until everything is drawn, for at most `seconds`."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
-            if thread.is_alive():
+        """Wait until the newest drawing and the ends of the jobs are drawn, at most `seconds`."""
+        with self._lock:
+            self._end()
+            if not self._lock.wait_for(self._is_drawn, seconds):
                 logger.warning(
                     "Prefect did not accept the last state of %s within %.0f s; the report contains"
                     " it",
@@ -75,15 +101,27 @@ class Drawer:
                     seconds,
                 )
 
+    def _is_drawn(self) -> bool:
+        return not (self._is_drawing or self._waiting is not None or self._jobs.is_behind)
+
     def _draw_all(self) -> None:
         while True:
             with self._lock:
                 drawing, self._waiting = self._waiting, None
-                if drawing is None:
-                    self._thread = None
-                    return
-            with failures_as_warnings(f"the progress of {self._sweep}"):
-                self._draw(drawing)
+                self._is_drawing = drawing is not None
+                job = self._jobs.next_to_show()
+                self._lock.notify_all()
+                if drawing is None and job is None:
+                    if self._jobs.is_ending:
+                        self._jobs.close()
+                        self._thread = None
+                        return
+                    self._lock.wait()
+            if drawing is not None:
+                with failures_as_warnings(f"the progress of {self._sweep}"):
+                    self._draw(drawing)
+            elif job is not None:
+                self._jobs.show(*job)
 
     def _draw(self, drawing: Drawing) -> None:
         if self._progress is None:

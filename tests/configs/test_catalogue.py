@@ -20,6 +20,7 @@ from nodesweep.configs.catalogue import (
     UnknownInstanceType,
     load_catalogue,
 )
+from nodesweep.configs.strict_yaml import parse_yaml
 from tests.plain import plain
 
 
@@ -32,6 +33,11 @@ def aws_types() -> list[str]:
 def test_rows_are_all_the_training_types(aws_types: list[str]) -> None:
     rows = [row.instance_type for row in load_catalogue().instances if not row.emulated]
     assert sorted(rows) == sorted(aws_types)
+
+
+def test_both_readers_read_the_packaged_file_alike() -> None:
+    text = PACKAGED_CATALOGUE.read_text(encoding="utf-8")
+    assert yaml.__with_libyaml__ and yaml.load(text, yaml.CSafeLoader) == parse_yaml(text)
 
 
 # Read off AWS's pages by a person: accelerators, model, vCPUs, GiB, Gbit/s, "up to", EFA.

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+import nodesweep.tasks.cancelling
 import nodesweep.tasks.dataset.validation
 import nodesweep.tasks.sweeps.stopping
 from benchmarks.chaos.forks import Forks
@@ -43,6 +44,18 @@ def no_prefect_events(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
     """
     if request.node.get_closest_marker("prefect_events") is None:
         monkeypatch.setattr("prefect.events.utilities.should_emit_events", lambda: False)
+
+
+@pytest.fixture(autouse=True)
+def no_console_and_few_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Print no lines of Prefect, and rarely ask its server for a cancel.
+
+    Both together take an eighth of a run's CPU time; tests of a cancel set their own interval.
+    """
+    monkeypatch.setattr(
+        "prefect.logging.handlers.PrefectConsoleHandler.emit", lambda handler, record: None
+    )
+    monkeypatch.setattr(nodesweep.tasks.cancelling, "POLL_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)

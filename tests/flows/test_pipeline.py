@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 from prefect import Task
+from prefect.client.orchestration import SyncPrefectClient
 
 import nodesweep.flows.stages.outcomes
 import nodesweep.flows.stages.sweep
 import nodesweep.tasks.jobs.training_jobs
+import nodesweep.tasks.sweeps.job_runs
+from infra.local.tests.platform_client import wait_until
 from nodesweep.cli.commands.plan import plan_of, requests_of
 from nodesweep.cli.inputs import config_of_sweep
 from nodesweep.configs.models import BenchmarkConfig
@@ -105,22 +108,29 @@ def test_second_run_builds_and_sends_nothing(
     assert len(served.images.tags) == builds
 
 
-def test_a_job_is_one_task_run_its_submission(
+def test_a_job_is_one_task_run_and_its_calls_are_none(
     pipeline_config: Configs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claims, looks, results: Prefect's database would keep 20 KB of each."""
     runs: Counter[str] = Counter()
-    call = Task.__call__
+    call, create = Task.__call__, SyncPrefectClient.create_task_run
 
     def counted(self: Task[Any, Any], *arguments: Any, **named: Any) -> Any:
         runs[self.name] += 1
         return call(self, *arguments, **named)
 
+    def created(self: SyncPrefectClient, task: Any, *arguments: Any, **named: Any) -> Any:
+        runs[task.name] += 1
+        return create(self, task, *arguments, **named)
+
     monkeypatch.setattr(Task, "__call__", counted)
+    monkeypatch.setattr(SyncPrefectClient, "create_task_run", created)
+    monkeypatch.setattr(nodesweep.tasks.sweeps.job_runs, "BURST_CALLS", 100)
     scaling_benchmark(
         pipeline_config("scaling", name="counted", sweep={"node_counts": [1, 2], "repeats": 2})
     )
-    assert {name: count for name, count in runs.items() if count >= 4} == {"submit-training-job": 4}
+    wait_until(lambda: runs["training-job"] >= 4)
+    assert {name: count for name, count in runs.items() if count >= 4} == {"training-job": 4}
 
 
 def test_own_code_runs_in_a_container_as_it_is(

@@ -9,11 +9,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect import flow, task
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterName
+from prefect.client.schemas.objects import StateType
+from prefect.runtime import flow_run
 
 from infra.local.tests.platform_client import wait_until
 from nodesweep.cli.session import run_flow
@@ -25,6 +28,13 @@ from nodesweep.events import PROGRESS, ROOT, STAGES, Event, read_event
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.scaling import names
+from nodesweep.tasks.sweeps.job_runs import (
+    SUBMITTED,
+    JobRuns,
+    JobView,
+    end_job_runs,
+    running_view,
+)
 from tests.flows.simulated_sweep import KeptRecords, kept_records
 
 pytestmark = pytest.mark.usefixtures("prefect")
@@ -90,9 +100,9 @@ def test_artifacts_task_names_and_links(
         with urllib.request.urlopen(url) as page:
             assert page.read() == (result.folder / file_name).read_bytes()
 
-    [flow_run] = kept.flow_runs
-    assert flow_run["name"] == f"scaling-{result.sweep_id}"
-    path = {"id": flow_run["id"]}
+    [kept_run] = kept.flow_runs
+    assert kept_run["name"] == f"scaling-{result.sweep_id}"
+    path = {"id": kept_run["id"]}
 
     def graph() -> dict[str, Any] | None:  # once the server has heard of all tasks
         with get_client(sync_client=True) as client:
@@ -108,6 +118,11 @@ def test_artifacts_task_names_and_links(
         node["encapsulating"] for node in nodes.values() if node["label"] == "train-2n-r1"
     )
     assert nodes[inside["id"]]["label"] == "sweep"
+    jobs = wait_until(lambda: ended_jobs(result.sweep_id))
+    assert {run["name"]: run["state"]["name"] for run in jobs} == {
+        "train-1n-r1": "Completed", "train-2n-r1": "Completed",
+    }  # fmt: skip
+    assert {"attempt 1 of 2", "timeout 1 h 0 min"} <= set(jobs[0]["tags"])
     pictures = re.findall(r"!\[.*?\]\(data:image/svg\+xml;base64,", report.data)
     assert len(pictures) == len(list(result.folder.glob("*.svg")))
 
@@ -185,6 +200,57 @@ def test_views_are_told_the_stages_the_points_and_how_each_ended(
     assert list(builds) == ["build-begun", "build-ended"] and len(set(builds.values())) == 1
     kept = {log["message"] for log in kept_records(result.sweep_id).logs}
     assert not kept & {event.text for event in told if event.event.startswith("stage-")}
+
+
+def ended_jobs(sweep: str) -> list[dict[str, Any]] | None:
+    """The task runs of a sweep's jobs once all have ended."""
+    runs = [run for run in kept_records(sweep).task_runs if "training-job" in run["tags"]]
+    return runs if all(run["state_type"] in ("COMPLETED", "FAILED") for run in runs) else None
+
+
+def test_a_jobs_task_run_is_as_long_as_the_job_and_found_by_a_retried_run() -> None:
+    """And no run that was cancelled or killed leaves one unfinished."""
+    jobs = [f"s-20261124120000-0a1b2c3d-n{nodes}-r1-a1-abcd" for nodes in (1, 2, 4)]
+    done, seen = JobView(StateType.COMPLETED, "Completed"), list[list[Any]]()
+
+    @flow(name="of-three-jobs")
+    def run() -> None:
+        own = UUID(flow_run.id)
+        of_run = FlowRunFilter(id=FlowRunFilterId(any_=[own]))
+
+        def show(*views: dict[str, JobView]) -> None:
+            runs = JobRuns(2, 60.0)
+            for each in views:
+                runs.want(each)
+                while (due := runs.next_to_show()) is not None:
+                    runs.show(*due)
+            assert not runs.is_behind
+            look()
+
+        def look() -> None:
+            with get_client(sync_client=True) as client:
+                found = client.read_task_runs(flow_run_filter=of_run)
+            named = [each for each in found if "training-job" in each.tags]
+            seen.append(sorted(named, key=lambda each: each.name))
+
+        begun = dict.fromkeys(jobs, SUBMITTED)
+        running = dict.fromkeys(jobs, running_view("Training"))
+        in_stage("sweep", lambda: show(begun, running, {jobs[0]: done}))
+        end_job_runs(own)
+        look()
+        in_stage("sweep", lambda: show({**running, jobs[0]: done}))
+
+    run()
+    states = [[each.state.name for each in looked] for looked in seen]
+    assert states == [
+        ["Completed", "Running", "Running"],
+        ["Completed", "Unwatched", "Unwatched"],
+        ["Completed", "Running", "Running"],
+    ]
+    assert len({tuple(each.id for each in looked) for looked in seen}) == 1
+    assert [each.run_count for each in seen[0]] == [1, 1, 1]
+    first = seen[0][0]
+    assert first.expected_start_time < first.start_time < first.end_time
 
 
 @task(name="looked", task_run_name="looked")

@@ -126,9 +126,9 @@ def test_job_submitted_while_the_sweep_is_being_stopped_is_stopped(
     sweep = "bench-20261120000004-" + names.config_digest(config)[:8]
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def stop_then_submit(platform: Any, spec: Any, label: str) -> Any:
+    def stop_then_submit(platform: Any, spec: Any) -> Any:
         mark_sweep_stopped(store_of(platform), sweep)
-        return submit(platform, spec, label)
+        return submit(platform, spec)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stop_then_submit)
     with pytest.raises(SweepStopped):

@@ -109,11 +109,11 @@ def test_retried_flow_run_keeps_its_own_id(
     begun: list[str] = []
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def crash_once(platform: Any, spec: JobSpec, label: str) -> Any:
+    def crash_once(platform: Any, spec: JobSpec) -> Any:
         begun.append(str(names.sweep_of_job(spec.name)))
         if len(begun) == 1:
             raise RuntimeError("the first try ends here")
-        return submit(platform, spec, label)
+        return submit(platform, spec)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", crash_once)
     claim = claim_sweep_id

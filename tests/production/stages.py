@@ -138,6 +138,15 @@ def task_states_of(world: World, run: str) -> dict[str, str]:
     return {each["name"]: each["state_type"] for each in found}
 
 
+def job_states_of(world: World, run: str) -> list[tuple[str, str]]:
+    """Return the name and the state's name of the task run of each of the run's jobs, sorted."""
+    jobs = {"tags": {"all_": ["training-job"]}}
+    found = world.call(
+        "POST", "/task_runs/filter", flow_runs={"id": {"any_": [run]}}, task_runs=jobs
+    )
+    return sorted((each["name"], each["state_name"]) for each in found)
+
+
 def events_of(world: World, run: str) -> set[str]:
     """Return the names of all events of the run and its task runs so far."""
     of_run = {"id": [f"prefect.flow-run.{run}"]}

@@ -14,7 +14,7 @@ import pytest
 
 from nodesweep.infra.worker.machine import REPOSITORY
 from nodesweep.scaling import names
-from tests.production.stages import states_of
+from tests.production.stages import job_states_of, states_of
 from tests.production.world import Ledger, World, is_alive, send, wait_for
 
 pytestmark = pytest.mark.slow
@@ -40,6 +40,7 @@ class Story:
     state_in_the_end: dict[str, str] = field(default_factory=dict)
     in_the_end: dict[str, Ledger] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
+    shown: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,7 @@ def _end(world: World, story: Story, terminals: dict[str, subprocess.Popen[str]]
     for name in ENDED_BY:
         story.state[name] = world.end_of(story.runs[name])
         story.ended[name] = world.ledger(name)
+        story.shown[name] = job_states_of(world, story.runs[name])
     world.end_of(stop)
 
 
@@ -181,6 +183,30 @@ def test_suspended_run_ends_its_jobs_as_a_cancel_and_is_resumed(
 def test_stop_sweep_ends_the_run_that_waits_for_the_jobs(story: Story) -> None:
     assert story.state["stop"] == "Failed"
     assert story.ended["stop"].points == {(1, 1): ["Stopped"], (2, 1): ["Stopped"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("cancel", "Cancelled"),
+        ("leave", "Unwatched"),
+        ("stop", "Cancelled"),
+        ("sigterm", "Unwatched"),
+    ],
+)
+def test_ended_run_shows_no_job_as_running(story: Story, name: str, state: str) -> None:
+    assert story.shown[name] == [("train-1n-r1", state), ("train-2n-r1", state)]
+
+
+def test_retried_run_shows_each_job_once(story: Story, world: World) -> None:
+    for name in ("sigterm", "sigkill"):
+        assert job_states_of(world, story.runs[name]) == [
+            ("train-1n-r1", "Completed"), ("train-2n-r1", "Completed"),
+        ]  # fmt: skip
+    assert job_states_of(world, story.runs["cancel"]) == [
+        ("train-1n-r1", "Cancelled"), ("train-1n-r1-a2", "Completed"),
+        ("train-2n-r1", "Cancelled"), ("train-2n-r1-a2", "Completed"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["sigterm", "sigkill"])

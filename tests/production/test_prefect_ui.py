@@ -92,6 +92,9 @@ def test_a_benchmark_is_started_from_its_form(world: World, page: Page) -> None:
     page.get_by_text("Artifacts", exact=True).first.click()
     for artifact in ("sweep-progress", "sweep-points", "scaling-report", "data-docs"):
         expect(page.get_by_text(artifact).first).to_be_visible()
+    page.get_by_text("Task Runs", exact=True).first.click()
+    for text in ("train-1n-r1", "train-1n-r2", "attempt 1 of 2"):
+        expect(page.get_by_text(text).first).to_be_visible()
     screenshot(page, "prefect-run.png")
     assert bars_of(world, run) == sorted(STAGES)
     check_report_artifact(world, page, run)

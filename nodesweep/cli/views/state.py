@@ -118,6 +118,7 @@ class RunState:
     """In a sequential or probe sweep, the reason for the next jobs and the results so far."""
     max_parallel_jobs: int = 1
     usd_per_hour: float | None = None
+    usd_per_hour_by_type: Mapping[str, float | None] = field(default_factory=dict)
     cost_bound_usd: float | None = None
     on_cancel: str = "stop"
     ended_usd: float = 0.0
@@ -181,6 +182,7 @@ class RunState:
         self.most_jobs = facts.get("most_jobs")
         self.max_parallel_jobs = facts["max_parallel_jobs"]
         self.usd_per_hour, self.cost_bound_usd = facts["usd_per_hour"], facts["cost_bound_usd"]
+        self.usd_per_hour_by_type = facts.get("usd_per_hour_by_type", {})
         self.on_cancel = facts["on_cancel"]
 
     def _on_sweep_decided(self, event: Event, facts: Mapping[str, Any], at: float) -> None:
@@ -253,6 +255,8 @@ class RunState:
         point.job_seconds = facts["submit_to_end_seconds"]
         point.whole_run_seconds = facts.get("whole_run_seconds")
         point.steps = facts.get("whole_run_steps") or point.steps
+        got = facts.get("instance_type") or ""  # with fallbacks, the type of all jobs from here on
+        self.usd_per_hour = self.usd_per_hour_by_type.get(got, self.usd_per_hour)
         price = self._price(point)
         if price is not None and facts["billable_seconds"] is not None:
             self.ended_usd += point.nodes * facts["billable_seconds"] * price / 3600

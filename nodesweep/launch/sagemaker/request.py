@@ -234,4 +234,7 @@ def _hyperparameters(platform: PlatformConfig, spec: JobSpec) -> dict[str, str]:
         values["sagemaker_submit_directory"] = spec.inputs.source_uri
     instance = load_catalogue().get(training.instance_type)
     values |= distribution_hyperparameters(training.distribution, instance)
+    if training.instance_fallbacks:
+        # Without it, all runners of sagemaker-training 5.1.4 use the type of the node they are on.
+        values.pop("sagemaker_instance_type", None)
     return {key: json.dumps(value) for key, value in values.items()}

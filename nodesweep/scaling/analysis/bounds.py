@@ -32,6 +32,8 @@ Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
 
 _FINEST = 0.005
 """Share of the baseline's time below which its range is not divided further."""
+_MOST_NARROWED = 16
+"""Most measured counts for which the range is divided, since the work grows with their square."""
 
 
 class JudgedCounts(NamedTuple):
@@ -87,14 +89,16 @@ def largest_that_may_pass(
     """Return the counts that could be the largest to pass, given the range of possible times.
 
     The baseline's time is in every ratio, so one count may pass only if a larger one does too. If
-    more than two counts remain, each half of the range of the baseline's time is examined.
+    more than two counts remain, each half of the range of the baseline's time is examined, unless
+    very many counts were measured.
     """
     share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
     low, high = base_ends or (share, 1.0)
     judged, contended = judge_counts(measured, judge, (low, high))
     passing = max((each.nodes for each in judged if each.answer == "pass"), default=0)
     found = {passing, *(nodes for nodes in contended if nodes > passing)}
-    if len(found) > 2 and high - low > _FINEST:
+    narrows = len(measured) <= _MOST_NARROWED and high - low > _FINEST
+    if len(found) > 2 and narrows:
         middle = (low + high) / 2
         found = largest_that_may_pass(measured, judge, (low, middle))
         found |= largest_that_may_pass(measured, judge, (middle, high))

@@ -65,12 +65,20 @@ class SweepPlan:
     by_arm: Mapping[Arm, SweepPlan] = field(default_factory=dict)
     spent_usd: float = 0.0
     """Cost of the sweep before its first job: the validation of its dataset."""
+    usd_per_hour_by_type: Mapping[str, float | None] = field(default_factory=dict)
+    """With fallbacks, the price of each type; `usd_per_hour` is then the highest of them."""
 
     @property
     def usd_per_hour_by_code(self) -> dict[str, float | None]:
         """The price of a node by its arm's code in job names."""
         plans = {arm.code: plan for arm, plan in self.by_arm.items()} or {"": self}
         return {code: plan.usd_per_hour for code, plan in plans.items()}
+
+    def on_type(self, selected: str | None) -> SweepPlan:
+        """Return the plan at the price of the fallback type that the first job got, if any."""
+        if selected is None or selected not in self.usd_per_hour_by_type:
+            return self
+        return replace(self, usd_per_hour=self.usd_per_hour_by_type[selected])
 
 
 def plan_arms(
@@ -134,7 +142,8 @@ def plan_sweep(
             None if it was not looked up.
         base_world: World size that the configured learning rate applies to; None for that of the
             smallest count.
-        fallbacks: Other types that the jobs may run on; costs are those of the most expensive one.
+        fallbacks: Other types that the jobs may run on; until the first job has got one of them,
+            costs are those of the most expensive one.
     """
     processes = processes_per_node(config, instance)
     base_world = base_world or min(config.sweep.node_counts) * processes
@@ -158,8 +167,18 @@ def plan_sweep(
     ]
     priced = dearest((instance, *fallbacks), config.platform.region)
     bound, reason = with_validation(config, cost_bound(config, priced), validation_price)
-    usd_per_hour = price_of(priced, config.platform.region).usd_per_hour
-    return SweepPlan(tuple(points), processes, bound, reason, usd_per_hour)
+    usd = {
+        each.instance_type: price_of(each, config.platform.region).usd_per_hour
+        for each in (instance, *fallbacks)
+    }
+    return SweepPlan(
+        tuple(points),
+        processes,
+        bound,
+        reason,
+        usd[priced.instance_type],
+        usd_per_hour_by_type=usd if fallbacks else {},
+    )
 
 
 def _batch_and_rate(

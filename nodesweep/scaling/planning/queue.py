@@ -118,7 +118,7 @@ class SweepQueue:
         self.left_out: tuple[Key, ...] = ()
         """Points dropped from the queue because a lack of memory ruled them out."""
         self._is_over = self._is_stopped = self._is_reopened = False
-        self._points = plan.points
+        self._plan, self._points = plan, plan.points
         self._unqueued = list(plan.points)
         self._waiting: deque[Attempt] = deque()
         self._earlier: frozenset[str] = frozenset()
@@ -288,9 +288,7 @@ class SweepQueue:
         key = attempt.point.key
         is_done = key in keys_done(self._config, self.outcomes)
         self._repeats[key] += is_done
-        self._allowance.settle(job)
-        self.outcomes.append(outcome)
-        self.is_proven = self.is_proven or outcome.completed
+        self._count_ended(job, outcome)
         further = Attempt(attempt.point, attempt.number + 1, attempt.tries_left)
         if key in self.retained:
             pass
@@ -304,15 +302,21 @@ class SweepQueue:
     def settle(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Handle a job of this run that ended; a retry goes to the front of the queue."""
         attempt = self.active.pop(outcome.job_name)
-        self._allowance.settle(job)
-        self.outcomes.append(outcome)
+        self._count_ended(job, outcome)
         self._ended.append(outcome)
-        self.is_proven = self.is_proven or outcome.completed
         if outcome.failure_is_transient and attempt.tries_left and self.given_up is None:
             self._waiting.appendleft(
                 replace(attempt, number=attempt.number + 1, tries_left=attempt.tries_left - 1)
             )
         self._leave_out_lost()
+
+    def _count_ended(self, job: JobStatus, outcome: JobOutcome) -> None:
+        """Count an ended job's outcome, and all jobs at the price of the type that they run on."""
+        self.outcomes.append(outcome)
+        priced = self._plan.on_type(selected_type(self._config, self.outcomes))
+        self._allowance.usd_per_hour = priced.usd_per_hour_by_code
+        self._allowance.settle(job)
+        self.is_proven = self.is_proven or outcome.completed
 
     def unwatch(self, job_name: str) -> Attempt:
         """Stop watching a job that may still be running, and return its attempt.

@@ -14,6 +14,8 @@ from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
 from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import pluralize
+from nodesweep.scaling.rules.distribution import distribution_hyperparameters
+from nodesweep.scaling.rules.distribution.option import Value
 from nodesweep.scaling.rules.rule import Facts, advises, refuses
 
 # -- problems --------------------------------------------------------------------------------------
@@ -215,6 +217,37 @@ def fallbacks_have_as_many_accelerators(facts: Facts) -> Iterator[str]:
                 f"{_accelerators(planned)}, and so another number of processes; use types with as "
                 "many, or compare both with sweep.instance_types"
             )
+
+
+@refuses
+def fallbacks_are_launched_alike(facts: Facts) -> Iterator[str]:
+    """Refuse fallbacks that need other launch settings than the first choice.
+
+    The first job's request has one set of hyperparameters for all of its types, and the request of
+    every other job has those of the type that the first one got.
+    """
+    own = facts.instance.instance_type
+    sent = _launch_settings(facts, own)
+    for name in facts.training.instance_fallbacks:
+        other = _launch_settings(facts, name)
+        differing = sorted(key for key in sent if sent[key] != other[key])
+        if differing:
+            quoted = "; ".join(
+                f"{key} {other[key]!r} instead of {sent[key]!r}" for key in differing
+            )
+            yield (
+                f"training.instance_fallbacks: {name} needs other launch settings than {own} "
+                f"({quoted}), but the first job is sent those of {own} whichever type it gets, and "
+                "so the baseline would be launched differently from the other jobs; use types "
+                "with the same kind of Elastic Fabric Adapter, set "
+                "training.distribution.efa_flags: false, or compare both with sweep.instance_types"
+            )
+
+
+def _launch_settings(facts: Facts, instance_type: str) -> dict[str, Value]:
+    """Return the launcher's hyperparameters on this type, except for the type's own name."""
+    launch = distribution_hyperparameters(facts.distribution, facts.config.node_type(instance_type))
+    return {key: value for key, value in launch.items() if value != instance_type}
 
 
 def _accelerators(devices: int | None) -> str:

@@ -131,12 +131,16 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
     ),
     Rule(
         "fallbacks",
-        (features.fallbacks_have_as_many_accelerators,),
+        (features.fallbacks_have_as_many_accelerators, features.fallbacks_are_launched_alike),
         refuses=(
             "a type of `training.instance_fallbacks` with another number of accelerators than "
-            "`training.instance_type`. All other rules hold for each type"
+            "`training.instance_type`, or with other EFA settings for mpirun. All other rules hold "
+            "for each type"
         ),
-        remedy="types with as many accelerators; `sweep.instance_types` to compare types",
+        remedy=(
+            "types with as many accelerators and the same EFA; `sweep.instance_types` to compare "
+            "types"
+        ),
     ),
     Rule(
         "placement",

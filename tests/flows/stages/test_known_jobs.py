@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from botocore.exceptions import ClientError
@@ -273,7 +274,7 @@ def test_hook_of_a_cancelled_deployment_ends_all_jobs_of_its_sweep_and_their_poo
         nodesweep.flows.stages.ending, "config_from_parameters", lambda parameters: config
     )
     run: Any = SimpleNamespace(
-        parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC)
+        id=uuid4(), parameters={"sweep_id": sweep}, expected_start_time=datetime.now(UTC)
     )
     cancelled: Any = None
     nodesweep.flows.stages.ending.stop_jobs_of_run(scaling_benchmark, run, cancelled)
@@ -406,9 +407,9 @@ def test_stop_of_a_detach_whose_last_job_is_accepted_late_ends_that_job_too(
     config = pipeline_config("endless", name="lastlate", sweep={"node_counts": [1]})
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def stopped_meanwhile(platform: Any, spec: JobSpec, label: str) -> Any:
+    def stopped_meanwhile(platform: Any, spec: JobSpec) -> Any:
         stop_sweep(spec.name.rsplit("-n1-", 1)[0], config)
-        return submit(platform, spec, label)
+        return submit(platform, spec)
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "submit_training_job", stopped_meanwhile)
     monkeypatch.setattr(nodesweep.tasks.sweeps.stopping, "SETTLE_SECONDS", 0.5)

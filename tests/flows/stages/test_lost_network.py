@@ -26,17 +26,22 @@ from nodesweep.errors import is_transient
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.launch.sagemaker.logs import read_job_log
 from nodesweep.launch.sagemaker.results import read_job_metrics
-from nodesweep.tasks.calls import put_objects, submit_training_job
-from nodesweep.tasks.jobs.training_jobs import job_status, watch_training_jobs
+from nodesweep.tasks.calls import put_objects
+from nodesweep.tasks.jobs.training_jobs import (
+    job_status,
+    submit_training_job,
+    watch_training_jobs,
+)
 from nodesweep.tasks.sweeps.claims import claim_job, is_sweep_stopped
 from nodesweep.tasks.sweeps.records import write_sweep_record
 from tests.flows.simulated_sweep import COMPLETED, ledger
 
 Configs = Callable[..., BenchmarkConfig]
 Platform = Callable[..., Any]
-PATIENT_TASKS = (submit_training_job, put_objects)
+PATIENT_TASKS = (put_objects,)
 PATIENT_CALLS = (
     job_status,
+    submit_training_job,
     watch_training_jobs,
     read_job_log,
     read_job_metrics,

@@ -323,8 +323,8 @@ def test_two_runs_of_one_sweep_are_one_budget(
     monkeypatch.setattr(nodesweep.flows.scaling_benchmark, "preflight", at_a_price)
     submit = nodesweep.flows.stages.sweep.submit_training_job
 
-    def beside_another_run(platform: Any, spec: Any, label: str) -> Any:
-        accepted = submit(platform, spec, label)
+    def beside_another_run(platform: Any, spec: Any) -> Any:
+        accepted = submit(platform, spec)
         claim_job(store_of(platform), sweep, names.job_name(sweep, 4, 1, 2, "abcd"), "another")
         return accepted
 

@@ -92,6 +92,12 @@ def bucket(aws: Callable[[str], Any], platform: PlatformConfig) -> Iterator[Any]
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write plots without drawing them: that takes a second of CPU time each."""
+    monkeypatch.setattr("nodesweep.cli.commands.history.history_plot", lambda *_: b"<svg/>")
+
+
+@pytest.fixture
 def config(raw_config: dict[str, Any], tmp_path: Path) -> str:
     (tmp_path / "bench.yaml").write_text(yaml.safe_dump(raw_config))
     return str(tmp_path / "bench.yaml")
@@ -354,6 +360,7 @@ def test_history_is_tabulated_and_plotted(
     assert "1.6x" not in one.output
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_history_says_how_good_predictions_were(
     bucket: Any,
     platform: PlatformConfig,
@@ -378,6 +385,7 @@ def verdict_of(history: Result) -> list[str]:
     return [line for line in lines[headline:] if not line.startswith("plot: ")]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_history_alarms_by_the_chart_with_exit_code_1(
     bucket: Any,
     platform: PlatformConfig,
@@ -410,6 +418,7 @@ def test_history_alarms_by_the_chart_with_exit_code_1(
     assert unknown.exit_code == 2 and "bench-20250101000000-0a1b2c3d" in unknown.output
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_commands_of_the_guide_run(
     bucket: Any,
     platform: PlatformConfig,

@@ -19,6 +19,13 @@ from nodesweep.cli.main import main
 from nodesweep.cli.output import print_notice, print_rendered, print_text
 
 TABLE = "nodes,train_seconds\n1,100\n2,55\n4,30\n"
+# The command in a process of its own, whose report has no plots: they take seconds of CPU time.
+WITHOUT_PLOTS = """
+from nodesweep.cli.main import main
+from nodesweep.scaling.report import render
+render._draw_plots = lambda report: ({}, {})
+main()
+"""
 C_LOCALE = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
@@ -59,7 +66,7 @@ def test_a_report_is_printed_in_the_locale_c(tmp_path: Path) -> None:
 def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
-    command = [sys.executable, "-m", "nodesweep", *arguments(tmp_path)]
+    command = [sys.executable, "-c", WITHOUT_PLOTS, *arguments(tmp_path)]
     done = subprocess.run(
         command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False
     )
@@ -75,16 +82,15 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
         ("2>&-", 0),
         ("<&- >&- 2>&-", 0),
         (">/dev/full", 1),
-        ("| head -c 1", 0),
     ],
 )
 def test_streams_that_are_closed_or_full_give_no_traceback(
     tmp_path: Path, redirected: str, code: int
 ) -> None:
     """A closed stdout is no error: the report is in its file, and not in the place of stdout."""
-    command = shlex.join([sys.executable, "-m", "nodesweep", *arguments(tmp_path)])
+    command = shlex.join([sys.executable, "-c", WITHOUT_PLOTS, *arguments(tmp_path)])
     done = subprocess.run(
-        ["bash", "-c", f"{command} {redirected}; exit ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"{command} {redirected}"],
         stderr=subprocess.PIPE,
         text=True,
         check=False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.planning.plan import PlannedPoint, SweepPlan
 from nodesweep.tasks.sweeps.board import SweepBoard
 from nodesweep.tasks.sweeps.drawing import Drawer, Drawing
+from nodesweep.tasks.sweeps.job_runs import JobView
 from tests.nodesweep.scaling.conftest import projection
 
 ONLY, A, B = Arm("", "ml.a"), Arm("a", "ml.a"), Arm("b", "ml.b")
@@ -173,6 +174,17 @@ def test_the_progress_says_what_the_terminal_does_of_cost_and_end(
     board.show([one, outcome(2)], last=True)
     assert told == snapshot
     assert [row["speedup"] for row in calls[-1][1]] == [1.0, 2.0]
+
+
+def test_ended_jobs_cost_what_the_selected_fallback_type_costs(
+    calls: list[tuple[str, Any]], told: list[str]
+) -> None:
+    prices = {"ml.a": 36.0, "ml.b": 72.0}
+    board = board_of(2, lambda: 0.0, usd_per_hour=72.0, usd_per_hour_by_type=prices)
+    billed = Clocks(train_seconds=80.0, billable_seconds=100)
+    none = replace(outcome(1), clocks=Clocks(), instance_type=None)
+    board.show([none, replace(outcome(1), clocks=billed, instance_type="ml.a")])
+    assert "ended jobs cost $1.00" in told[-1]
 
 
 def test_seconds_are_rounded_to_what_a_person_reads(calls: list[tuple[str, Any]]) -> None:
@@ -341,3 +353,36 @@ def test_the_last_job_of_several_types_ends_by_what_each_type_takes_itself(
     board.show(ran)
     # the second: 707 + 424 s, and 1.1 x (1,000 + 600) at the latest
     assert told == snapshot
+
+
+def test_jobs_are_shown_once_submitted_in_every_phase_and_once_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[dict[str, str]] = []
+
+    def note(_: Drawer, views: Mapping[str, JobView]) -> None:
+        shown.append({name: view.name for name, view in views.items()})
+
+    monkeypatch.setattr(Drawer, "show_jobs", note)
+    monkeypatch.setattr(Drawer, "submit", lambda *_: None)
+    board = board_of(4)
+    board.show([outcome(4)], ["job-1", "job-2"])
+    board.show_running({"job-1": JobProgress("Training", Step(7, 350))})
+    board.show_running({"job-1": JobProgress("Training", Step(8, 350))})
+    board.show([outcome(4), outcome(1, "Failed", reason="boom")], ["job-2"])
+    assert shown == [
+        {"job-1": "Submitted", "job-2": "Submitted", "job-4": "Cached"},
+        {"job-1": "Running"},
+        {"job-1": "Running"},
+        {"job-1": "Failed"},
+    ]
+
+
+@pytest.mark.parametrize(("stopped", "name"), [(True, "Cancelled"), (False, "Unwatched")])
+def test_jobs_that_outlive_the_sweep_are_no_longer_shown_as_running(
+    monkeypatch: pytest.MonkeyPatch, stopped: bool, name: str
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(Drawer, "abandon_jobs", lambda _, view, seconds: ended.append(view.name))
+    board_of(1).end(stopped)
+    assert ended == [name]

@@ -70,6 +70,24 @@ def test_cost_is_each_type_s_and_unknown_where_a_price_is() -> None:
     assert state(price=None).cost_so_far_usd(NOW.timestamp()) is None
 
 
+def test_cost_is_that_of_the_fallback_type_that_the_first_job_got() -> None:
+    """Before it is known, that of the most expensive; an attempt that got none changes nothing."""
+    points = [{"nodes": nodes, "repeat": 1, "batch": 64} for nodes in (1, 2)]
+    shown = RunState()
+    shown.show(event("stage-begun"))
+    shown.show(
+        event("sweep-planned", points=points, max_parallel_jobs=1, usd_per_hour=72.0,
+              usd_per_hour_by_type={"ml.a": 36.0, "ml.b": 72.0}, cost_bound_usd=None,
+              on_cancel="stop")
+    )  # fmt: skip
+    for got, price, so_far in ((None, 72.0, 2.0), ("ml.a", 36.0, 3.0)):
+        end = ended("", 1, 80.0)
+        job = "s-20261124120000-0a1b2c3d-n1-r1-a1-abcd"
+        shown.show(replace(end, job=job, facts={**end.facts, "instance_type": got}))
+        assert shown.usd_per_hour == price
+        assert shown.cost_so_far_usd(NOW.timestamp()) == so_far
+
+
 def left_at(events: Iterable[Event], second: float) -> TimeLeft | None:
     return left_of(state_of(events), BEGAN.timestamp() + second)
 

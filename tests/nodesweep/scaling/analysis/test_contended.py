@@ -108,6 +108,12 @@ def test_below_half_of_the_cpu_there_is_no_recommendation():
     assert answer.reason.startswith("No recommendation")
 
 
+def test_very_many_contended_counts_are_judged_once():
+    """Dividing the range of the baseline's time for each would take minutes."""
+    times = {nodes: 100 / nodes for nodes in range(1, 41)}
+    assert advise(times, dict.fromkeys(times, 0.5)).between == tuple(range(1, 41))
+
+
 def test_a_count_that_nothing_is_known_of_above_those_in_question_leaves_no_answer(snapshot):
     answer = advise({1: 100, 2: 68, 4: 30}, {2: 0.9, 4: 0.4})
     assert (answer.chosen, answer.between) == (None, ())

@@ -164,6 +164,42 @@ def test_the_bound_is_that_of_the_most_expensive_type(make_config):
     assert FALLBACK in plan.cost_bound_reason
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+def test_the_budget_counts_at_the_price_of_the_selected_type(resumes, make_config):
+    """At the price of the most expensive type, the budget would hold the first job only."""
+    config = config_of(make_config, instance_fallbacks=[DEAR])
+    cheap, dear = (config.node_type(name) for name in config.possible_types)
+    hours = (config.training.max_runtime_seconds + 120) / 3600
+    budget = 7 * hours * cheap.on_demand_usd_per_hour
+    assert hours * dear.on_demand_usd_per_hour <= budget
+    assert 3 * hours * dear.on_demand_usd_per_hour > budget
+    config = config.model_copy(
+        update={"sweep": config.sweep.model_copy(update={"budget_usd": budget})}
+    )
+    queue = queue_of(config)
+    first = submit(queue)
+    if resumes:
+        queue = queue_of(config)
+        queue.count_earlier([first.job_name], [described(first)])
+        adopted = submit(queue)
+        queue.settle_earlier(described(adopted), replace(ended(adopted), instance_type=PLANNED))
+    else:
+        settle(queue, first, PLANNED)
+    assert [submit(queue).spec.nodes for _ in range(2)] == [2, 4]
+
+
+def test_the_request_of_the_first_job_leaves_the_type_to_the_node(config, make_config):
+    """So the toolkit launches on each type as it does in the jobs that ask for that type."""
+    own = config_of(make_config, distribution={"kind": "torch_distributed"})
+    plan = plan_arms(own, [own.node_type(name) for name in own.possible_types])
+    specs = [build_spec(own, point, INPUTS, render_of(own)) for point in plan.points]
+    named = {
+        spec.nodes: render_of(own)(spec)["HyperParameters"].get("sagemaker_instance_type")
+        for spec in specs
+    }
+    assert named == {1: None, 2: f'"{PLANNED}"', 4: f'"{PLANNED}"'}
+
+
 def test_without_fallbacks_nothing_is_decided(benchmark_config):
     config = benchmark_config
     assert (deciding_key(config), selected_type(config, [outcome(1, 9.0)])) == (None, None)

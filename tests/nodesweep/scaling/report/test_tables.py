@@ -352,7 +352,7 @@ def test_a_cut_table_without_a_result_has_its_ends(make_outcome, make_report):
 
 
 def test_a_cut_table_without_an_answer_has_its_ends(make_outcomes, make_report):
-    starved = {"attained_percent": 50.0}
+    starved = {"attained_percent": 40.0}
     times = {nodes: 1e4 / nodes for nodes in range(1, 131)}
     report = make_report(make_outcomes(times, utilisation=starved))
     assert report.recommendation.chosen is None

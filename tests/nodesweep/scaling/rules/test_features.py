@@ -116,6 +116,33 @@ def test_fallbacks_have_as_many_accelerators(fallback, refused, check_config, sn
     assert found == snapshot
 
 
+@pytest.mark.parametrize(
+    ("kind", "first", "fallback", "refused"),
+    [
+        ("mpi", "ml.g5.12xlarge", "ml.p3.8xlarge", True),  # without an adapter
+        ("mpi", "ml.p4d.24xlarge", "ml.g5.48xlarge", True),  # without RDMA
+        ("mpi", "ml.g5.12xlarge", "ml.g4dn.12xlarge", False),
+        ("smddp", "ml.p4d.24xlarge", "ml.p4de.24xlarge", False),
+        ("torch_distributed", "ml.g5.12xlarge", "ml.p3.8xlarge", False),
+        ("none", "ml.g5.12xlarge", "ml.p3.8xlarge", False),
+    ],
+)
+def test_fallbacks_are_launched_alike(kind, first, fallback, refused, check_config, snapshot):
+    """Only what is sent for the first choice differs; a node's toolkit knows its own type."""
+    training = {
+        "instance_type": first,
+        "instance_fallbacks": [fallback],
+        "distribution": {"kind": kind},
+    }
+    found = [each for each in check_config(training=training).problems if "launch settings" in each]
+    assert len(found) == refused
+    if refused:
+        assert found == snapshot
+        training["distribution"]["efa_flags"] = False
+        problems = check_config(training=training).problems
+        assert not [each for each in problems if "launch settings" in each]
+
+
 def test_mlflow_permissions_are_not_checked(check_config, snapshot):
     arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-app/bench"
     found = check_config(training={"mlflow": {"resource_arn": arn}})

@@ -1,0 +1,231 @@
+"""A sweep's jobs as task runs in Prefect, each of which lasts as long as its job.
+
+A thread per job would only wait. Instead, one call of Prefect's client creates a job's task run,
+and one sets each of its states, at most one call a second. A busy pace drops states in between, and
+jobs that have ended already come last.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import NamedTuple
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+    TaskRunFilterTags,
+)
+from prefect.client.schemas.objects import TERMINAL_STATES, State, StateType, TaskRunResult
+from prefect.runtime import flow_run, task_run
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from nodesweep.launch.watch import UNKNOWN_PHASE, WRITES_LOG
+from nodesweep.polling import CallBudget, Clock, intervals
+from nodesweep.scaling import names
+from nodesweep.scaling.formats import format_seconds
+from nodesweep.scaling.job import OVER_TIME
+from nodesweep.scaling.outcome.outcome import JobOutcome
+from nodesweep.tasks.cancelling import quick_client
+from nodesweep.tasks.task import as_task, failures_as_warnings
+
+logger = logging.getLogger("nodesweep.board")
+CALLS_PER_SECOND, BURST_CALLS = 1.0, 4
+_PAUSES_SECONDS = 1.0, 4.0
+"""First and longest pause after an error; shorter than the wait for the ends of the jobs."""
+_ANSWER_SECONDS = 10.0
+"""Timeout of a call."""
+_TAG = "training-job"
+_UNFINISHED = [StateType.PENDING, StateType.RUNNING]
+
+
+class JobView(NamedTuple):
+    """A job's state in Prefect: its type, its name, and a message; by default the job's name."""
+
+    type: StateType
+    name: str
+    message: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """True if the job has ended, or is no longer watched."""
+        return self.type in TERMINAL_STATES
+
+
+SUBMITTED = JobView(StateType.PENDING, "Submitted")
+STOPPED = JobView(StateType.CANCELLED, "Cancelled", "The job was stopped with its run.")
+UNWATCHED = JobView(
+    StateType.CANCELLED, "Unwatched", "The run ended before the job, which may still be running."
+)
+
+
+def running_view(phase: str) -> JobView:
+    """Return the view of a job in this phase.
+
+    Prefect counts every Running state as a try, so there is one for all phases of the program.
+    """
+    if phase == UNKNOWN_PHASE:
+        return SUBMITTED
+    if phase in WRITES_LOG:
+        return JobView(StateType.RUNNING, "Running")
+    return JobView(StateType.PENDING, phase)
+
+
+def ended_view(outcome: JobOutcome, was_watched: bool) -> JobView:
+    """Return the view of an ended attempt; one that was not watched ended in an earlier run."""
+    if outcome.completed:
+        return JobView(StateType.COMPLETED, "Completed" if was_watched else "Cached")
+    if (outcome.reason or "").startswith(OVER_TIME):
+        return JobView(StateType.FAILED, "TimedOut", outcome.reason)
+    if outcome.status == "Stopped":
+        return JobView(StateType.CANCELLED, "Cancelled", outcome.reason)
+    return JobView(StateType.FAILED, "Failed", outcome.reason)
+
+
+def task_run_name(job: str) -> str:
+    """Return the short name of a job's task run, such as train-4n-r2-a2."""
+    key = names.parse_job_name(job)
+    if key is None:
+        return job
+    again = f"-a{key.attempt}" if key.attempt > 1 else ""
+    return f"train-{key.nodes}n{key.arm}-r{key.repeat}{again}"
+
+
+class JobRuns:
+    """The task runs of a sweep's jobs, inside the task run that makes this.
+
+    A retried flow run finds them by the jobs' names. Nothing is shown outside a flow. One thread
+    calls show() and close(); the rest is for the holder of a lock.
+    """
+
+    def __init__(
+        self, max_attempts: int, timeout_seconds: float | None, clock: Clock | None = None
+    ) -> None:
+        self._flow_run, self._parent = flow_run.id, task_run.id
+        self._max_attempts, self._timeout_seconds = max_attempts, timeout_seconds
+        self._task = as_task(_TAG, task_run_name)
+        self._task.task_key = _TAG  # the default contains a digest of the code
+        self._begun: set[str] = set()
+        self._runs: dict[str, UUID] = {}
+        self._shown: dict[str, JobView] = {}
+        self._wanted: dict[str, JobView] = {}
+        self._failures: Counter[str] = Counter()
+        self._has_failed = False
+        self._client: SyncPrefectClient | None = None
+        self._opened = ExitStack()
+        # A cancellation ends the waits of other clocks.
+        self._clock = clock or Clock(wait=threading.Event().wait)
+        self._budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, self._clock)
+        self._pauses = intervals(*_PAUSES_SECONDS)
+        self.is_ending = False
+        """True once no job will start: the last states of those shown are no longer paced."""
+
+    def want(self, views: Mapping[str, JobView]) -> None:
+        """Set the views to show, by the jobs' names."""
+        if self._flow_run is not None and self._parent is not None:
+            self._wanted.update(views)
+
+    def abandon(self, view: JobView) -> bool:
+        """Set the view to show of all jobs that have not ended; return True if there are any."""
+        left = {name: view for name, last in self._wanted.items() if not last.is_final}
+        self._wanted.update(left)
+        return bool(left)
+
+    def next_to_show(self) -> tuple[str, JobView] | None:
+        """Return an ended or else a running job that is not shown as it is; None if all are.
+
+        Jobs that ended before they were shown come last, because there may be many.
+        """
+        news = [name for name, view in self._wanted.items() if self._shown.get(name) != view]
+        name = min(news, key=lambda name: (self._failures[name], self._rank(name)), default=None)
+        return None if name is None else (name, self._wanted[name])
+
+    @property
+    def is_behind(self) -> bool:
+        """True if a task run does not yet show the end of its job."""
+        return any(
+            self._rank(name) == 0 and self._shown.get(name) != self._wanted[name]
+            for name in list(self._begun)
+        )
+
+    def _rank(self, name: str) -> int:
+        if not self._wanted[name].is_final:
+            return 1
+        return 0 if name in self._begun else 2
+
+    def show(self, name: str, view: JobView) -> None:
+        """Create or update a job's task run.
+
+        After an error, of which only the first is logged, it pauses, and the job is due again.
+        """
+        self._begun.add(name)
+        try:
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+                self._send(name, view)
+        except Exception as error:  # a busy or unreachable server fails no sweep
+            if not self._has_failed:
+                logger.warning("a job can't be shown in Prefect, which is tried again: %s", error)
+            self._has_failed = True
+            self._failures[name] += 1
+            self.close()
+            self._clock.sleep(next(self._pauses))
+        else:
+            self._shown[name] = view
+            self._failures[name] = 0
+            self._pauses = intervals(*_PAUSES_SECONDS)
+
+    def _send(self, name: str, view: JobView) -> None:
+        state = State(type=view.type, name=view.name, message=view.message or name)
+        if self._client is None:  # one for all calls, since opening it takes 20 to 50 ms of CPU
+            own = get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS})
+            self._client = self._opened.enter_context(own)
+        if name not in self._runs:
+            self._budget.take()
+            made = self._client.create_task_run(
+                self._task,
+                UUID(self._flow_run),
+                dynamic_key=name,
+                name=task_run_name(name),
+                extra_tags=self._tags(name),
+                state=state,
+                task_inputs={"__parents__": [TaskRunResult(id=UUID(self._parent))]},
+            )
+            self._runs[name] = made.id
+            if made.state is not None and made.state.type == view.type:
+                return
+        if not (self.is_ending and view.is_final):
+            self._budget.take()
+        self._client.set_task_run_state(self._runs[name], state, force=True)
+
+    def close(self) -> None:
+        """Close the connection to Prefect, which show() opens again."""
+        self._client = None
+        self._opened.close()
+
+    def _tags(self, name: str) -> list[str]:
+        key = names.parse_job_name(name)
+        attempt = 1 if key is None else key.attempt
+        tags = [_TAG, f"attempt {attempt} of {max(attempt, self._max_attempts)}"]
+        if self._timeout_seconds is not None:
+            tags.append(f"timeout {format_seconds(self._timeout_seconds)}")
+        return tags
+
+
+def end_job_runs(run: UUID) -> None:
+    """Set the unfinished task runs of a flow run's jobs to Unwatched, since its process is gone."""
+    unfinished = TaskRunFilter(
+        tags=TaskRunFilterTags(all_=[_TAG]),
+        state=TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED)),
+    )
+    with failures_as_warnings("the end of the jobs"), quick_client(_ANSWER_SECONDS) as client:
+        of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
+        for each in client.read_task_runs(flow_run_filter=of_run, task_run_filter=unfinished):
+            client.set_task_run_state(each.id, State(**UNWATCHED._asdict()), force=True)
