@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -149,13 +150,50 @@ class PlatformConfig(Section):
     )
 
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
-        """Return a message per setting that the launcher lacks: with a Batch queue, warm pools."""
-        if self.batch is None or config.training.keep_alive_seconds is None:
+        """Return a message per setting that the launcher lacks: with a Batch queue, warm pools.
+
+        Also one if Batch would stop each job before the time that the config allows it.
+        """
+        found: list[str] = []
+        if self.batch is None:
             return ()
+        training, seconds = config.training, self.batch.attempt_timeout_seconds
+        if training.keep_alive_seconds is not None:
+            found.append(
+                "training.keep_alive_seconds: a Batch queue decides which job runs next, so kept"
+                " nodes could be billed while other jobs run; leave out keep_alive_seconds or"
+                " platform.batch"
+            )
+        if seconds is not None and seconds < training.max_runtime_seconds:
+            found.append(
+                f"platform.batch.attempt_timeout_seconds: {seconds}, but"
+                f" training.max_runtime_seconds lets a job run for {training.max_runtime_seconds},"
+                " so Batch could stop a job that is within its limit; leave it out, or raise it"
+                " above max_runtime_seconds by the time that a start takes"
+            )
+        return tuple(found)
+
+    @property
+    def unattended_problem(self) -> str | None:
+        """Why nobody may leave a sweep that it has just submitted; None: one may."""
+        if self.batch is None:
+            return None
         return (
-            "training.keep_alive_seconds: a Batch queue decides which job runs next, so kept nodes"
-            " could be billed while other jobs run; leave out keep_alive_seconds or platform.batch",
+            "platform.batch: jobs may wait in the queue for days, and --detach would leave nobody"
+            " to apply sweep.queue_deadline_seconds; leave out platform.batch, or run without"
+            " --detach"
         )
+
+    def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
+        """Return this section with the place of a sweep's jobs in its recorded one: the queue.
+
+        A sweep's jobs stay where they were sent, whatever the config says now.
+        """
+        if "batch" not in type(self).model_fields:
+            return self
+        batch = recorded.get("batch")
+        found = None if batch is None else BatchConfig.model_validate(batch)
+        return self.model_copy(update={"batch": found})
 
     def own_node_type(self, name: str) -> InstanceType | None:
         """Return the facts of one of the platform's own nodes; None: the catalogue has them."""

@@ -211,6 +211,8 @@ def _check_all_start_at_once(config: BenchmarkConfig, plan: SweepPlan) -> None:
             "training.instance_fallbacks: --detach starts jobs that ask for one instance type, but"
             " the first job decides it; remove the fallbacks, or run without --detach"
         )
+    if (problem := config.platform.unattended_problem) is not None:
+        raise PreflightRefused(problem)
     jobs, at_once = len(plan.points), config.sweep.max_parallel_jobs
     if jobs <= at_once:
         return

@@ -251,6 +251,10 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
 def _recorded_config(
     record: Mapping[str, Any], current: BenchmarkConfig, sweep_id: str
 ) -> BenchmarkConfig:
-    """Return the sweep's recorded config with the given platform and report rules."""
+    """Return the sweep's recorded config with the given report rules.
+
+    Its platform is the given one, with the recorded place of the jobs.
+    """
     recorded = parse_config(record["config"], origin=f"the record of {sweep_id}")
-    return recorded.model_copy(update={"platform": current.platform, "report": current.report})
+    platform = current.platform.with_jobs_of(record["config"]["platform"])
+    return recorded.model_copy(update={"platform": platform, "report": current.report})

@@ -32,7 +32,7 @@ BotoCoreError             boto3's base class, since every client call may raise 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -261,14 +261,14 @@ def best_effort(what: str) -> Iterator[None]:
         logger.warning("%s: %s", what, error)
 
 
-def was_refused(error: ClientError, operation: str) -> bool:
-    """Return True if this call had no effect: a 4xx response that a retry would get again.
+def was_refused(error: ClientError, operations: Collection[str]) -> bool:
+    """Return True if a call of these had no effect: a 4xx response that a retry would get again.
 
     After throttling or a 5xx response, an earlier try may have taken effect.
     """
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     is_final = isinstance(status, int) and 400 <= status < 500 and not is_transient(error)
-    return is_final and error.operation_name == operation
+    return is_final and error.operation_name in operations
 
 
 def is_transient(error: BaseException) -> bool:

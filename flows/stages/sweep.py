@@ -322,7 +322,7 @@ class _Sweep:
             return self._handle_refusal(order, error)
         except ClientError as error:
             # e.g. AccessDenied: the job does not exist
-            if was_refused(error, backend_of(self.config.platform).request):
+            if was_refused(error, backend_of(self.config.platform).sending_calls):
                 queue.unwatch(name)
                 with best_effort(f"the lease of {name} can't be released"):
                     self._withdraw(name)

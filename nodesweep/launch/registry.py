@@ -25,7 +25,8 @@ class Backend:
 
     Attributes:
         is_aws: True if its calls are AWS's, or a local platform's.
-        request: the backend's name for a job's request, and for the call that sends it.
+        request: the backend's name for a job's request.
+        sending_calls: the AWS calls that send one.
         render: returns a job's request on a platform; see nodesweep.scaling.job.Render.
         launcher: returns a platform's launcher; with True, its calls give up after seconds rather
             than minutes.
@@ -64,6 +65,7 @@ class Backend:
     send_code: Callable[[PlatformConfig, str, bytes], str]
     shared_folder: Callable[[PlatformConfig, str], str | None]
     shape_problems: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda request: ()
+    sending_calls: tuple[str, ...] = ()
     slow_modules: tuple[str, ...] = ()
     describe_capacity: Callable[[Facts], list[str]] = lambda facts: []
     read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]] = (

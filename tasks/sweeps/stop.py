@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from pydantic import ValidationError
+
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import CALL_ERRORS, best_effort
+from nodesweep.errors import CALL_ERRORS, RecordDamaged, SweepNotFound, best_effort
 from nodesweep.launch.registry import launcher_of, store_of, validations_of
 from nodesweep.tasks.sweeps.claims import mark_sweep_stopped, read_validation_claims
-from nodesweep.tasks.sweeps.records import has_record
+from nodesweep.tasks.sweeps.records import has_record, read_sweep_record
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
 logger = logging.getLogger("nodesweep.stop")
@@ -21,8 +23,10 @@ logger = logging.getLogger("nodesweep.stop")
 def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     """Mark the sweep as stopped, then end its jobs; return the names of those that were running.
 
-    Raises the errors of stop_sweep_jobs_now().
+    They are looked for where the sweep's record says that they were sent. Raises the errors of
+    stop_sweep_jobs_now().
     """
+    platform = _platform_of_jobs(platform, sweep)
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
         # Only for the return value: others may stop them meanwhile.
@@ -44,6 +48,22 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     for name in stopped:
         logger.info("%s is stopped or stopping", name)
     return stopped
+
+
+def _platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
+    """Return the platform with the recorded place of the jobs; without a record, as it is."""
+    try:
+        record = read_sweep_record(store_of(platform).quick(), sweep)
+        return platform.with_jobs_of(record["config"].get("platform") or {})
+    except SweepNotFound:
+        return platform
+    except (RecordDamaged, ValidationError, *CALL_ERRORS) as error:
+        logger.warning(
+            "the record of %s can't be read, so its jobs are looked for where the config says: %s",
+            sweep,
+            error,
+        )
+        return platform
 
 
 def still_running(

@@ -95,8 +95,9 @@ def test_a_config_without_a_queue_keeps_its_sweep_id(
         {"platform": {"batch": {"queue": "a", "scheduling_priority": 10_000}}},
         {"platform": {"batch": {"queue": "a", "attempt_timeout_seconds": 59}}},
         {"platform": {"batch": {"queue": "a"}}, "training": {"keep_alive_seconds": 600}},
+        {"platform": {"batch": {"queue": "a", "attempt_timeout_seconds": 60}}},
     ],
-    ids=["name", "no queue", "priority", "timeout", "warm pool"],
+    ids=["name", "no queue", "priority", "timeout", "warm pool", "timeout within runtime"],
 )
 def test_a_queue_that_can_not_be_used_is_refused_by_field(
     changes: dict[str, Any],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,13 @@ from infra.local.tests.platform_client import made_queue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.errors import PreflightRefused
+from nodesweep.flows.detach import start_detached_sweep
+from nodesweep.flows.report import report_sweep
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
 from nodesweep.flows.stop import stop_sweep
 from nodesweep.launch.registry import launcher_of
 from nodesweep.launch.sagemaker.batch import payload_name
+from nodesweep.scaling import names
 
 pytestmark = pytest.mark.usefixtures("prefect")
 Configs = Callable[..., BenchmarkConfig]
@@ -56,3 +60,47 @@ def test_queue_that_is_too_small_or_missing_is_refused_and_nothing_is_sent(
             jobQueue=small, filters=[{"name": "JOB_NAME", "values": ["*"]}]
         )
         assert found["jobSummaryList"] == []
+
+
+def test_jobs_are_found_in_the_queue_of_the_sweep_whatever_the_config_says_now(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    with simulated() as served:
+        direct = sweep_config(served, sweep={"node_counts": [1]})
+        queue = made_queue(served, "training", capacity=4)
+        sweep = scaling_benchmark(queued(direct, queue)).sweep_id
+        report, _ = report_sweep(sweep, direct)
+        assert [point.status for point in report.points] == ["Completed"]
+        other = queued(direct, made_queue(served, "other", capacity=4))
+        for config in (direct, other):
+            name = waiting_job(served, queue, sweep)
+            assert stop_sweep(sweep, config) == [name]
+            assert stop_sweep(sweep, config) == []
+
+
+def waiting_job(served: Any, queue: str, sweep: str) -> str:
+    """Submit a further job of a sweep, with more nodes than the queue has; return its name."""
+    filters = [{"name": "JOB_NAME", "values": [f"{names.job_prefix(sweep)}*"]}]
+    jobs = served.batch.list_service_jobs(jobQueue=queue, filters=filters)["jobSummaryList"]
+    known = served.batch.describe_service_job(jobId=jobs[0]["jobId"])
+    payload = json.loads(known["serviceRequestPayload"])
+    payload["ResourceConfig"]["InstanceCount"] = 8
+    name = names.job_name(sweep, 8, 1, len(jobs), "abcd")
+    served.batch.submit_service_job(
+        jobName=name,
+        jobQueue=queue,
+        serviceJobType=known["serviceJobType"],
+        serviceRequestPayload=json.dumps(payload),
+    )
+    return name
+
+
+def test_nobody_leaves_jobs_in_a_queue_without_a_deadline(
+    simulated: Callable[..., Any], sweep_config: Configs
+) -> None:
+    with simulated() as served:
+        config = queued(sweep_config(served), made_queue(served, "training", capacity=4))
+        with pytest.raises(PreflightRefused, match=r"platform\.batch: .*--detach"):
+            start_detached_sweep(config)
+        assert launcher_of(config.platform).jobs_of("any") == []
+        assert served.sagemaker.list_training_jobs()["TrainingJobSummaries"] == []

@@ -93,6 +93,7 @@ def _send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
 BACKEND = Backend(
     is_aws=True,
     request="CreateTrainingJob",
+    sending_calls=("CreateTrainingJob", "SubmitServiceJob"),
     render=render,
     shape_problems=shape_problems,
     slow_modules=("sagemaker.core.resources",),

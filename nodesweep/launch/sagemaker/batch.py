@@ -32,7 +32,7 @@ from nodesweep.launch.sagemaker.request import given
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobState, JobStatus
+from nodesweep.scaling.job import OVER_TIME, JobSpec, JobState, JobStatus
 from nodesweep.scaling.secrets import hide_in_text, remember_secrets, secrets_of_job
 
 JOB_TYPE = "SAGEMAKER_TRAINING"
@@ -41,6 +41,8 @@ NAME_CHARACTERS = 63 - len(PREFIX) - 32
 QUEUED = "Queued in AWS Batch"
 _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
+_RECEIVED = "Received status from SageMaker"
+"""Begins the reason of a job that ended by itself, which its description has in full."""
 _SERVICE_JOB, _OWN_NAME = "ServiceJob", "OwnName"
 """Members that a description has in addition: Batch's summary, and SageMaker's name of the job."""
 ServiceJob = Mapping[str, Any]
@@ -97,13 +99,14 @@ class QueuedTraining(JobKind):
 
         Raises:
             JobRefused: Batch does not accept the job.
-            ResourceInUse: There is a job of this name already.
+            ResourceInUse: There is a job of this name already. If two were accepted, the newer one
+                is taken back: every process then follows the older one.
         """
         name, queue = request[f"{self.member}Name"], self.queue
         token = payload_name(name)
         seconds = queue.attempt_timeout_seconds
         try:
-            self.batch.submit_service_job(
+            sent = self.batch.submit_service_job(
                 jobName=name,
                 jobQueue=queue.queue,
                 serviceJobType=JOB_TYPE,
@@ -127,18 +130,34 @@ class QueuedTraining(JobKind):
                 f"AWS Batch refused {name} in platform.batch.queue {queue.queue}:"
                 f" {hide_in_text(str(error))}"
             ) from error
+        oldest = [sent, *self._of_name(name)][-1]
+        if oldest["jobId"] != sent["jobId"]:
+            self._terminate(sent, "another job of this name is older")
+            raise sagemaker.exceptions.ResourceInUse({"Error": {}}, "SubmitServiceJob")
 
     def find(self, *job_names: str) -> dict[str, ServiceJob]:
         """Return these service jobs by name, as far as Batch knows them, with one query."""
         pattern = job_names[0]
         if len(job_names) > 1:
             pattern = f"{os.path.commonprefix(job_names)}*"  # noqa: RUF071 (no paths)
-        # Newest first, so that of several the first one counts.
-        return {
-            job["jobName"]: job
-            for job in self.query("JOB_NAME", pattern)
-            if job["jobName"] in job_names
-        }
+        found = self.query_names(pattern)
+        return {name: job for name, job in found.items() if name in job_names}
+
+    def query_names(self, pattern: str) -> dict[str, ServiceJob]:
+        """Return the queue's service jobs whose names match, by name, oldest first.
+
+        Of several of one name, it is the first that has not ended, or else the oldest.
+        """
+        found: dict[str, ServiceJob] = {}
+        for job in reversed([*self.query("JOB_NAME", pattern)]):
+            known = found.setdefault(job["jobName"], job)
+            if known["status"] in _ENDED and job["status"] not in _ENDED:
+                found[job["jobName"]] = job
+        return found
+
+    def _of_name(self, job_name: str) -> list[ServiceJob]:
+        """Return the service jobs of this name, newest first: Batch's filter ignores case."""
+        return [job for job in self.query("JOB_NAME", job_name) if job["jobName"] == job_name]
 
     def query(self, name: str, value: str) -> Iterator[ServiceJob]:
         """Yield the queue's service jobs that match a filter, in any status, newest first."""
@@ -191,17 +210,19 @@ class QueuedTraining(JobKind):
         if found is None:
             return None
         own = {_SERVICE_JOB: service_job or {}, _OWN_NAME: found["TrainingJobName"]}
-        return {**found, **own, "TrainingJobName": job_name}
+        return {**found, **own, **_from_batch(found, service_job), "TrainingJobName": job_name}
 
     def _describe_payload(self, service_job: ServiceJob) -> dict[str, Any]:
         """Return the description of a job that has not been sent to SageMaker."""
         payload = self._payload(service_job)
         remember_secrets(secrets_of_job(payload["HyperParameters"], payload.get("Environment", {})))
-        state, reason = "InProgress", service_job.get("statusReason")
+        is_terminated, reason = service_job.get("isTerminated"), service_job.get("statusReason")
+        state = "Stopping" if is_terminated else "InProgress"
         changes: list[dict[str, Any]] = []
-        if service_job["status"] == "FAILED":
-            state = "Stopped" if service_job.get("isTerminated") else "Failed"
-            changes = [{"Status": state, "StartTime": _moment(service_job, "stoppedAt")}]
+        if has_ended := service_job["status"] == "FAILED":
+            state = "Stopped" if is_terminated else "Failed"
+            if "stoppedAt" in service_job:
+                changes = [{"Status": state, "StartTime": _moment(service_job, "stoppedAt")}]
         return {
             **payload,
             "TrainingJobArn": service_job["jobArn"],
@@ -209,7 +230,7 @@ class QueuedTraining(JobKind):
             "SecondaryStatus": QUEUED,
             "SecondaryStatusTransitions": changes,
             "CreationTime": _moment(service_job, "createdAt"),
-            **given(FailureReason=reason if changes else None),
+            **given(FailureReason=reason if has_ended else None),
         }
 
     def _payload(self, service_job: ServiceJob) -> dict[str, Any]:
@@ -227,14 +248,17 @@ class QueuedTraining(JobKind):
 
     def stop(self, sagemaker: Any, job_name: str) -> bool:
         """Take the job out of the queue or have Batch stop it; see JobKind."""
-        service_job = self.find(job_name).get(job_name)
-        if service_job is None:
+        same_name = self._of_name(job_name)
+        if not same_name:
             name = _forgotten(sagemaker, job_name)
             return name is not None and TRAINING.stop(sagemaker, name)
-        if service_job["status"] in _ENDED:
-            return False
-        self.batch.terminate_service_job(jobId=service_job["jobId"], reason="stopped by nodesweep")
-        return True
+        running = [job for job in same_name if job["status"] not in _ENDED]
+        for job in running:
+            self._terminate(job, "stopped by nodesweep")
+        return bool(running)
+
+    def _terminate(self, service_job: ServiceJob, reason: str) -> None:
+        self.batch.terminate_service_job(jobId=service_job["jobId"], reason=reason)
 
 
 def _attempt(service_job: ServiceJob) -> str | None:
@@ -246,6 +270,24 @@ def _attempt(service_job: ServiceJob) -> str | None:
     if attempt is None or service_job["status"] in _WAITING:
         return None
     return str(attempt).rpartition("/")[2]
+
+
+def _from_batch(description: Mapping[str, Any], service_job: ServiceJob | None) -> dict[str, Any]:
+    """Return the members of a training job's description that Batch knows better.
+
+    These are the time of creation until instances start, since the tries for capacity count
+    together, and why a job stopped if Batch stopped it.
+    """
+    if service_job is None:
+        return {}
+    found: dict[str, Any] = {}
+    if "TrainingStartTime" not in description:
+        found["CreationTime"] = _moment(service_job, "createdAt")
+    reason = service_job.get("statusReason", _RECEIVED)
+    is_over_time = description.get("SecondaryStatus") == OVER_TIME
+    if description["TrainingJobStatus"] == "Stopped" and not is_over_time:
+        found |= given(FailureReason=None if reason.startswith(_RECEIVED) else reason)
+    return found
 
 
 def _forgotten(sagemaker: Any, job_name: str) -> str | None:
@@ -262,13 +304,14 @@ def _forgotten(sagemaker: Any, job_name: str) -> str | None:
 def _read(description: Mapping[str, Any]) -> JobStatus:
     """Read a description of QueuedTraining.
 
-    A training job that failed may have lacked capacity, so it has only failed once Batch says so.
+    A training job that failed or stopped may have lacked capacity, so it has only ended once Batch
+    says so.
     """
     found = read_training_job({**description, "TrainingJobName": description[_OWN_NAME]})
     found = replace(found, name=description["TrainingJobName"])
-    status = description[_SERVICE_JOB].get("status", "FAILED")
-    if found.state == "failed" and status not in _ENDED:
-        return replace(found, state="running", reason=None, ended_at=None)
+    service_job = description[_SERVICE_JOB]
+    if found.state in ("failed", "stopped") and service_job.get("status", "FAILED") not in _ENDED:
+        return replace(found, state=_state(service_job), reason=None, ended_at=None)
     return found
 
 
@@ -323,17 +366,11 @@ class BatchJobs(SageMakerJobs):
         """Do nothing: jobs of a queue keep no nodes (PlatformConfig.problems)."""
 
     def jobs_of(self, sweep: str) -> Sequence[JobStatus]:
-        """Return the sweep's jobs that Batch knows, oldest first."""
-        listed = [*self.queued.query("JOB_NAME", f"{names.job_prefix(sweep)}*")]
+        """Return the sweep's jobs that Batch knows, oldest first; each name once."""
         return [
-            JobStatus(
-                job["jobName"],
-                _state(job),
-                created_at=_moment(job, "createdAt"),
-                retention="over",
-            )
-            for job in reversed(listed)
-            if names.sweep_of_job(job["jobName"]) == sweep
+            JobStatus(name, _state(job), created_at=_moment(job, "createdAt"), retention="over")
+            for name, job in self.queued.query_names(f"{names.job_prefix(sweep)}*").items()
+            if names.sweep_of_job(name) == sweep
         ]
 
     def held(self) -> Iterator[HeldJob]:
@@ -348,7 +385,7 @@ def _state(service_job: ServiceJob) -> JobState:
     if service_job["status"] == "SUCCEEDED":
         return "completed"
     if service_job["status"] != "FAILED":
-        return "running"
+        return "stopping" if service_job.get("isTerminated") else "running"
     return "stopped" if service_job.get("isTerminated") else "failed"
 
 
@@ -360,7 +397,9 @@ class _LaterLog:
     job_name: str
     since: datetime
     find_name: Callable[[], str | None]
+    name: str | None = None
     found: CloudWatchLog | None = None
+    has_lines: bool = False
 
     @property
     def location(self) -> str:
@@ -373,8 +412,14 @@ class _LaterLog:
         return self.found is not None and self.found.has_more
 
     def new_lines(self) -> Iterator[tuple[int, str]]:
-        """Yield the new lines of the next page; none while the job waits."""
-        if self.found is None and (name := self.find_name()) is not None:
-            self.found = CloudWatchLog(self.logs, name, self.since)
+        """Yield the new lines of the next page; none while the job waits.
+
+        A try for which capacity lacked writes none, and the next one has another name.
+        """
+        if not self.has_lines and (name := self.find_name()) != self.name:
+            self.name = name
+            self.found = None if name is None else CloudWatchLog(self.logs, name, self.since)
         if self.found is not None:
-            yield from self.found.new_lines()
+            for line in self.found.new_lines():
+                self.has_lines = True
+                yield line

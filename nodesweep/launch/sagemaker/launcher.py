@@ -154,12 +154,13 @@ def _create(
     """Send the request, and mask environment values in the errors: some refusals quote them."""
     try:
         call(sagemaker, request)
-    except ClientError as error:
+    except (ClientError, JobRefused) as refusal:
         values = sorted(set(request.get("Environment", {}).values()), key=len, reverse=True)
-        error.args = tuple(_mask(str(part), values) for part in error.args)
-        answer = error.response.get("Error", {})
-        if "Message" in answer:
-            answer["Message"] = _mask(answer["Message"], values)
+        for error in filter(None, (refusal, refusal.__cause__)):
+            error.args = tuple(_mask(str(part), values) for part in error.args)
+            answer = error.response.get("Error", {}) if isinstance(error, ClientError) else {}
+            if "Message" in answer:
+                answer["Message"] = _mask(answer["Message"], values)
         raise
 
 

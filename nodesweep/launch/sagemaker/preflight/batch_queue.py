@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from botocore.exceptions import ClientError
+
+from nodesweep.errors import error_code
 from nodesweep.launch.sagemaker.batch import JOB_TYPE
-from nodesweep.launch.sagemaker.preflight.rule import ResourceNotFound, RuleContext
+from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, ResourceNotFound, RuleContext
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, Findings
 
@@ -21,10 +24,10 @@ class QueueResponse(NamedTuple):
 
 
 def query_queue(context: RuleContext) -> QueueResponse:
-    """Query Batch for the queue and its service environments.
+    """Query Batch for the queue and its service environments, and list a job as the sweep will.
 
     Raises:
-        ResourceNotFound: There is no such queue.
+        ResourceNotFound: There is no such queue, or its jobs may not be listed.
     """
     platform = context.config.platform
     assert platform.batch is not None
@@ -35,6 +38,15 @@ def query_queue(context: RuleContext) -> QueueResponse:
             f"{_FIELD}: there is no job queue {name} in {platform.region}; use one that"
             " `aws batch describe-job-queues` shows, or leave out platform.batch"
         )
+    try:
+        batch.list_service_jobs(jobQueue=name, maxResults=1)
+    except ClientError as error:
+        if error_code(error) not in NO_PERMISSION:
+            raise
+        raise ResourceNotFound(
+            f"{_FIELD}: these credentials may not call batch:ListServiceJobs, without which nobody"
+            " could follow or stop the jobs; allow it on the resource *"
+        ) from error
     used = [each["serviceEnvironment"] for each in found[0].get("serviceEnvironmentOrder", ())]
     if not used:
         return QueueResponse(found[0], ())

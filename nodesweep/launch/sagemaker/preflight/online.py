@@ -124,14 +124,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         "the Batch queue",
         (lambda rule_input: batch_queue.judge_queue(rule_input.facts, rule_input.response),),
         action="batch:DescribeJobQueues",
-        more_actions=("batch:DescribeServiceEnvironments",),
+        more_actions=("batch:DescribeServiceEnvironments", "batch:ListServiceJobs"),
         queries="`platform.batch.queue`",
         query=batch_queue.query_queue,
         needed=lambda facts: facts.config.platform.batch is not None,
         refuses=(
             "it does not exist, is disabled, or is not of type SAGEMAKER_TRAINING; its service"
             " environment is disabled or has fewer instances than the largest job;"
-            " `share_identifier` is missing, or given without a scheduling policy"
+            " `share_identifier` is missing, or given without a scheduling policy; its jobs may not"
+            " be listed"
         ),
         remedy="use an enabled queue for training jobs; drop the larger node counts",
     ),

@@ -22,17 +22,18 @@ from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.errors import JobRefused
+from nodesweep.errors import JobRefused, was_refused
 from nodesweep.launch.sagemaker.backend import BACKEND
 from nodesweep.launch.sagemaker.batch import (
     QUEUED,
     BatchJobs,
+    QueuedTraining,
     own_name,
     payload_name,
     training_launcher,
 )
 from nodesweep.scaling import names
-from nodesweep.scaling.job import JobSpec, JobStatus, ResolvedInputs
+from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus, ResolvedInputs
 from tests.nodesweep.launch.test_contract import hurried
 from tests.plain import plain
 
@@ -149,7 +150,12 @@ def test_job_is_sent_as_rendered_under_a_name_that_batch_can_extend(
         update={"share_identifier": "a", "scheduling_priority": 7, "attempt_timeout_seconds": 90}
     )
     with_queue = replace(jobs, kind=replace(jobs.queued, queue=queue))
-    with_client(with_queue, submit_service_job=lambda **members: sent.append(members)).submit(spec)
+
+    def submit(**members: Any) -> dict[str, str]:
+        sent.append(members)
+        return {"jobId": "its-own"}
+
+    with_client(with_queue, submit_service_job=submit).submit(spec)
     [request] = sent
     payload = json.loads(request.pop("serviceRequestPayload"))
     rendered = jobs.render(spec)
@@ -243,23 +249,74 @@ def test_job_that_batch_has_forgotten_is_found_by_its_training_job(
 def test_job_waits_again_after_a_lack_of_capacity(
     served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
 ) -> None:
-    """Batch tries again by itself, so an attempt that failed is not the job's end."""
+    """Batch tries again by itself, so an attempt that ended is not the job's end."""
     spec = spec_of("broken")
     jobs.submit(spec)
     failed = ended(jobs, spec.name)
     assert failed.state == "failed" and failed.reason
     [service_job] = jobs.queued.find(spec.name).values()
+    [attempt] = trained(served, spec.name)
 
-    def status_in(state: str) -> tuple[str, str | None, str]:
-        summary = {**service_job, "status": state}
-        page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
-        found = with_client(jobs, get_paginator=lambda operation: page).status(spec.name)
-        assert found is not None
+    def status_in(state: str, **training: Any) -> tuple[str, str | None, str]:
+        answer = {**served.sagemaker.describe_training_job(TrainingJobName=attempt), **training}
+        sagemaker: Any = Client(served.sagemaker, describe_training_job=lambda **_: answer)
+        found = summarized(replace(jobs, sagemaker=sagemaker), {**service_job, "status": state})
         return found.state, found.reason, found.phase
 
     assert status_in("RUNNABLE") == ("running", None, QUEUED)
     assert status_in("STARTING")[:2] == ("running", None)
+    assert status_in("STARTING", TrainingJobStatus="Stopped")[:2] == ("running", None)
     assert status_in("FAILED")[:2] == ("failed", failed.reason)
+
+
+def summarized(jobs: BatchJobs, summary: dict[str, Any]) -> JobStatus:
+    """Return the status of a service job of which Batch's list has this summary."""
+    page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [summary]}])
+    found = with_client(jobs, get_paginator=lambda operation: page).status(summary["jobName"])
+    assert found is not None
+    return found
+
+
+def test_waiting_job_that_is_terminated_stops_first(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    """Batch need not say when it ended."""
+    first, second = spec_of(), spec_of(repeat=2)
+    jobs.submit(first)
+    jobs.submit(second)
+    jobs.stop(second.name)
+    service_job = dict(jobs.queued.find(second.name)[second.name])
+    del service_job["stoppedAt"]
+    stopped = summarized(jobs, service_job)
+    assert (stopped.state, stopped.reason) == ("stopped", "stopped by nodesweep")
+    assert stopped.ended_at is None and stopped.billed_node_seconds == 0.0
+    stopping = {**service_job, "status": "RUNNABLE"}
+    found = summarized(jobs, stopping)
+    assert (found.state, found.reason) == ("stopping", None)
+    page = SimpleNamespace(paginate=lambda **_: [{"jobSummaryList": [stopping]}])
+    listed = with_client(jobs, get_paginator=lambda operation: page).jobs_of(SWEEP)
+    assert [job.state for job in listed] == ["stopping"]
+
+
+def test_a_further_try_does_not_move_the_deadline_of_the_wait(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    jobs.submit(spec)
+    [attempt] = wait_until(lambda: trained(served, spec.name))
+    service_job = dict(jobs.queued.find(spec.name)[spec.name])
+    service_job["createdAt"] -= 3_600_000
+    answer = dict(served.sagemaker.describe_training_job(TrainingJobName=attempt))
+    created = answer["CreationTime"]
+
+    def created_at() -> datetime | None:
+        sagemaker: Any = Client(served.sagemaker, describe_training_job=lambda **_: answer)
+        return summarized(replace(jobs, sagemaker=sagemaker), service_job).created_at
+
+    answer["TrainingStartTime"] = created
+    assert created_at() == created
+    del answer["TrainingStartTime"]
+    assert created_at() == datetime.fromtimestamp(service_job["createdAt"] / 1000, UTC)
 
 
 def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
@@ -310,3 +367,122 @@ def test_other_errors_of_batch_are_raised_for_a_retry(
 
     with pytest.raises(ClientError):
         with_client(jobs, submit_service_job=throttle).submit(spec_of())
+
+
+def submitted_twice(
+    jobs: BatchJobs, spec: JobSpec
+) -> tuple[Callable[..., dict[str, Any]], list[str]]:
+    """Return a call after which there are two jobs, as for an expired token, and their ids."""
+    ids: list[str] = []
+
+    def submit(**members: Any) -> dict[str, Any]:
+        for number in (1, 2):
+            sent = jobs.queued.batch.submit_service_job(
+                **{**members, "clientToken": f"{members['clientToken']}-{number}"}
+            )
+            ids.append(sent["jobId"])
+        return dict(sent)
+
+    return submit, ids
+
+
+def test_second_job_of_a_name_is_taken_back_and_the_first_adopted(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    submit, ids = submitted_twice(jobs, spec)
+    adopted = with_client(jobs, submit_service_job=submit).submit(spec)
+    assert adopted.created_at is not None and not adopted.has_ended
+    second = jobs.queued.batch.describe_service_job(jobId=ids[1])
+    assert (second["status"], second["isTerminated"]) == ("FAILED", True)
+    assert jobs.queued.find(spec.name)[spec.name]["jobId"] == ids[0]
+    assert len(trained(served, spec.name)) == 1
+    assert [(job.name, job.state) for job in jobs.jobs_of(SWEEP)] == [(spec.name, "running")]
+
+
+def test_stop_ends_every_job_of_the_name(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    submit, ids = submitted_twice(jobs, spec)
+    submit(
+        jobName=spec.name,
+        jobQueue=jobs.queued.queue.queue,
+        serviceJobType="SAGEMAKER_TRAINING",
+        serviceRequestPayload=json.dumps(jobs.render(spec)),
+        clientToken="of-two-users",
+    )
+    jobs.queued.batch.terminate_service_job(jobId=ids[0], reason="by another user")
+    wait_until(lambda: jobs.queued.find(spec.name)[spec.name]["jobId"] == ids[1])
+    assert [(job.name, job.state) for job in jobs.jobs_of(SWEEP)] == [(spec.name, "running")]
+    assert jobs.stop(spec.name)
+    for job in ids:
+        assert jobs.queued.batch.describe_service_job(jobId=job)["isTerminated"]
+    ended(jobs, spec.name)
+    wait_until(lambda: not jobs.stop(spec.name))
+
+
+def test_log_follows_the_try_that_wrote_it(
+    jobs: BatchJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one lacked capacity, so it has no lines, and the second has another name."""
+    tries = iter(["first", "first", None, "second"])
+    monkeypatch.setattr(QueuedTraining, "own_name", lambda *_: next(tries))
+    lines: dict[str, list[tuple[int, str]]] = {"first": [], "second": [(1, "algo-1: begins")]}
+    opened: list[str] = []
+
+    def reader(logs: Any, name: str, since: datetime) -> Any:
+        opened.append(name)
+        return SimpleNamespace(new_lines=lambda: iter(lines[name]), has_more=False)
+
+    monkeypatch.setattr("nodesweep.launch.sagemaker.batch.CloudWatchLog", reader)
+    log = jobs.logs("job", datetime.now(UTC))
+    assert [list(log.new_lines()) for _ in range(5)] == [[], [], [], *[lines["second"]] * 2]
+    assert opened == ["first", "second"], "asked no more once there was a line"
+
+
+def test_job_that_batch_stopped_has_its_reason(
+    served: SimpleNamespace, jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    spec = spec_of()
+    jobs.submit(spec)
+    wait_until(lambda: trained(served, spec.name))
+    jobs.stop(spec.name)
+    assert ended(jobs, spec.name).reason == "stopped by nodesweep"
+    service_job = dict(jobs.queued.find(spec.name)[spec.name])
+
+    def reason(text: str, **training: Any) -> str | None:
+        [attempt] = trained(served, spec.name)
+        answer = {**served.sagemaker.describe_training_job(TrainingJobName=attempt), **training}
+        sagemaker: Any = Client(served.sagemaker, describe_training_job=lambda **_: answer)
+        summary = {**service_job, "statusReason": text}
+        return summarized(replace(jobs, sagemaker=sagemaker), summary).reason
+
+    timeout = "Job attempt duration exceeded timeout"
+    assert reason(timeout) == timeout
+    assert reason("Received status from SageMaker: Training job stopped") == "stopped on request"
+    by_itself = reason(timeout, SecondaryStatus=OVER_TIME)
+    assert by_itself is not None and by_itself.startswith(OVER_TIME)
+
+
+def test_refusal_that_quotes_the_payload_shows_no_value_of_the_environment(
+    jobs: BatchJobs, spec_of: Callable[..., JobSpec]
+) -> None:
+    def refuse(**members: Any) -> None:
+        answer = {"Error": {"Code": "ClientException", "Message": members["serviceRequestPayload"]}}
+        raise ClientError(answer, "SubmitServiceJob")
+
+    with pytest.raises(JobRefused) as refused:
+        with_client(jobs, submit_service_job=refuse).submit(spec_of("program-of-mine"))
+    assert "program-of-mine" not in f"{refused.value} {refused.value.__cause__}"
+
+
+def test_denied_submission_is_known_to_have_made_no_job() -> None:
+    denied = ClientError(
+        {
+            "Error": {"Code": "AccessDeniedException"},
+            "ResponseMetadata": {"HTTPStatusCode": 403},
+        },
+        "SubmitServiceJob",
+    )
+    assert was_refused(denied, BACKEND.sending_calls)

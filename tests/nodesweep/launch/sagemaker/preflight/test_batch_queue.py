@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from syrupy.assertion import SnapshotAssertion
 
 from infra.local.tests.platform_client import made_queue, serve_platform
@@ -96,3 +97,20 @@ def test_queues_of_the_local_platform(
 
 def test_without_a_queue_batch_is_not_asked(make_config: Configs) -> None:
     assert ask_queue(question(make_config(), clients())) == Findings()
+
+
+def test_role_that_may_not_list_the_jobs_is_refused_before_they_are_submitted(
+    platform: SimpleNamespace, make_config: Configs, snapshot: SnapshotAssertion
+) -> None:
+    denied = {"Error": {"Code": "AccessDeniedException", "Message": "no"}}
+
+    class Batch:
+        describe_job_queues = platform.batch.describe_job_queues
+
+        def list_service_jobs(self, **query: Any) -> None:
+            raise ClientError(denied, "ListServiceJobs")
+
+    config = make_config(platform={"batch": {"queue": "open"}})
+    found = ask_queue(question(config, clients(batch=Batch())))
+    assert found.notices == ()
+    assert found.problems == snapshot
