@@ -44,6 +44,8 @@ _NOT_ON_SLURM = {
     "tags": "jobs are charged to platform.account",
 }
 """Fields of `training` that only SageMaker supports, and what to do instead."""
+_CHOOSE_NODES = ("platform.partition", "platform.constraint", "platform.gres")
+"""Fields with which a variant runs on other nodes than the config."""
 
 
 class ClusterNode(InstanceType):
@@ -283,12 +285,28 @@ class SlurmPlatform(PlatformWithoutAws):
                 " {cores: 96}}}"
             )
         nodes: dict[object, object] = {training.instance_type: {}}
-        for variant in config.sweep.variants or ():
+        for variant in sorted(config.sweep.variants or (), key=lambda each: not each.node_settings):
             own = variant.set.get("training.instance_type", training.instance_type)
-            if nodes.setdefault(own, variant.node_settings) != variant.node_settings:
+            if not isinstance(own, str):
+                continue  # refused with the variant's own config
+            moves = [field for field in _CHOOSE_NODES if field in variant.set]
+            if moves and (own == training.instance_type or "platform.node" not in variant.set):
+                found.append(
+                    f"sweep.variants: {variant.name} sets {' and '.join(moves)}, so it runs on"
+                    " other nodes; set training.instance_type to your name for them, and describe"
+                    " them in a whole platform.node (the same values, if they are alike)"
+                )
+            elif nodes.setdefault(own, variant.node_settings) == variant.node_settings:
+                continue
+            elif variant.node_settings:
                 found.append(
                     f"sweep.variants: {variant.name} has its own platform.node, but the"
                     f" training.instance_type of other nodes, {own}; set that, too, to your name"
                     " for its nodes"
+                )
+            else:
+                found.append(
+                    f"sweep.variants: {variant.name} uses {own}, which another variant describes"
+                    " by platform.node; let it set the same platform.node"
                 )
         return tuple(found)

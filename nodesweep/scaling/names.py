@@ -56,6 +56,8 @@ def config_digest(config: BenchmarkConfig) -> str:
     asked = config.model_dump(mode="json", context=WITH_SECRETS)
     for name in marked_fields(type(config), NOT_MEASURED):
         _leave_out(asked, name.split("."))
+        for variant in asked["sweep"].get("variants", ()):
+            _leave_out_of_variant(variant["set"], name)
     config.sweep.rules.identify(asked["sweep"], config)
     if config.dataset is not None and not config.dataset.is_remote:
         asked["dataset"]["source"] = PurePath(config.dataset.source).name
@@ -73,6 +75,14 @@ def _leave_out(asked: dict[str, Any], path: Sequence[str]) -> None:
     for section in sections:
         asked = asked.get(section) or {}
     asked.pop(name, None)
+
+
+def _leave_out_of_variant(settings: dict[str, Any], name: str) -> None:
+    """Remove a field from a variant's settings, of which each is a field or a section."""
+    settings.pop(name, None)
+    for key, value in settings.items():
+        if name.startswith(f"{key}."):
+            _leave_out(value, name.removeprefix(f"{key}.").split("."))
 
 
 def sweep_id(config: BenchmarkConfig, started: datetime) -> str:

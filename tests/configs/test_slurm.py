@@ -57,6 +57,12 @@ BIG: dict[str, Any] = {
 }
 
 
+def variants(*settings: dict[str, Any]) -> dict[str, Any]:
+    """The changes that add variants a, b, ... with these settings."""
+    named = [{"name": name, "set": each} for name, each in zip("abcd", settings, strict=False)]
+    return {"sweep": {**RAW["sweep"], "variants": named}}
+
+
 def test_a_variant_may_run_on_nodes_of_its_own() -> None:
     compared = config(sweep={"node_counts": [1], "variants": [BIG]})
     cores = [compared.node_type(name).vcpus for name in compared.instance_types]
@@ -65,6 +71,7 @@ def test_a_variant_may_run_on_nodes_of_its_own() -> None:
     assert [getattr(each, "partition", None) for each in platforms] == [None, "big"]
     price = price_of(compared.node_type("big-node"), compared.platform.region)
     assert price.usd_per_hour == 9.0
+    assert config(**variants({"platform.qos": "high"})).arm_names == ("base", "a")
 
 
 def test_a_recorded_config_is_read_again() -> None:
@@ -119,8 +126,30 @@ def test_a_price_and_an_account_do_not_change_the_sweep_but_a_partition_does() -
             },
             id="nodes of one name",
         ),
+        pytest.param(variants({**BIG["set"], "platform.partition": "a b"}), id="partition"),
+        pytest.param(variants({"training.instance_type": ["big"]}), id="a list as a name"),
+        pytest.param(variants({"training.instance_type": {"big": 1}}), id="a mapping as a name"),
         pytest.param(
-            {"sweep": {"variants": [{**BIG, "set": {"platform.partition": "a b"}}]}}, id="partition"
+            variants(
+                {"training.instance_type": "big", "platform.partition": "big"},
+                {
+                    "training.instance_type": "big",
+                    "platform.constraint": "a",
+                    "platform.gres": "gpu:4",
+                    "platform.node.cores": 96,
+                },
+                {"platform.partition": "big"},
+                {"platform.gres": "gpu:2", "platform.node": {"cores": 64, "gpus": 2}},
+            ),
+            id="nodes without a name or description",
+        ),
+        pytest.param(
+            variants(
+                {"training.instance_type": "big", "training.steps": 4},
+                {"training.instance_type": "big", "platform.node": {"cores": 96}},
+                {"training.instance_type": "big", "training.steps": 5},
+            ),
+            id="a name without its nodes",
         ),
         pytest.param(
             {"dataset": {"name": "d", "source": "s3://bucket/d", "format": "files"}}, id="dataset"

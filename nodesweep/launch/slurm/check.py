@@ -175,7 +175,7 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         unknown = f"platform.account: {user} may not use {account!r}; use one of: {others}"
         return Findings((unknown,)), ""
     qos_of_partition = dict(_QOS.findall(text.lower()))
-    problems, flags = list[str](), ""
+    problems, notices, flags = list[str](), list[str](), ""
     for name in partitions:
         # one of the partition alone has precedence
         here = max(
@@ -192,8 +192,9 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
         valid = here.qos.lower().split(",")
         # Slurm's order (assoc_mgr_get_default_qos_info)
         used = platform.qos or here.defaultqos or (here.qos if len(valid) == 1 else "")
-        used = used or next((name for user, name in of_root if not user), "") or "normal"
-        qos = used.lower().split(",")
+        default_of_root = next((name for user, name in of_root if not user), None)
+        is_assumed = not used and default_of_root is None  # a user may not see root's row
+        qos = (used or default_of_root or "normal").lower().split(",")
         flags += "".join(levels[each].flags for each in qos if each in levels)
         if "qos" in enforced and platform.qos:
             wrong, others = [each for each in qos if each not in valid], join_words(sorted(valid))
@@ -203,8 +204,14 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
             ]
         if "limits" in enforced and len(qos) < 2:  # of several, Slurm takes one that allows the job
             over = levels.get(qos_of_partition.get(name.lower(), ""))
-            problems += _above_limits(facts, here, levels.get(qos[0], Qos("")), over)
-    return Findings(tuple(problems)), flags
+            for field, text in _above_limits(facts, here, levels.get(qos[0], Qos("")), over):
+                if field == "qos" and is_assumed:
+                    notices.append(
+                        f"{text} (assumed, since the cluster does not show its default QOS)"
+                    )
+                else:
+                    problems.append(text)
+    return Findings(tuple(problems), tuple(notices)), flags
 
 
 def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
@@ -215,8 +222,10 @@ def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
     return [row for row in rows if len(row) == len(fields)]
 
 
-def _above_limits(facts: Facts, own: Association, qos: Qos, over: Qos | None) -> Iterator[str]:
-    """Yield which limits of the QOS and the account the sweep exceeds.
+def _above_limits(
+    facts: Facts, own: Association, qos: Qos, over: Qos | None
+) -> Iterator[tuple[str, str]]:
+    """Yield which limits of the QOS and the account the sweep exceeds, after the field to change.
 
     The partition's QOS, `over`, comes before the job's, unless that has the flag OverPartQOS, and
     both before the account (slurm.schedmd.com/resource_limits.html).
@@ -236,7 +245,8 @@ def _above_limits(facts: Facts, own: Association, qos: Qos, over: Qos | None) ->
             text = getattr(each, column)
             nodes, seconds = _NODES.search(text), _seconds(text)
             if nodes is not None or seconds is not None:
-                yield from _above(facts, nodes and int(nodes[1]), seconds, of, field)
+                above = _above(facts, nodes and int(nodes[1]), seconds, of, field)
+                yield from ((field, each) for each in above)
                 break
 
 

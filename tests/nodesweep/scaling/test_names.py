@@ -10,6 +10,7 @@ import pytest
 
 from nodesweep.configs.load import parse_config
 from nodesweep.scaling import names
+from tests.configs.test_slurm import RAW as SLURM
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
@@ -114,6 +115,26 @@ def test_a_sweep_resumes_with_more_budget_patience_or_another_way_to_the_platfor
 ):
     sweep = names.sweep_id(make_config(), STARTED)
     assert names.sweep_matches(sweep, make_config(**sections))
+
+
+def test_a_sweep_resumes_with_another_price_of_a_variants_nodes():
+    def variant(**changes):
+        node = {"platform.node": {"cores": 96, "usd_per_hour": 9.0}}
+        settings = {"training.instance_type": "big-node", **node, **changes}
+        variants = [{"name": "big", "set": settings}]
+        return parse_config({**SLURM, "sweep": {**SLURM["sweep"], "variants": variants}}, "test")
+
+    config = variant()
+    before = config.model_dump()
+    sweep = names.sweep_id(config, STARTED)
+    assert config.model_dump() == before
+    for change in (
+        {"platform.node": {"cores": 96}},
+        {"platform.node": {"cores": 96, "usd_per_hour": 2.0}},
+        {"platform.node.usd_per_hour": 2.0},
+    ):
+        assert names.sweep_matches(sweep, variant(**change))
+    assert not names.sweep_matches(sweep, variant(**{"platform.node.cores": 48}))
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,15 @@ def test_a_sweep_that_fits_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(
             {
                 "variants": [
-                    {"name": "small", "set": {"platform.partition": "small"}},
-                    {"name": "cpu", "set": {"platform.partition": "cpu"}},
+                    {
+                        "name": name,
+                        "set": {
+                            "training.instance_type": name,
+                            "platform.partition": name,
+                            "platform.node": {"cores": 64, "gpus": 4},
+                        },
+                    }
+                    for name in ("small", "cpu")
                 ]
             },
             id="of two variants",
@@ -192,6 +199,26 @@ def test_a_qos_is_the_one_that_slurm_takes(
     assert [f"QOS {found} " in problem for problem in problems] == [True] * (found is not None)
     *_, problem = checked(monkeypatch, **options, qos="long,limits").problems
     assert problem.startswith("platform.qos: ") and "'limits'" in problem
+
+
+def test_limits_of_a_qos_that_is_only_assumed_are_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {
+        "config": ENFORCED, "node": {"cores": 1}, "nodes": 10, "seconds": 60, "of_root": "root|\n",
+        "sinfo": SINFO.replace("2/2/4/8", "2/8/0/10"), "partitions": "PartitionName=gpu QoS=N/A\n",
+    }  # fmt: skip
+    found = checked(monkeypatch, associations="physics|physics||long,short||||\n", **options)
+    assert found.problems == ()
+    [notice] = found.notices
+    assert notice.endswith(
+        "but QOS normal allows 9; remove the larger counts, or use another platform.qos (assumed,"
+        " since the cluster does not show its default QOS)"
+    )
+    for associations, limit in (
+        ("x|x||long,short||node=6||\n", "account x allows 6"),
+        ("x|x||normal||||\n", "QOS normal allows 9"),
+    ):
+        [problem] = checked(monkeypatch, associations=associations, **options).problems
+        assert limit in problem
 
 
 def test_a_user_without_a_name_is_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:

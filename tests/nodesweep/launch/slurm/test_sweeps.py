@@ -153,6 +153,8 @@ SBATCH = """\
 exec {sbatch} "$@"
 """
 MOST_TRIES = 100
+ENDED = "ended"
+"""File in a sweep's folder: a run that was struck has ended a job."""
 COMPLETED = Counter([(1, "COMPLETED"), (2, "COMPLETED")])
 
 
@@ -237,6 +239,8 @@ class Struck:
             assert code == -signal.SIGKILL or "kill" not in kind, self.output
             if kind in ("sigint", "sigterm", "stop") and self.sweep is not None:
                 assert self._cluster.running(self.sweep) == [], (self.steps[-1], self.output)
+                if list(self._cluster.shared.glob(f"{self.sweep}-n*/job.json")):
+                    (self._folder / ENDED).touch()
             if kind != "kill in sbatch":  # in which it still is
                 self._forget_unsent()
         raise AssertionError(f"struck {MOST_TRIES} times: {self.steps}")
@@ -331,7 +335,7 @@ def test_a_sweep_that_is_killed_while_it_submits_has_no_job_twice(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "wait_for"), [(("sigint", "sigterm", "stop"), ""), (("sigint, kill",), GO)]
+    ("kinds", "wait_for"), [(("sigint", "sigterm", "stop"), ENDED), (("sigint, kill",), GO)]
 )
 def test_an_ended_sweep_leaves_no_job_and_is_resumed(
     cluster: Cluster,
