@@ -81,6 +81,8 @@ class Bare(types.ModuleType):
         return type(name, (), {})
 names = ("torch", "torch.nn", "torch.distributed")
 names += ("torch.distributed.fsdp", "torch.distributed.fsdp.wrap")
+names += ("torch.distributed.algorithms", "torch.distributed.algorithms.ddp_comm_hooks")
+names += ("torch.distributed.algorithms.ddp_comm_hooks.default_hooks",)
 names += ("pytorch_lightning", "pytorch_lightning.strategies", "pytorch_lightning.plugins")
 for name in (*names, "pytorch_lightning.plugins.environments"):
     sys.modules[name] = Bare(name)
