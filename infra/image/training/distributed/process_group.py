@@ -143,7 +143,8 @@ def _listen_at_own_address(cluster: Cluster, timeout_seconds: float) -> dist.TCP
         try:
             store = dist.TCPStore(address, port, cluster.world_size, **options)
         except NotImplementedError:  # the libuv server of PyTorch 2.4 takes no socket
-            store = dist.TCPStore(address, port, cluster.world_size, use_libuv=False, **options)
+            options["use_libuv"] = False
+            store = dist.TCPStore(address, port, cluster.world_size, **options)
     except TypeError:  # this PyTorch takes no socket: env:// starts its own store
         listening.close()
         return None

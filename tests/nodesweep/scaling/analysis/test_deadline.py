@@ -247,14 +247,14 @@ def test_a_count_too_contended_to_be_judged_may_be_the_cheapest(snapshot):
 
 
 def test_a_baseline_too_contended_to_be_judged_leaves_what_needs_no_baseline():
-    """One node may have needed half of 900 s and 10 USD, or an unknown share."""
+    """One node may have needed 40% of 900 s and 10 USD, or an unknown share."""
     rows = rows_of({1: 900, 2: 240, 4: 90}, {1: 10, 2: 12, 4: 13})
-    half, unknown = (contended(rows, 1, share) for share in (0.5, None))
-    assert chosen(recommend(half, RecommendationConfig())) is None
-    late = recommend(half, RecommendationConfig(deadline_seconds=200))
+    least, unknown = (contended(rows, 1, share) for share in (0.4, None))
+    assert chosen(recommend(least, RecommendationConfig())) is None
+    late = recommend(least, RecommendationConfig(deadline_seconds=200))
     assert (chosen(late), late.between, late.chosen.reason) == (4, (), "1 min 30 s")
     may_meet = recommend(unknown, RecommendationConfig(deadline_seconds=200))
     assert (chosen(may_meet), may_meet.between) == (None, (1, 4))
-    assert chosen(recommend(half, RecommendationConfig(hour_value_usd=1000))) == 4
-    cheap = recommend(half, RecommendationConfig(hour_value_usd=0.01))
+    assert chosen(recommend(least, RecommendationConfig(hour_value_usd=1000))) == 4
+    cheap = recommend(least, RecommendationConfig(hour_value_usd=0.01))
     assert (chosen(cheap), cheap.between) == (None, (1, 2))

@@ -197,7 +197,7 @@ def test_the_inner_loop_is_per_sample_anyway(make_outcome):
     assert rows[1].clocks.billable.efficiency == 1
 
 
-@pytest.mark.parametrize(("attained", "has_rates"), [(80.0, True), (50.0, False)])
+@pytest.mark.parametrize(("attained", "has_rates"), [(80.0, True), (40.0, False)])
 def test_rates_need_a_baseline_that_got_its_cpu(attained, has_rates, grown):
     contended = {"utilisation": {"attained_percent": attained}, "platform_kind": "emulated"}
     _, answer = advise(grown(fields={1: contended}, platform_kind="emulated"))

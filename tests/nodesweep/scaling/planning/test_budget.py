@@ -11,10 +11,12 @@ import pytest
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import parse_config
 from nodesweep.scaling import names
+from nodesweep.scaling.analysis.price import Price
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.planning.budget import (
     Allowance,
     budget_problem,
+    charged_bound,
     cost_bound,
     most_attempts,
     node_hours_bound,
@@ -197,3 +199,11 @@ def test_a_clusters_nodes_without_a_price_have_node_hours_and_no_budget(snapshot
     assert most_attempts(config) == 4
     usd, reason = cost_bound(config, config.node_type("fat-node"))
     assert [how, usd, budget_problem(config, usd, reason)] == snapshot
+
+
+def test_node_hours_are_the_bound_where_they_are_the_cost(make_config):
+    config = make_config()
+    price = Price(instance_type=None, usd_per_hour=None)
+    assert charged_bound(config, price) is None
+    charged = price.model_copy(update={"unit": "node-hours"})
+    assert charged_bound(config, charged) == node_hours_bound(config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.scaling.job import JobSpec, ResolvedInputs
 from nodesweep.scaling.outcome.observed import SWITCH
-from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_STEPS
+from nodesweep.scaling.outcome.projection import ASKED_BY, MOST_SHARE, MOST_STEPS
 from nodesweep.scaling.planning.plan import plan_sweep
 from nodesweep.scaling.planning.specs import build_spec
 
@@ -41,3 +41,10 @@ def test_a_probe_knows_when_to_end(make_config):
         training={"hyperparameters": {}},
     )
     assert spec_of(config).variables == {ASKED_BY: "0.02", MOST_STEPS: "500"}
+
+
+def test_a_probe_knows_the_share_of_its_steps(make_config):
+    config = make_config(
+        sweep={"design": "probe", "probe": {"max_share": 0.1}}, training={"hyperparameters": {}}
+    )
+    assert spec_of(config).variables[MOST_SHARE] == "0.1"

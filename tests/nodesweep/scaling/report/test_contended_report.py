@@ -59,7 +59,7 @@ def test_a_deadline_needs_no_ratio_to_a_baseline_that_was_too_contended(
 ):
     times = {1: 900.0, 2: 240.0, 4: 90.0}
     config = make_config(report={"recommendation": {"deadline_seconds": 200}})
-    report = report_of(make_outcome, make_report, {1: 0.5}, times, config=config)
+    report = report_of(make_outcome, make_report, {1: 0.4}, times, config=config)
     assert report.recommendation is not None and report.recommendation.chosen is not None
     assert report.recommendation.chosen.nodes == 4
     assert report.headline == snapshot
