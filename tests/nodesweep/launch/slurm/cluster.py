@@ -215,11 +215,16 @@ class Cluster:
                 os.kill(process_id, signal.SIGKILL)
 
     def _left(self) -> Sequence[int]:
-        """The processes of jobs and their slurmstepd, which outlive slurmd."""
+        """The processes of jobs and their slurmstepd, which outlive slurmd.
+
+        Others inherit SLURM_CONF from the tests, such as a Prefect server that later tests use.
+        """
         found, mark = [], f"SLURM_CONF={self.folder}/".encode()
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if mark in (folder / "environ").read_bytes():
+                environment = (folder / "environ").read_bytes()
+                is_step = (folder / "comm").read_text().startswith("slurmstepd")
+                if mark in environment and (is_step or b"SLURM_JOB_ID=" in environment):
                     found.append(int(folder.name))
         return found
 
