@@ -199,7 +199,6 @@ def test_compressed_gradients_travel_in_16_bits_and_train(trainings: Trainings) 
     every_gradient = STEPS * metrics["model"]["parameters"]
     assert printed.count(f"sent {every_gradient} numbers of 16 bits") == 2  # by each rank
     assert metrics["final_metric"]["value"] > 0.7  # as digits are easy; 0.1 without learning
-    assert all(rank["seconds"]["communication"] > 0 for rank in metrics["budget"])
 
 
 def test_resnet18_trains_on_the_digits_images_after_the_boot_barrier(
