@@ -42,7 +42,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Commands:
     """Runs nodesweep's commands with one config, and a home of their own."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, steps: int = 20) -> None:
         self.reports, self._folder = folder / "reports", folder
         self.data = folder / "data"
         self.data.mkdir()
@@ -53,7 +53,7 @@ class Commands:
         config["training"] |= {"source_dir": str(CODE), "entry_point": "sweep.py"}
         config["training"]["environment"] = {"DB_PASSWORD": SECRET}
         config["training"]["max_runtime_seconds"] = 3 * JOBS_DEADLINE_SECONDS
-        config["training"]["hyperparameters"]["steps"] = 20
+        config["training"]["hyperparameters"]["steps"] = steps
         config["sweep"] |= {"order": "ascending", "poll_interval_seconds": 0.5}
         config["report"] = {"directory": str(self.reports)}
         config["platform"] |= {
@@ -98,7 +98,8 @@ class Commands:
 
 
 def test_a_sweep_runs_and_is_reported(cluster: Cluster, tmp_path: Path) -> None:
-    commands = Commands(cluster, tmp_path)
+    # On 4 nodes it lasts over a second, as Slurm's times are whole ones and 0 s cost nothing known.
+    commands = Commands(cluster, tmp_path, steps=80)
     config = str(commands.config)
     assert "cost bound:" in commands.run("plan", "--online", config)
     printed = commands.run("requests", config)
