@@ -43,7 +43,7 @@ def job(nodes: int, attempt: int = 1, arm: str = "") -> str:
 
 
 class Server:
-    """What a client has told Prefect: every call with its second, and the task runs by job."""
+    """Records a client's calls to Prefect with their seconds, and the task runs by job."""
 
     def __init__(self) -> None:
         self.now = 0.0

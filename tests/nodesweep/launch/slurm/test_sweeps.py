@@ -146,7 +146,7 @@ MODULES = (
     "matplotlib.backends.backend_svg",
     "tests.nodesweep.launch.slurm.strike",
 )
-"""What `nodesweep run` and `stop` import."""
+"""Modules that `nodesweep run` and `stop` import."""
 PROGRAM = "from tests.nodesweep.launch.slurm.strike import main; main()"
 SBATCH = """\
 #!/bin/sh
