@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from nodesweep.configs.job import SpotConfig
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.sweep import SweepConfig
-from nodesweep.scaling.planning.budget import cost_bound
+from nodesweep.scaling.planning.budget import cost_bound, dearest
 
 if TYPE_CHECKING:
     from nodesweep.conformance.trial import Trial
@@ -62,6 +62,7 @@ class Shape:
         repeat: the repeat in its name.
         spot: True for spot capacity.
         keep_alive_seconds: seconds for which its nodes are kept afterwards.
+        asks_for_any_type: True to keep the config's training.instance_fallbacks.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Shape:
     repeat: int = 1
     spot: bool = False
     keep_alive_seconds: int | None = None
+    asks_for_any_type: bool = False
 
     def config(self, config: BenchmarkConfig) -> BenchmarkConfig:
         """Return the config of a sweep that consists of this job."""
@@ -83,16 +85,22 @@ class Shape:
         spot = None
         if self.spot:
             spot = SpotConfig(max_wait_seconds=training.max_runtime_seconds + _SPOT_WAIT_SECONDS)
-        changed = {"spot": spot, "keep_alive_seconds": self.keep_alive_seconds}
+        changed: dict[str, Any] = {"spot": spot, "keep_alive_seconds": self.keep_alive_seconds}
+        if not self.asks_for_any_type:
+            changed["instance_fallbacks"] = ()
+        if spot is not None:  # a plan's instances are no spot instances
+            changed["training_plan_arn"] = None
         training = training.model_copy(update=changed)
         return config.model_copy(update={"sweep": sweep, "training": training})
 
     def bound(self, config: BenchmarkConfig) -> Bound:
         """Return the job's maximum cost."""
-        instance = config.node_type(config.training.instance_type)
+        asked = self.config(config)
+        types = [config.node_type(name) for name in asked.possible_types]
+        instance = dearest(types, config.platform.region)
         if instance.emulated:
             return 0.0, "emulated nodes cost nothing"
-        return cost_bound(self.config(config), instance)
+        return cost_bound(asked, instance)
 
     @property
     def paid(self) -> Paid:

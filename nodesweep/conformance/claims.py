@@ -87,6 +87,11 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("docs/distribution.md", "a server; the launch is the same as for kind none", _KIND),
     Claim("docs/distribution.md", "torch_xla and Neuron", ("two-node-job",)),
     Claim("docs/distribution.md", "Horovod; the launch is the same as for kind mpi", _KIND),
+    Claim(
+        "nodesweep/launch/sagemaker/README.md",
+        "It was tested on the local platform only, not on AWS.",
+        ("batch-queue",),
+    ),
     Claim("docs/own-code.md", "GPUs are untested", _GPU),
     Claim("docs/production.md", "The AWS side is untested", ("job-events",)),
     Claim("docs/validation.md", "AWS's image, with YARN, [has never run]", ("processing",)),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
 from nodesweep.conformance.trial import Observed, Trial
 from nodesweep.launch.registry import backend_of, launcher_of
+from nodesweep.launch.sagemaker.batch import PREFIX, own_name, payload_name
 from nodesweep.polling import intervals
 from nodesweep.scaling.job import TRAINING_PHASE
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now
 
-ONE = Shape("one-node job")
+ONE = Shape("one-node job", asks_for_any_type=True)
 TWO = Shape("two-node job", nodes=2)
 STOPPED = Shape("job to stop", repeat=2)
 CANCELLED = Shape("job to cancel", repeat=3)
@@ -195,6 +197,8 @@ def spot(trial: Trial) -> Mapping[str, Any]:
 
 def warm_pool(trial: Trial) -> Mapping[str, Any]:
     """Run a job on the nodes that an identical one has kept."""
+    if trial.platform.batch is not None:
+        raise Unmet("jobs of an AWS Batch queue (platform.batch) keep no nodes")
     first = trial.completed(KEPT)
     if not first.status.keep_alive_seconds:
         raise NoEvidence("the description does not say that the nodes are kept")
@@ -223,3 +227,41 @@ def nccl(trial: Trial) -> Mapping[str, Any]:
     if found["backend"] != "nccl":
         raise Contradicted(f"the backend is {found['backend']}, not nccl")
     return {**found, "accelerator": trial.instance.accelerator}
+
+
+def batch_queue(trial: Trial) -> Mapping[str, Any]:
+    """Check how AWS Batch names the training job of a completed service job.
+
+    Raises:
+        Contradicted: the name does not follow Batch's user guide, so logs would not be found.
+    """
+    platform = trial.platform
+    if platform.batch is None:
+        raise Unmet("the config has no platform.batch")
+    job = trial.completed(ONE)
+    name = own_name(platform, job.spec.name)
+    expected = f"{PREFIX}{payload_name(job.spec.name)}"
+    if not re.fullmatch(rf"{expected}[0-9a-f]{{32}}", name):
+        raise Contradicted(f"the training job of the queue is {name}, not {expected} and 32 digits")
+    return {"training_job": name, "seconds_to_end": job.status.seconds_to_end}
+
+
+def instance_fallbacks(trial: Trial) -> Mapping[str, Any]:
+    """Check that the description has the instance type that SageMaker selected."""
+    training = trial.config.training
+    if not training.instance_fallbacks:
+        raise Unmet("the config has no training.instance_fallbacks")
+    wanted = (training.instance_type, *training.instance_fallbacks)
+    selected = trial.completed(ONE).status.instance_type
+    if selected is None:
+        raise NoEvidence("the description has no instance type")
+    if selected not in wanted:
+        raise Contradicted(f"the job ran on {selected}, not on one of {', '.join(wanted)}")
+    return {"asked_for": wanted, "selected": selected}
+
+
+def training_plan(trial: Trial) -> Mapping[str, Any]:
+    """Run a job on the capacity of a training plan."""
+    if trial.config.training.training_plan_arn is None:
+        raise Unmet("the config has no training.training_plan_arn")
+    return _measured(trial, ONE)

@@ -106,6 +106,20 @@ CHECKS: tuple[Check, ...] = (
         "a config of a type with GPUs, two nodes", jobs.nccl, (_BUILD, _OF_TWO), optional=True,
     ),
     Check(
+        "batch-queue", "AWS Batch starts the job of a queue under the name by which it is found",
+        "platform.batch, one node", jobs.batch_queue, (_BUILD, _OF_ONE), optional=True,
+    ),
+    Check(
+        "instance-fallbacks", "a job that names several instance types reports which one it got",
+        "training.instance_fallbacks, one node", jobs.instance_fallbacks,
+        (_BUILD, _OF_ONE), optional=True,
+    ),
+    Check(
+        "training-plan", "a job completes on the capacity of a training plan",
+        "training.training_plan_arn, one node", jobs.training_plan,
+        (_BUILD, _OF_ONE), optional=True,
+    ),
+    Check(
         "cost-figures", "Cost Explorer's node-hours are those of the job",
         "ce:GetCostAndUsage, a day after one-node-job", services.cost_figures,
         (_BUILD, _OF_ONE, Paid("Cost Explorer", services.request_bound)), optional=True,

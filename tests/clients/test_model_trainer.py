@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from infra.local.tests.platform_client import client
+from infra.local.tests.platform_client import client, made_plan
+from nodesweep.configs.load import load_config
+from nodesweep.scaling.job import ResolvedInputs
+from nodesweep.scaling.planning.plan import plan_sweep
 from sagemaker_emulator.engine.host.containment import Containment
 from sagemaker_emulator.engine.process.image_store import ProcessImageStore
 from sagemaker_emulator.server import daemon
@@ -18,6 +21,7 @@ from sagemaker_emulator.server.contract import ServerConfig
 from tests.clients.client_environment import client_python, client_variables, run_client
 from tests.clients.model_source import facts_of, write_source
 from tests.containers.container_bench import archive_names, log_of, wait_for_end
+from tests.nodesweep.launch.sagemaker.rendered import build_request
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +35,7 @@ SageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true, Session: {DefaultS3Buck
 """A user's settings. Without a bucket the SDK names one by the account, which it asks AWS's own STS
 for, whatever AWS_ENDPOINT_URL says; its telemetry goes to AWS, too."""
 STORE = Path(__file__).resolve().parents[2] / ".nodesweep" / "tests"
+CONFIG = load_config(Path(__file__).resolve().parents[2] / "configs" / "local.yaml")
 SECONDS = 900.0  # for a machine that has much else to do
 
 
@@ -62,6 +67,8 @@ def train(
     platform: SimpleNamespace,
     image: str,
     folder: Path,
+    types: str = "ml.local.large",
+    plan: str = "-",
     *boom: str,
 ) -> tuple[str, dict[str, Any]]:
     """Output of the client, and its job's description once that is over."""
@@ -74,11 +81,29 @@ def train(
         SAGEMAKER_USER_CONFIG_OVERRIDE=str(config),
     )
     source = write_source(folder / "source")
-    arguments = image, str(source), "s3://tables/own", *boom
+    arguments = image, str(source), "s3://tables/own", types, plan, *boom
     python = client_python(*SDK)
     said = run_client(python, PROGRAM, *arguments, variables=variables, seconds=SECONDS)
     name = said.rpartition("job=")[2].split()[0]
     return said, wait_for_end(platform, name)
+
+
+def asked_for(job: dict[str, Any]) -> dict[str, Any]:
+    """The ResourceConfig that the SDK sent, without what the platform adds to it."""
+    resources = job["ResourceConfig"].items()
+    return {name: value for name, value in resources if not name.startswith("Selected")}
+
+
+def sent(**training: Any) -> dict[str, Any]:
+    """The ResourceConfig that nodesweep sends for the same inputs."""
+    asked = {"instance_type": "ml.local.large", "volume_size_gb": 1, **training}
+    section = CONFIG.training.model_copy(update=asked)
+    sweep = CONFIG.sweep.model_copy(update={"node_counts": (2,)})
+    config = CONFIG.model_copy(update={"training": section, "sweep": sweep})
+    point = plan_sweep(config, config.node_type("ml.local.large")).points[0]
+    inputs = ResolvedInputs("own-20261128000000-00000000", "own:1", None, None, ())
+    found = build_request(config, point, inputs)["ResourceConfig"]
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def test_two_nodes_under_torchrun(
@@ -87,7 +112,9 @@ def test_two_nodes_under_torchrun(
     image_store: ProcessImageStore,
     tmp_path: Path,
 ) -> None:
-    said, job = train(platform, image_uri, tmp_path)
+    plan = made_plan(platform, "ml.local.large", 2)
+    said, job = train(platform, image_uri, tmp_path, "ml.local.large", plan)
+    assert asked_for(job) == sent(training_plan_arn=plan)
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
     assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == ["/bin/bash"]
     channels = {channel["ChannelName"] for channel in job["InputDataConfig"]}
@@ -119,7 +146,9 @@ def test_a_program_that_fails_is_the_jobs_failure(
     image_uri: str,
     tmp_path: Path,
 ) -> None:
-    _, job = train(platform, image_uri, tmp_path, "1")
+    types = "ml.local.large,ml.local.small"
+    _, job = train(platform, image_uri, tmp_path, types, "-", "1")
+    assert asked_for(job) == sent(instance_fallbacks=("ml.local.small",))
     assert job["TrainingJobStatus"] == "Failed"
     assert job["FailureReason"].startswith("AlgorithmError: algo-2")
     lines = log_of(platform, job["TrainingJobName"], "algo-2")

@@ -14,7 +14,13 @@ from nodesweep.conformance.registry import CHECKS
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     path.relative_to(REPOSITORY).as_posix()
-    for pattern in ("*.md", "docs/*.md", "infra/*/README.md", "examples/README.md")
+    for pattern in (
+        "*.md",
+        "docs/*.md",
+        "infra/*/README.md",
+        "examples/README.md",
+        "nodesweep/launch/*/README.md",
+    )
     for path in REPOSITORY.glob(pattern)
 )
 UNSEEN = re.compile(
@@ -60,7 +66,7 @@ def test_twenty_sentences_and_every_check_is_there_for_one() -> None:
     assert len(CLAIMS) >= 20
     without = {check.id for check in CHECKS if not sentences_of(check.id)}
     # they show how an emulator's answer differs from AWS's, and what no page doubts
-    assert without == {"spot", "warm-pool"}
+    assert without == {"spot", "warm-pool", "instance-fallbacks", "training-plan"}
 
 
 def test_exceptions_are_on_their_pages() -> None:

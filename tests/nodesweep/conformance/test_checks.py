@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError
 
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.load import load_config
+from nodesweep.configs.platform import BatchConfig
 from nodesweep.conformance import account, jobs, services
 from nodesweep.conformance.check import Contradicted, NoEvidence, NotYet, Unmet
 from nodesweep.conformance.trial import Observed
@@ -215,3 +216,34 @@ def test_billed_seconds_beyond_the_jobs_life() -> None:
     assert jobs.billed(trial_of(status=status))["billed_seconds"] == 90.0
     with pytest.raises(Contradicted):
         jobs.billed(trial_of(status=replace(status, billable_seconds=120.0)))
+
+
+@pytest.mark.parametrize("name", ["nodesweep-job", "AWSBatch0123-1"])
+def test_a_job_of_a_queue_by_another_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "own_name", lambda platform, job_name: name)
+    trial = trial_of()
+    with pytest.raises(Unmet):
+        jobs.batch_queue(trial)
+    trial.platform = trial.platform.model_copy(update={"batch": BatchConfig(queue="queue")})
+    with pytest.raises(Contradicted, match=name):
+        jobs.batch_queue(trial)
+
+
+def test_a_type_that_was_not_asked_for() -> None:
+    trial = trial_of(status=JobStatus("job", "completed", instance_type="ml.c5.large"))
+    with pytest.raises(Unmet):
+        jobs.instance_fallbacks(trial)
+    with_choice = CONFIG.training.model_copy(update={"instance_fallbacks": ("ml.m5.xlarge",)})
+    trial.config = CONFIG.model_copy(update={"training": with_choice})
+    with pytest.raises(Contradicted, match=r"ml\.c5\.large"):
+        jobs.instance_fallbacks(trial)
+    trial.completed = lambda shape: Observed(trial, JobStatus("job", "completed"))
+    with pytest.raises(NoEvidence):
+        jobs.instance_fallbacks(trial)
+
+
+def test_the_bound_of_a_job_of_several_types_is_that_of_the_most_expensive() -> None:
+    with_choice = CONFIG.training.model_copy(update={"instance_fallbacks": ("ml.m5.4xlarge",)})
+    config = CONFIG.model_copy(update={"training": with_choice})
+    assert "ml.m5.4xlarge" in jobs.ONE.bound(config)[1]
+    assert jobs.STOPPED.bound(config) == jobs.STOPPED.bound(CONFIG)

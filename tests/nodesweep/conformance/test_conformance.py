@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from click.testing import CliRunner, Result
 from moto.server import ThreadedMotoServer
 
-from infra.local.tests.platform_client import ROLE_ARN, serve_platform
+from infra.local.tests.platform_client import ROLE_ARN, made_plan, made_queue, serve_platform
 from infra.local.tests.platform_fakes import IMAGE_URI
 from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
@@ -41,6 +41,7 @@ FIRST = load_config(REPOSITORY / "configs" / "first_sweep.yaml")
 MOTO_ACCOUNT = "123456789012"
 OPEN = {"processing", "gpu-nccl", "cost-figures", "base-image", "price", "role", "permissions"}
 OPEN |= {"quota", "stack", "other-buildspec", "image-build"}
+OPEN |= {"batch-queue", "instance-fallbacks", "training-plan"}
 """Fields that emulated nodes of an existing image have no use for."""
 
 
@@ -151,6 +152,43 @@ def test_a_run_on_the_local_platform_gives_every_check_its_evidence(
     )
     assert kept["KeyCount"] == 0
     assert not re.search(r"(?<!\d)\d{12}(?!\d)", Path("result.json").read_text())
+
+
+def changed(config: Path, section: str, **fields: Any) -> Path:
+    """Change fields of a section of the config's file."""
+    content = yaml.safe_load(config.read_text())
+    content[section].update(fields)
+    config.write_text(yaml.safe_dump(content))
+    return config
+
+
+def test_a_config_with_a_queue_and_fallbacks_shows_the_names_and_types_of_its_jobs(
+    local: Path, served: SimpleNamespace
+) -> None:
+    queue = made_queue(served, "conformance", 4)
+    config = changed(local, "platform", batch={"queue": queue})
+    changed(config, "training", instance_fallbacks=["ml.local.small"])
+    ids = ("batch-queue", "instance-fallbacks", "warm-pool")
+    result, content = run(config, *(word for id in ids for word in ("--check", id)))
+    assert result.exit_code == 0, result.output
+    found = statuses(content)
+    assert [found[id] for id in ids] == ["pass", "pass", "skip"]
+    checks = content["checks"]
+    assert checks["batch-queue"]["answer"]["training_job"].startswith("AWSBatch")
+    assert checks["instance-fallbacks"]["answer"]["selected"] == "ml.local.micro"
+
+
+def test_a_config_with_a_training_plan_runs_its_job_on_it(
+    local: Path, served: SimpleNamespace
+) -> None:
+    plan = made_plan(served, "ml.local.micro", 1)
+    config = changed(local, "training", training_plan_arn=plan)
+    result, content = run(config, "--check", "training-plan", "--check", "spot")
+    assert result.exit_code == 0, result.output
+    assert statuses(content)["training-plan"] == "pass"
+    names = [name for name in content["jobs"] if "-n1-r1-a1" in name]
+    used = [served.sagemaker.describe_training_job(TrainingJobName=name) for name in names]
+    assert [plan in json.dumps(job, default=str) for job in used] == [False, True]
 
 
 def test_an_interrupted_run_ends_its_job_and_resumes_with_another(
