@@ -274,7 +274,9 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 
 
 def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
-    return sum(not count.is_unknown for count in measured) < 2
+    """Return True if fewer than two counts have a time, or none of the baseline's model does."""
+    known = [count for count in measured if not count.is_unknown]
+    return len(known) < 2 or not any(count.is_same_model for count in known)
 
 
 def _recommend_none_for_contended(
