@@ -541,7 +541,7 @@ def main(argv: Sequence[str]) -> int:
         left = [case for case in cases if case.number not in done]
         while left:
             if time.perf_counter() - started > 60 * options.minutes:
-                print(f"{options.minutes:g} minutes are over; call it again to continue")
+                print(f"{options.minutes:g} minutes are over; run it again to continue")
                 break
             alike = [case for case in left if case.framework == left[0].framework]
             now = alike[: options.at_once]
@@ -603,12 +603,20 @@ def _line(cell: Found) -> str:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--cases", type=int, default=300, help="cases in all")
+    parser.add_argument("--cases", type=int, default=300, help="number of cases")
     parser.add_argument("--only", choices=sorted(KINDS), nargs="+", help="kinds of cases")
-    parser.add_argument("--frameworks", choices=sorted(PACKAGES), nargs="+", default=list(PACKAGES))
-    parser.add_argument("--at-once", type=int, default=10, help="cases of a job")
-    parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this long")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--frameworks",
+        choices=sorted(PACKAGES),
+        nargs="+",
+        default=list(PACKAGES),
+        help="frameworks whose training loops are used",
+    )
+    parser.add_argument("--at-once", type=int, default=10, help="cases per job")
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="start no new case after this time"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="write the result as JSON, or continue it")
     return parser.parse_args(argv)
 

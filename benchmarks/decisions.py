@@ -175,10 +175,18 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sweeps", type=int, default=4000, help="per curve and cell")
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.02, 0.05])
-    parser.add_argument("--repeats", type=int, nargs="+", default=[1, 2, 3, 5, 10])
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--sweeps", type=int, default=4000, help="sweeps per curve and cell")
+    parser.add_argument(
+        "--noise",
+        type=float,
+        nargs="+",
+        default=[0.02, 0.05],
+        help="standard deviations of the log of a time",
+    )
+    parser.add_argument(
+        "--repeats", type=int, nargs="+", default=[1, 2, 3, 5, 10], help="runs per node count"
+    )
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of noise")
     parser.add_argument("--output", type=Path, help="where to store the cells (JSON)")
     arguments = parser.parse_args(argv)
     print(f"{'noise':>15} {'':>6} {'n':>3} {'right':>7} {'wrong':>7} {'undecided':>10} most wrong")

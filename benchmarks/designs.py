@@ -237,15 +237,28 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sweeps", type=int, default=2000, help="per cell; default 2000")
-    parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
-    parser.add_argument("--curves", nargs="+", choices=list(CURVES), default=list(CURVES))
-    parser.add_argument("--design", choices=["sequential", "probe"], default="sequential")
+    parser.add_argument("--sweeps", type=int, default=2000, help="sweeps per cell (2000)")
+    parser.add_argument(
+        "--noise",
+        type=float,
+        nargs="+",
+        default=NOISES,
+        help="standard deviations of the log of a time",
+    )
+    parser.add_argument(
+        "--curves", nargs="+", choices=list(CURVES), default=list(CURVES), help="scaling curves"
+    )
+    parser.add_argument(
+        "--design",
+        choices=["sequential", "probe"],
+        default="sequential",
+        help="design of the sweeps",
+    )
     parser.add_argument(
         "--max-repeats",
         type=int,
         default=FULL_REPEATS,
-        help="with --design sequential: most runs per node count",
+        help="with --design sequential: maximum runs per node count",
     )
     parser.add_argument(
         "--repeats", type=int, default=1, help="with --design probe: runs per node count (1)"
@@ -256,7 +269,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=0.05,
         help="with --design probe: share of a full run's steps",
     )
-    parser.add_argument("--precision", type=float, default=0.01, help="with --design probe (0.01)")
+    parser.add_argument(
+        "--precision",
+        type=float,
+        default=0.01,
+        help="with --design probe: precision of the step time (0.01)",
+    )
     parser.add_argument("--output", type=Path, help="where to store the cells (JSON)")
     arguments = parser.parse_args(argv)
     print(

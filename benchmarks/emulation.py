@@ -544,12 +544,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="busy processes next to the node whose reported CPU share is checked",
     )
     parser.add_argument(
-        "--threads", type=int, nargs="+", default=[1, 2, 3], help="ready threads of that node"
+        "--threads", type=int, nargs="+", default=[1, 2, 3], help="runnable threads of that node"
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of each run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each cell")
     parser.add_argument(
-        "--instance-type", choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE), default="ml.local.small"
+        "--instance-type",
+        choices=sorted(capacity.VCPUS_BY_INSTANCE_TYPE),
+        default="ml.local.small",
+        help="instance type of the nodes",
     )
     parser.add_argument("--ddp-repeats", type=int, default=5, help="runs of each DDP loop")
     parser.add_argument(

@@ -191,8 +191,8 @@ def table(found: Sequence[dict[str, Any]]) -> str:
 def main() -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args()
     found = measure(options.rows)
     print(table(found))

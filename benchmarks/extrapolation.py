@@ -299,12 +299,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sweeps", type=int, default=1000, help="sweeps per curve, noise and number of runs"
     )
-    parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
+    parser.add_argument(
+        "--noise",
+        type=float,
+        nargs="+",
+        default=NOISES,
+        help="standard deviations of the log of a time",
+    )
     parser.add_argument(
         "--runs", type=int, nargs="+", default=RUNS, help="runs per node count, at least 3"
     )
-    parser.add_argument("--curves", nargs="+", choices=list(CURVES), default=list(CURVES))
-    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument(
+        "--curves", nargs="+", choices=list(CURVES), default=list(CURVES), help="scaling curves"
+    )
+    parser.add_argument("--seed", type=int, default=2, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if options.sweeps < 1:

@@ -147,9 +147,17 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         prog="python -m benchmarks.failed_attempts", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("--sweeps", type=int, default=200, help="sweeps per cell")
-    parser.add_argument("--completes", type=float, nargs="+", default=COMPLETES)
-    parser.add_argument("--repeats", type=int, nargs="+", default=REPEATS)
-    parser.add_argument("--seed", type=int, default=3)
+    parser.add_argument(
+        "--completes",
+        type=float,
+        nargs="+",
+        default=COMPLETES,
+        help="shares of the attempts at the largest node count that complete",
+    )
+    parser.add_argument(
+        "--repeats", type=int, nargs="+", default=REPEATS, help="runs per node count"
+    )
+    parser.add_argument("--seed", type=int, default=3, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if options.sweeps < 1 or min(options.repeats) < 1:

@@ -320,10 +320,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the conditions in turn, print a line per run, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--runs", type=int, default=8, help="runs per condition")
-    parser.add_argument("--conditions", nargs="+", choices=CONDITIONS, default=[*CONDITIONS])
-    parser.add_argument("--state-directory", type=Path)
+    parser.add_argument(
+        "--conditions",
+        nargs="+",
+        choices=CONDITIONS,
+        default=[*CONDITIONS],
+        help="conditions to run under",
+    )
+    parser.add_argument(
+        "--state-directory",
+        type=Path,
+        help="state folder of the local platform (default: a temporary one)",
+    )
     parser.add_argument("--user", help="user that the condition ordinary_user runs as")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(arguments)
     if "ordinary_user" in options.conditions and options.user is None:
         parser.error("the condition ordinary_user requires --user NAME")

@@ -497,12 +497,14 @@ def missing_packages() -> list[str]:
 def main() -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tables", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--files", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--tables", type=int, default=20, help="tables whose verdicts are compared")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
+    parser.add_argument(
+        "--rows", type=int, default=5_000_000, help="rows of the table whose cost is measured"
+    )
+    parser.add_argument("--files", type=int, default=10, help="files of that table")
+    parser.add_argument("--repeats", type=int, default=3, help="validations of that table")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     parser.add_argument("--measure", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if missing := missing_packages():

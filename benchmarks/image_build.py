@@ -286,16 +286,16 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Measure how long builds of the training image take and how much they send."
     )
     parser.add_argument(
-        "--repeats", type=int, default=3, help="builds per case, of the cold one at most two"
+        "--repeats", type=int, default=3, help="builds per case; at most two of the cold one"
     )
     parser.add_argument(
-        "--base-image", default=BASE_IMAGE, help="base image, on this machine or to be pulled"
+        "--base-image", default=BASE_IMAGE, help="base image, pulled if it is not on this machine"
     )
     parser.add_argument(
         "--limit",
         type=float,
         default=0.5,
-        help="largest time of a build after a changed line, as a share of the cold build",
+        help="maximum time of a build after a changed line, as a share of the cold build",
     )
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)

@@ -188,19 +188,19 @@ def _coverage(sweeps: Sequence[Sequence[tuple[bool, float]]]) -> Coverage:
 
 def _line(cell: Cell) -> str:
     columns = [
-        f"{covered.share * 100:5.2f} ± {covered.standard_error * 100:.2f} % "
-        f" {covered.mean_relative_width * 100:6.1f} %"
+        f"{covered.share * 100:5.2f} ± {covered.standard_error * 100:.2f}%  "
+        f" {covered.mean_relative_width * 100:6.1f}% "
         for covered in (cell.train_seconds, cell.speedup, cell.paired_speedup)
     ]
-    missed = "" if cell.meets_requirement else "  outside 93 to 98 %"
-    noise = f"{cell.noise * 100:3.0f} %  {cell.repeats:3d}"
+    missed = "" if cell.meets_requirement else "  outside 93 to 98%"
+    noise = f"{cell.noise * 100:3.0f}%   {cell.repeats:3d}"
     return f"{noise}  {'  '.join(columns)}  {cell.kind}, {cell.order}{missed}"
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=(
-            "Coverage of the 95 % intervals of T(N) and S(N). The whole table of"
+            "Measure the coverage of the 95% intervals of T(N) and S(N). The whole table of"
             " docs/statistics.md: --kinds " + " ".join(KINDS) + " --orders " + " ".join(ORDERS)
         ).replace("%", "%%")
     )
@@ -212,7 +212,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=float,
         nargs="+",
         default=[0.02, 0.05, 0.1],
-        help="standard deviation of the log of a time",
+        help="standard deviations of the log of a time",
     )
     parser.add_argument(
         "--repeats", type=int, nargs="+", default=[3, 5, 7, 10], help="runs per node count"
@@ -223,7 +223,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--orders", nargs="+", default=["shuffled"], choices=ORDERS, help="order of the runs"
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if min(options.repeats) < MIN_REPEATS:

@@ -123,7 +123,9 @@ def run_sweep(folder: Path, served: Platform, jobs: int) -> dict[str, Any]:
         wall_seconds = time.monotonic() - began
     if process.returncode != 0:
         words = (folder / f"run-{jobs}.log").read_text()[-5000:]
-        raise RuntimeError(f"the sweep of {jobs} jobs ended with {process.returncode}:\n{words}")
+        raise RuntimeError(
+            f"the sweep of {jobs} jobs ended with exit code {process.returncode}:\n{words}"
+        )
     completed = [job for job in served.jobs() if job["TrainingJobStatus"] == "Completed"]
     if len(completed) != known + jobs:
         raise RuntimeError(f"{len(completed) - known} of {jobs} jobs have completed")

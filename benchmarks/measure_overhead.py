@@ -128,10 +128,14 @@ def interval(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--work-seconds", type=float, default=0.0, help="busy wait in each step")
-    parser.add_argument("--limit", type=float, default=0.01, help="largest share of a step")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--repeats", type=int, default=15, help="pairs of runs")
+    parser.add_argument(
+        "--work-seconds", type=float, default=0.0, help="seconds of busy waiting in each step"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=0.01, help="maximum overhead, as a share of a step"
+    )
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 
 

@@ -185,7 +185,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(argv)
     for name in options.types:
         if max(options.counts) * VCPUS_BY_INSTANCE_TYPE[name] > machine_cores() + 1e-9:
-            parser.error(f"--counts: {max(options.counts)} nodes of {name} do not fit")
+            parser.error(
+                f"--counts: {max(options.counts)} nodes of {name} do not fit on this machine"
+            )
     if min(options.counts) < 2:
         parser.error("--counts: a transfer takes at least 2 nodes")
     return options

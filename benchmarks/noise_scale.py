@@ -329,8 +329,8 @@ def measure(task: Task, loss: float, seeds: int) -> Iterator[Cell]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--seeds", type=int, default=5, help="trainings with different seeds")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     started, cells = time.perf_counter(), []
     for task in TASKS:

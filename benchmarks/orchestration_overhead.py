@@ -147,7 +147,9 @@ def run_sweep(
         ended_at = time.time()
         calls = sorted(proxy.calls, key=lambda call: call.began_at)
     if done.returncode != 0:
-        raise RuntimeError(f"the sweep ended with {done.returncode}:\n{done.stderr.decode()}")
+        raise RuntimeError(
+            f"the sweep ended with exit code {done.returncode}:\n{done.stderr.decode()}"
+        )
     names = [job["TrainingJobName"] for job in served.jobs() if job["TrainingJobName"] not in known]
     jobs = sorted((_times(served.describe(name)) for name in names), key=lambda job: job[0])
     if len(jobs) != len(node_counts) * repeats:

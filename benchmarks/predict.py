@@ -553,7 +553,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--design", action="store_true", help="simulate sweep.design: predict")
     parser.add_argument("--sweeps", type=int, default=4, help="sweeps per cell")
-    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=2, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if options.sweeps < 1:

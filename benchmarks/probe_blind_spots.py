@@ -268,14 +268,19 @@ def cells(arguments: argparse.Namespace) -> Iterator[Cell]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sweeps", type=int, default=100, help="per cell; default 100")
-    parser.add_argument("--repeats", type=int, nargs="+", default=[1, 3])
-    parser.add_argument("--effects", nargs="+", choices=EFFECTS, default=EFFECTS)
+    parser.add_argument("--sweeps", type=int, default=100, help="sweeps per cell (100)")
+    parser.add_argument(
+        "--repeats", type=int, nargs="+", default=[1, 3], help="runs per node count"
+    )
+    parser.add_argument(
+        "--effects", nargs="+", choices=EFFECTS, default=EFFECTS, help="effects in the first steps"
+    )
     parser.add_argument(
         "--curves",
         nargs="+",
         choices=list(CURVES),
         default=["reference", "5 % above", "5 % below"],
+        help="scaling curves",
     )
     parser.add_argument("--output", type=Path, help="where to store the cells (JSON)")
     arguments = parser.parse_args(argv)

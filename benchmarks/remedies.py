@@ -352,7 +352,9 @@ def _line(cell: Checked) -> str:
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--torch-python", required=True, help="a Python with torch")
-    parser.add_argument("--cases", choices=list(CASES), nargs="+", default=list(CASES))
+    parser.add_argument(
+        "--cases", choices=list(CASES), nargs="+", default=list(CASES), help="changes to compare"
+    )
     parser.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4], help="node counts")
     parser.add_argument("--repeats", type=int, default=3, help="trainings of each kind")
     parser.add_argument("--steps", type=int, default=40, help="steps without accumulation")

@@ -231,7 +231,7 @@ def _times(runs: int, call: Callable[[], _Result], empty: list[float]) -> list[_
 
 def _check(exit_code: int, said: str) -> None:
     if exit_code != 0:
-        raise RuntimeError(f"the command ended with {exit_code}:\n{said}")
+        raise RuntimeError(f"the command ended with exit code {exit_code}:\n{said}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

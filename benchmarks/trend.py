@@ -267,9 +267,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--tolerance",
         type=float,
         default=0.05,
-        help="smallest shift that the chart looks for, as a share",
+        help="tolerance of the chart, as a share",
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     if options.histories < 1:

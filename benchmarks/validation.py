@@ -222,10 +222,10 @@ def compare(rows: int, files: int, repeats: int) -> dict[str, Any]:
 def main() -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=5_000_000)
-    parser.add_argument("--files", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows of the dataset")
+    parser.add_argument("--files", type=int, default=10, help="files of the dataset")
+    parser.add_argument("--repeats", type=int, default=3, help="validations per way")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     parser.add_argument("--measure", nargs=2, metavar=("WAY", "FOLDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

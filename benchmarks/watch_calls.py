@@ -238,8 +238,8 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     options = parser.parse_args(argv)
     cases = [run_case(case, options.seed) for case in CASES]
     print(json.dumps(cases, indent=1))

@@ -257,7 +257,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--at-once", type=_at_once, default=1, help="number of runs at the same time (1)"
     )
-    parser.add_argument("--work-dir", type=Path, help="keep the folders of all runs in this one")
+    parser.add_argument("--work-dir", type=Path, help="keep the folders of all runs in this folder")
     parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     return parser.parse_args(argv)
 

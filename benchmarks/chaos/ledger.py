@@ -43,7 +43,7 @@ def broken_invariants(evidence: Evidence, undisturbed: Mapping[str, Any] | None)
     """
     if evidence.tries[-1].exit_code != 0:
         last = evidence.tries[-1]
-        state = "hung" if last.exit_code is None else f"ended with {last.exit_code}"
+        state = "hung" if last.exit_code is None else f"ended with exit code {last.exit_code}"
         return [
             f"not done after {len(evidence.tries)} tries: the last one {state}: {last.last_words}",
             *_all(evidence),
@@ -116,7 +116,7 @@ def _cost_problems(evidence: Evidence, completed: Sequence[str]) -> Iterator[str
     """Yield a problem if the report lacks the completed validation job or an attempt's cost."""
     recorded = evidence.report["provenance"]["dataset_validation"] if evidence.report else {}
     if recorded["job"] not in completed:
-        yield f"the report's validation is {recorded['job']}, but completed were {completed}"
+        yield f"the report's validation is {recorded['job']}, but {completed} completed"
     billed = {
         job["ProcessingJobName"]: (job["ProcessingEndTime"] - started).total_seconds()
         for job in evidence.processing_jobs

@@ -380,10 +380,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Simulate, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--sweeps", type=int, default=500, help="sweeps per cell (500)")
-    parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
-    parser.add_argument("--grids", nargs="+", choices=list(GRIDS), default=list(GRIDS))
-    parser.add_argument("--repeats", type=int, default=3, help="most probes of an arm (3)")
+    parser.add_argument(
+        "--noise",
+        type=float,
+        nargs="+",
+        default=NOISES,
+        help="standard deviations of the log of a time",
+    )
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="kinds of noise")
+    parser.add_argument(
+        "--grids",
+        nargs="+",
+        choices=list(GRIDS),
+        default=list(GRIDS),
+        help="grids of times and prices",
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="maximum probes of an arm (3)")
     parser.add_argument(
         "--probe-share", type=float, default=0.05, help="share of a full run's steps"
     )

@@ -110,7 +110,9 @@ def sweep(design: str, folder: Path, port: int, options: argparse.Namespace) -> 
         capture_output=True, text=True, timeout=_RUN_SECONDS, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        raise RuntimeError(f"the {design} sweep ended with {done.returncode}:\n{done.stderr}")
+        raise RuntimeError(
+            f"the {design} sweep ended with exit code {done.returncode}:\n{done.stderr}"
+        )
     (path,) = (folder / "reports" / design).glob("designs-*/report.json")
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return {**report, "wall_seconds": time.perf_counter() - began}
@@ -230,9 +232,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--min-efficiency",
         type=float,
-        help="least efficiency of a recommendation (default: nodesweep's)",
+        help="minimum efficiency of a recommendation (default: nodesweep's)",
     )
-    parser.add_argument("--designs", nargs="+", choices=list(MOST_SHARE), default=list(MOST_SHARE))
+    parser.add_argument(
+        "--designs",
+        nargs="+",
+        choices=list(MOST_SHARE),
+        default=list(MOST_SHARE),
+        help="designs to run",
+    )
     parser.add_argument(
         "--state-directory",
         type=Path,

@@ -140,10 +140,12 @@ def compare(objects: int, delay_seconds: float, repeats: int) -> dict[str, Any]:
 def main() -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--objects", type=int, default=100_000)
-    parser.add_argument("--delay-seconds", type=float, default=0.1)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--objects", type=int, default=100_000, help="objects of the dataset")
+    parser.add_argument(
+        "--delay-seconds", type=float, default=0.1, help="seconds by which each response is delayed"
+    )
+    parser.add_argument("--repeats", type=int, default=3, help="listings per way")
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:

@@ -107,7 +107,12 @@ async def serve(answer_after_seconds: float) -> None:
 def main() -> None:
     """Serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--answer-after-seconds", type=float, default=0.0)
+    parser.add_argument(
+        "--answer-after-seconds",
+        type=float,
+        default=0.0,
+        help="seconds by which each response is delayed",
+    )
     asyncio.run(serve(parser.parse_args().answer_after_seconds))
 
 

@@ -332,12 +332,23 @@ def problems(servers: Mapping[str, Any]) -> list[str]:
 def main() -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--aws", default=str(Path(sys.executable).parent / "aws"))
-    parser.add_argument("--crt", metavar="AWS_CLI_2")
+    parser.add_argument("--repeats", type=int, default=5, help="uploads per way")
+    parser.add_argument(
+        "--aws", default=str(Path(sys.executable).parent / "aws"), help="AWS CLI to compare with"
+    )
+    parser.add_argument(
+        "--crt", metavar="AWS_CLI_2", help="AWS CLI 2, to compare with its CRT client too"
+    )
     known = (PLATFORM, *STAND_INS)
-    parser.add_argument("--servers", nargs="+", choices=known, default=known, metavar="NAME")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument(
+        "--servers",
+        nargs="+",
+        choices=known,
+        default=known,
+        metavar="NAME",
+        help="servers to upload to",
+    )
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     parser.add_argument("--measure", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

@@ -279,12 +279,27 @@ def ratios(case: dict[str, Any]) -> dict[str, dict[int, float]]:
 def main(argv: Sequence[str]) -> int:
     """Measure, then print and store the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000, 20_000_000])
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--instance-type", default="ml.local.medium")
-    parser.add_argument("--faults", action="store_true")
-    parser.add_argument("--store", type=Path, default=REPOSITORY / ".nodesweep" / "tests")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=[1_000_000, 5_000_000, 20_000_000],
+        help="rows of the datasets",
+    )
+    parser.add_argument(
+        "--nodes", type=int, nargs="+", default=[1, 2, 4], help="numbers of Spark nodes"
+    )
+    parser.add_argument(
+        "--instance-type", default="ml.local.medium", help="instance type of the Spark nodes"
+    )
+    parser.add_argument("--faults", action="store_true", help="plant faults in the data")
+    parser.add_argument(
+        "--store",
+        type=Path,
+        default=REPOSITORY / ".nodesweep" / "tests",
+        help="folder with the images and environments of the local platform",
+    )
+    parser.add_argument("--output", type=Path, help="where to store the result (JSON)")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.measure:

@@ -26,7 +26,7 @@ def credentials(trial: Trial) -> Mapping[str, Any]:
     """Check that the credentials are of the account of the jobs' role."""
     answer = trial.client("sts").get_caller_identity()
     if answer["Account"] != trial.platform.account_id:
-        raise Contradicted("the credentials are of another account than the jobs' role")
+        raise Contradicted("the credentials belong to a different account than the jobs' role")
     return {"identity": answer["Arn"].split(":")[5].split("/")[0]}
 
 
@@ -37,7 +37,7 @@ def rule(name: str) -> Callable[[Trial], Mapping[str, Any]]:
     def run(trial: Trial) -> Mapping[str, Any]:
         facts = trial.facts(LARGEST)
         if not asked.needed(facts):
-            raise Unmet(f"preflight does not ask about {name} here: {trial.instance.instance_type}")
+            raise Unmet(f"preflight does not check {name} for {trial.instance.instance_type}")
         found = run_account_rules(RuleContext(facts, trial.client), [asked])
         if found.problems:
             raise Contradicted("; ".join(found.problems))
@@ -77,11 +77,11 @@ def base_image(trial: Trial) -> Mapping[str, Any]:
     """Read the digests of the image's bases from another account's repository."""
     config = trial.facts(LARGEST).config
     if trial.instance.emulated or config.image.uri is not None:
-        raise Unmet("the image has no base in another account")
+        raise Unmet("the image has no base image in another account")
     pinned = pin_base_images(trial.platform, config.image, build_arguments(config.image))
     bases = read_context(config.image, pinned).bases
     if not pinned:
-        raise NoEvidence(f"no digest of {', '.join(bases)}")
+        raise NoEvidence(f"the registry returned no digest of {', '.join(bases)}")
     return {"bases": list(bases)}
 
 
@@ -96,11 +96,11 @@ def stack(trial: Trial) -> Mapping[str, Any]:
         )
     except ClientError as error:
         if error_code(error) == "ValidationError":
-            raise Unmet(f"the bucket belongs to no stack: {error}") from error
+            raise Unmet(f"the bucket does not belong to a stack: {error}") from error
         raise
     parts = answer["StackResources"]
     if unknown := [each for each in parts if "ResourceStatus" not in each]:
-        raise NoEvidence(f"{len(unknown)} of {len(parts)} parts of the stack have no state")
+        raise NoEvidence(f"{len(unknown)} of {len(parts)} resources of the stack have no status")
     states = {each["LogicalResourceId"]: each for each in parts}
     bad = [
         f"{name}: {state}"
@@ -111,14 +111,14 @@ def stack(trial: Trial) -> Mapping[str, Any]:
         raise Contradicted("; ".join(bad))
     missing = set(_PARTS) - {each["ResourceType"] for each in states.values()}
     if missing:
-        raise NoEvidence(f"the stack has no {', '.join(sorted(missing))}")
+        raise NoEvidence(f"the stack lacks {', '.join(sorted(missing))}")
     return {name: each["ResourceType"] for name, each in sorted(states.items())}
 
 
 def other_buildspec(trial: Trial) -> Mapping[str, Any]:
     """Check that the stack's pipeline role may not start a build with another buildspec."""
     if trial.instance.emulated:
-        raise Unmet("no role limits the builds of emulated nodes")
+        raise Unmet("with emulated nodes, no role limits the builds")
     codebuild = trial.client("codebuild")
     try:
         build = codebuild.start_build(
@@ -135,6 +135,6 @@ def other_buildspec(trial: Trial) -> Mapping[str, Any]:
         raise
     codebuild.stop_build(id=build["id"])
     raise NoEvidence(
-        "the build was accepted (and stopped); the stack's pipeline role, with OwnBuildspecs=false,"
-        " must not be able to start it"
+        "the build was accepted, and stopped again; with OwnBuildspecs=false, the stack's pipeline "
+        "role must not be able to start it"
     )

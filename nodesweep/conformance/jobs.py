@@ -32,7 +32,7 @@ def image_build(trial: Trial) -> Mapping[str, Any]:
         raise Unmet("the config names an existing image (image.uri)")
     image = trial.image()
     if not image.built:
-        raise Unmet(f"the registry has the image already: {image.uri}")
+        raise Unmet(f"the registry already has the image: {image.uri}")
     return {"image": image.uri}
 
 
@@ -48,7 +48,7 @@ def two_nodes(trial: Trial) -> Mapping[str, Any]:
     if isinstance(world := found["world_size"], int) and world < TWO.nodes:
         raise Contradicted(f"world_size is {world} on {TWO.nodes} nodes")
     if len(hosts := _hosts(job)) != TWO.nodes:
-        raise NoEvidence(f"the log has lines of {len(hosts)} of {TWO.nodes} nodes")
+        raise NoEvidence(f"the log has lines from only {len(hosts)} of {TWO.nodes} nodes")
     return {**found, "nodes_with_a_log": len(hosts)}
 
 
@@ -89,7 +89,7 @@ def adoption(trial: Trial) -> Mapping[str, Any]:
     launcher = launcher_of(trial.platform)
     again = launcher.submit(job.spec)
     if again.created_at is None or again.created_at != job.status.created_at:
-        raise Contradicted("the same request did not lead to the same job")
+        raise Contradicted("the same request created a second job instead of adopting the first")
     listed = [each.name for each in launcher.jobs_of(trial.sweep)]
     if listed.count(job.spec.name) != 1:
         raise Contradicted(f"the job is listed {listed.count(job.spec.name)} times")
@@ -109,9 +109,9 @@ def billed(trial: Trial) -> Mapping[str, Any]:
     status = trial.completed(ONE).status
     seconds, life = status.billed_seconds, status.seconds_to_end
     if not seconds:
-        raise NoEvidence(f"billed seconds: {seconds}")
+        raise NoEvidence(f"the description has no billed seconds, but {seconds}")
     if life is not None and seconds > life + 1:
-        raise Contradicted(f"{seconds} s are billed of a job that lived {life} s")
+        raise Contradicted(f"{seconds} s were billed for a job that lasted {life} s")
     return {"billed_seconds": seconds, "seconds_to_end": life}
 
 
@@ -135,7 +135,7 @@ def utilisation(trial: Trial) -> Mapping[str, Any]:
         if found:
             return {"mean_percent": dict(found)}
         if clock.monotonic() >= deadline or not job.status.billed_seconds:
-            raise NoEvidence("there are no metrics of the job's nodes")
+            raise NoEvidence("CloudWatch has no metrics of the job's nodes")
         clock.sleep(pause)
     raise AssertionError
 
@@ -152,7 +152,7 @@ def stop(trial: Trial) -> Mapping[str, Any]:
 def _stopped(trial: Trial, seen: Observed, asked: bool) -> dict[str, Any]:
     status = trial.follow(seen.spec).status
     if status.state != "stopped":
-        raise NoEvidence(f"the job was asked to stop and ended as {status.state}")
+        raise NoEvidence(f"the job was asked to stop, but ended as {status.state}")
     return {
         "lines_before_the_stop": seen.live_lines,
         "asked_while_running": asked,
@@ -191,7 +191,7 @@ def spot(trial: Trial) -> Mapping[str, Any]:
         raise NoEvidence("the description does not say that the job ran on spot capacity")
     trained = status.training_seconds
     if trained is not None and status.billable_seconds > trained:
-        raise Contradicted(f"{status.billable_seconds} s are billed of {trained} s")
+        raise Contradicted(f"{status.billable_seconds} s were billed for {trained} s of training")
     return {**found, "billable_seconds": status.billable_seconds, "training_seconds": trained}
 
 
@@ -201,7 +201,7 @@ def warm_pool(trial: Trial) -> Mapping[str, Any]:
         raise Unmet("jobs of an AWS Batch queue (platform.batch) keep no nodes")
     first = trial.completed(KEPT)
     if not first.status.keep_alive_seconds:
-        raise NoEvidence("the description does not say that the nodes are kept")
+        raise NoEvidence("the description does not say that the nodes are kept after the job")
     second = trial.completed(REUSING)
     clock, deadline = trial.clock, trial.clock.monotonic() + _LATE_SECONDS
     for pause in intervals(1.0, 15.0):
@@ -222,7 +222,7 @@ def warm_pool(trial: Trial) -> Mapping[str, Any]:
 def nccl(trial: Trial) -> Mapping[str, Any]:
     """Check that the GPUs of two nodes exchange gradients over NCCL."""
     if not trial.instance.accelerators:
-        raise Unmet(f"{trial.instance.instance_type} has no GPU: use a config of a type with GPUs")
+        raise Unmet(f"{trial.instance.instance_type} has no GPU; use a config for a type with GPUs")
     found = _measured(trial, TWO)
     if found["backend"] != "nccl":
         raise Contradicted(f"the backend is {found['backend']}, not nccl")

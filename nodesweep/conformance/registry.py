@@ -34,7 +34,7 @@ CHECKS: tuple[Check, ...] = (
         "pricing:GetProducts", account.price,
     ),
     Check(
-        "base-image", "AWS's repositories of base images answer this account",
+        "base-image", "this account can read AWS's base image repositories",
         "ecr:BatchGetImage", account.base_image,
     ),
     Check(
@@ -43,7 +43,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "image-build", "the image is built and pushed",
-        "the CodeBuild project, no such image yet", jobs.image_build, (_BUILD,),
+        "the CodeBuild project, and an image that is not built yet", jobs.image_build, (_BUILD,),
     ),
     Check(
         "one-node-job", "a job completes and leaves metrics.json",
@@ -58,7 +58,7 @@ CHECKS: tuple[Check, ...] = (
         "one node", jobs.phases, (_BUILD, _OF_ONE),
     ),
     Check(
-        "billed-seconds", "the billed seconds fit the job's life",
+        "billed-seconds", "the billed seconds do not exceed the job's duration",
         "one node", jobs.billed, (_BUILD, _OF_ONE),
     ),
     Check(
@@ -78,22 +78,22 @@ CHECKS: tuple[Check, ...] = (
         "one node", jobs.stop, (_BUILD, jobs.STOPPED.paid),
     ),
     Check(
-        "cancel", "a job that was just accepted ends as those of a cancelled run do",
+        "cancel", "a job that is cancelled right after its submission ends as stopped",
         "one node", jobs.cancel, (_BUILD, jobs.CANCELLED.paid),
     ),
     Check(
-        "spot", "a job completes on spot capacity and says what is billed",
+        "spot", "a job completes on spot capacity and reports its billed time",
         "a spot quota of one node", jobs.spot, (_BUILD, jobs.SPOT.paid), optional=True,
     ),
     Check(
-        "warm-pool", "a job takes over the nodes that an equal one has left",
+        "warm-pool", "a job reuses the nodes that an identical one has kept",
         "a warm pool quota of one node", jobs.warm_pool,
         (_BUILD, jobs.KEPT.paid, jobs.REUSING.paid), optional=True,
     ),
     Check(
-        "other-buildspec", "the pipeline role can't have the build project run other commands",
+        "other-buildspec", "the pipeline role can't make the build project run other commands",
         "the stack's pipeline role, OwnBuildspecs=false", account.other_buildspec,
-        (Paid("build to be refused", services.minute_bound),), optional=True,
+        (Paid("build that must be refused", services.minute_bound),), optional=True,
     ),
     Check(
         "processing", "Spark's real image validates a dataset in S3",
@@ -103,7 +103,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "gpu-nccl", "the GPUs of two nodes exchange gradients over NCCL",
-        "a config of a type with GPUs, two nodes", jobs.nccl, (_BUILD, _OF_TWO), optional=True,
+        "a config for a type with GPUs, two nodes", jobs.nccl, (_BUILD, _OF_TWO), optional=True,
     ),
     Check(
         "batch-queue", "AWS Batch starts the job of a queue under the name by which it is found",
@@ -120,14 +120,14 @@ CHECKS: tuple[Check, ...] = (
         (_BUILD, _OF_ONE), optional=True,
     ),
     Check(
-        "cost-figures", "Cost Explorer's node-hours are those of the job",
+        "cost-figures", "Cost Explorer's node-hours include those of the job",
         "ce:GetCostAndUsage, a day after one-node-job", services.cost_figures,
         (_BUILD, _OF_ONE, Paid("Cost Explorer", services.request_bound)), optional=True,
     ),
     Check(
         "job-events", "EventBridge's event of an ended job starts the deployment collect",
         "a Prefect server that EventBridge reaches over HTTPS", services.by_hand, optional=True,
-        by_hand="set up the rule of docs/production.md, run a sweep with --detach, see collect run",
+        by_hand="set up the rule in docs/production.md, run a sweep --detach, watch collect run",
     ),
 )  # fmt: skip
 

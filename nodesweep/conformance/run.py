@@ -63,7 +63,7 @@ def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
     """
     known = [check.id for check in CHECKS]
     if unknown := sorted(set(names_) - set(known)):
-        raise ValueError(f"no check {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ValueError(f"unknown check {', '.join(unknown)}; known: {', '.join(known)}")
     if everything:
         return CHECKS
     if not names_:
@@ -100,14 +100,14 @@ def bill_problem(lines: Iterable[BillLine], limit_usd: float, spent_usd: float =
     unknown = [f"{line.check.id}: {line.reason}" for line in lines if line.usd is None]
     if unknown:
         return (
-            f"the cost of {'; '.join(unknown)}. Add the price to configs/instances.yaml, or leave"
-            " these checks out"
+            f"unknown cost: {'; '.join(unknown)}. Add the price to configs/instances.yaml, or "
+            "leave these checks out"
         )
     total = spent_usd + sum(line.usd or 0.0 for line in lines)
     if total > limit_usd:
         return (
-            f"the checks can cost {total:.2f} USD, more than --limit-usd {limit_usd:g}; choose"
-            " fewer with --check, or lower training.max_runtime_seconds"
+            f"the checks can cost {total:.2f} USD, more than --limit-usd {limit_usd:g}; raise it, "
+            "choose fewer with --check, or lower training.max_runtime_seconds"
         )
     return None
 
@@ -172,11 +172,13 @@ class Record:
             content = json.loads(path.read_bytes())
             same = (content["format"], content["config_digest"], content["platform"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise OtherRecord(f"{path} is not a result of this command; use another file") from None
+            raise OtherRecord(
+                f"{path} is not a result of this command; use another file (--result)"
+            ) from None
         if same != (FORMAT, digest[:16], where["platform"]):
             raise OtherRecord(
-                f"{path} is a result of another config or platform; use another file (--result), or"
-                " delete it"
+                f"{path} is the result of another config or platform; use another file "
+                "(--result), or delete it"
             )
         return cls(path, content)
 

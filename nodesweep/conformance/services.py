@@ -40,7 +40,7 @@ _FIGURES_AFTER = timedelta(hours=24)
 def build_bound(config: BenchmarkConfig) -> Bound:
     """Return the most that the image build can cost: its time limit, at the price of a minute."""
     if config.image.uri is not None:
-        return 0.0, "no build: image.uri"
+        return 0.0, "no build, since image.uri is set"
     if config.node_type(config.training.instance_type).emulated:
         return 0.0, "emulated builds cost nothing"
     minutes = config.image.build_timeout_minutes
@@ -76,7 +76,11 @@ def processing_bound(config: BenchmarkConfig) -> Bound:
 def request_bound(config: BenchmarkConfig) -> Bound:
     """Return the price of a request to Cost Explorer."""
     emulated = config.node_type(config.training.instance_type).emulated
-    return (0.0, "emulated") if emulated else (REQUEST_USD, "one request to Cost Explorer")
+    return (
+        (0.0, "emulated nodes have no bill")
+        if emulated
+        else (REQUEST_USD, "one request to Cost Explorer")
+    )
 
 
 def processing(trial: Trial) -> Mapping[str, Any]:
@@ -84,7 +88,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
     config, platform = trial.config, trial.platform
     section = config.dataset
     if section is None or not section.may_use_spark:
-        raise Unmet("dataset.validation does not choose Spark for a dataset in S3")
+        raise Unmet("dataset.validation does not select Spark for a dataset in S3")
     there = trial.dataset_in_s3()
     image = trial.built(spark_image(config))
     document = names.pretty_json(request_document(section, there))
@@ -125,7 +129,7 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
     if status.ended_at is None or not status.billed_node_seconds:
         raise NoEvidence("the job has no billed seconds to compare with")
     if trial.clock.now() - status.ended_at < _FIGURES_AFTER:
-        raise NotYet("the figures of a day are there a day later: run this check again tomorrow")
+        raise NotYet("Cost Explorer has a day's figures a day later; run this check again tomorrow")
     day = status.ended_at.date()
     platform = trial.platform.model_copy(update={"region": "us-east-1"})
     answer = aws_client("ce", platform).get_cost_and_usage(
@@ -146,12 +150,16 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
     usd = sum(float(each["UnblendedCost"]["Amount"]) for each in figures)
     expected = status.billed_node_seconds / SECONDS_PER_HOUR
     if not figures:
-        raise NoEvidence(f"no training on {trial.instance.instance_type} in the figures of {day}")
+        raise NoEvidence(
+            f"Cost Explorer has no training on {trial.instance.instance_type} on {day}"
+        )
     if hours < 0.99 * expected:
-        raise Contradicted(f"{hours} node-hours in the figures, {expected} in the description")
+        raise Contradicted(
+            f"Cost Explorer has {hours} node-hours of that day, the job alone had {expected}"
+        )
     return {"day": str(day), "node_hours": hours, "usd": usd, "of_the_job": expected}
 
 
 def by_hand(trial: Trial) -> Mapping[str, Any]:
     """Leave the check open."""
-    raise NotYet("this check is done by hand")
+    raise NotYet("this check has to be done by hand")

@@ -108,7 +108,7 @@ class Trial:
             Unmet: an earlier check failed to find or build it.
         """
         if self._has_no_image:
-            raise Unmet("there is no image; see the check that wanted it first")
+            raise Unmet("there is no image; see the first check that needed it")
         if self._image is None:
             self._has_no_image = True
             self._image = self.built(self.facts(Shape("image")).config.image)
@@ -249,11 +249,14 @@ class Trial:
 
     def end_jobs(self) -> None:
         """Stop the jobs that still run, and release kept nodes; also after a Ctrl-C."""
-        with best_effort(f"not all jobs of {self.sweep} may have ended: nodesweep stop"):
+        with best_effort(
+            f"some jobs of {self.sweep} may still run; stop them with nodesweep stop {self.sweep} "
+            "--config CONFIG"
+        ):
             stop_sweep_jobs_now(self.platform, self.sweep)
             kept = [job.spec.name for job in self._observed.values()]
             release_pools_now(self.platform, self.sweep, kept)
-            logger.info("no job of %s runs any more", self.sweep)
+            logger.info("no job of %s is running anymore", self.sweep)
 
     def delete_outputs(self) -> list[str]:
         """Delete the objects below the trial's prefix; return those that could not be deleted."""
@@ -261,7 +264,7 @@ class Trial:
         left = []
         for key in store.keys(names.sweep_prefix(self.platform.prefix, self.sweep)):
             left.append(key)
-            with best_effort(f"{key} can't be deleted"):
+            with best_effort(f"could not delete {key}"):
                 store.delete(key)
                 left.pop()
         return left

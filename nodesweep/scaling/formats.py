@@ -85,14 +85,20 @@ def format_value(value: float | None, digits: int = 4) -> str:
     return UNKNOWN if value is None else f"{value:.{digits}g}"
 
 
-def pluralize(number: int, thing: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return a number and its noun, such as 1 job or 2 jobs; the plural ends in s."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def nodes_text(nodes: int) -> str:
     """Return a node count such as 1 node or 2 nodes."""
     return pluralize(nodes, "node")
+
+
+def counts_text(counts: Iterable[int]) -> str:
+    """Return node counts such as "1 node" or "2 and 4 nodes"."""
+    nodes = list(counts)
+    return nodes_text(nodes[0]) if len(nodes) == 1 else f"{join_words(nodes)} nodes"
 
 
 def point_text(nodes: int, repeat: int) -> str:

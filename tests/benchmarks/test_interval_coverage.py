@@ -66,7 +66,7 @@ def test_a_missed_requirement_is_the_exit_code(capsys, monkeypatch):
         lambda base, runs: interval_coverage.mean_interval(base),
     )
     assert main(["--sweeps=2", "--noise", "0.02", "--repeats", "5"]) == 1
-    assert "outside 93 to 98 %" in capsys.readouterr().out
+    assert "outside 93 to 98%" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

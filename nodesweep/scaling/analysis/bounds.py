@@ -17,12 +17,11 @@ from nodesweep.scaling.analysis.measured_count import MeasuredCount, is_bounded,
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.analysis.verdicts import JudgedCount, Verdict, more_runs
 from nodesweep.scaling.formats import (
+    counts_text,
     format_percent,
     format_ratio,
     format_seconds,
     format_usd,
-    join_words,
-    nodes_text,
 )
 
 JudgeOne = Callable[[MeasuredCount], JudgedCount]
@@ -250,5 +249,4 @@ def _between(worst: Verdict, best: Verdict, count: MeasuredCount) -> str:
 def contended_text(measured: Sequence[MeasuredCount]) -> str:
     """Return a clause such as "nodes were contended at 1 and 4 nodes"."""
     at = [count.nodes for count in measured if count.is_contended]
-    where = nodes_text(at[0]) if len(at) == 1 else f"{join_words(at)} nodes"
-    return f"nodes were contended at {where}"
+    return f"nodes were contended at {counts_text(at)}"

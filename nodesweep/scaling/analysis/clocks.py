@@ -41,8 +41,8 @@ class ClockStatistics(Part):
     next_run_seconds: float | None = Field(
         default=None,
         description=(
-            "Upper 95% prediction bound: 19 of 20 next runs in this session are shorter; null for "
-            "fewer than 3 runs."
+            "Upper 95% prediction bound: the next run in this session is shorter with a "
+            "probability of 95%; null for fewer than 3 runs."
         ),
     )
     speedup: float | None = Field(

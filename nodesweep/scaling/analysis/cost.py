@@ -74,7 +74,8 @@ class CostSpread(Part):
     next_run_usd: float | None = Field(
         default=None,
         description=(
-            "Upper 95% prediction bound: 19 of 20 next runs in this session cost less; null for "
+            "Upper 95% prediction bound: the next run in this session costs less with a "
+            "probability of 95%; null for "
             "fewer than 3 known costs."
         ),
     )

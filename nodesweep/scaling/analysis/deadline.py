@@ -300,7 +300,10 @@ def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
     if deadline.next_seconds(chosen) is not None:
         return []
     margin = format_percent(deadline.limit_seconds / deadline.seconds(chosen) - 1)
-    return [f"n = {chosen.row.n} shows no spread, but the next run may be {margin} slower"]
+    return [
+        f"n = {chosen.row.n} shows no spread, so the {chosen.next_name} is in time only if it is "
+        f"at most {margin} slower"
+    ]
 
 
 def _nearest(
@@ -326,7 +329,7 @@ def _nearest(
 
     fastest = min(trained, key=distance)
     is_fastest = deadline.seconds(fastest) <= min(map(deadline.seconds, trained))
-    name = "fastest" if is_fastest else "one nearest to it"
+    name = "fastest" if is_fastest else "count nearest to the deadline"
     return (
         f"at the {name}, {nodes_text(fastest.nodes)}, {verdicts[fastest.nodes]['deadline'].reason}"
     )

@@ -68,10 +68,10 @@ class Goodput(Part):
                 "is unknown": self.unknown_jobs,
                 "exceeds the billed time": self.exceeding_jobs,
             }
-            told = [
+            reasons = [
                 f"of {pluralize(jobs, 'job')} {is_so}" for is_so, jobs in causes.items() if jobs
             ]
-            return f"unknown, since the train time {' and that '.join(told)}"
+            return f"unknown, since the train time {' and that '.join(reasons)}"
         parts = {name: getattr(self, field) for field, name in _SPENT.items()}
         hours = format_value(self.billed_node_seconds / 3600)
         text = f"{format_percent(self.share)} of {hours} billed node-hours"

@@ -40,7 +40,7 @@ from nodesweep.scaling.analysis.verdicts import (
     judged_count,
     runs_needed,
 )
-from nodesweep.scaling.formats import format_usd, join_words, nodes_text
+from nodesweep.scaling.formats import counts_text, format_usd, nodes_text
 from nodesweep.scaling.report_part import Part
 
 _MOST_SHOWN = 8
@@ -113,7 +113,7 @@ def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
     """Return the ranges in words, such as "4 nodes if less than $31.00"; None if empty."""
     if not ranges:
         return None
-    least = "the least cost plus waiting, by means,"
+    least = "the least mean cost plus waiting"
     if len(ranges) == 1:
         return f"{least} is that of {nodes_text(ranges[0].nodes)}, {ranges[0].text}"
     texts = [f"{nodes_text(each.nodes)} if {each.amount}" for each in ranges]
@@ -134,7 +134,8 @@ def recommend_by_hour_value(
     wait = Deadline(math.inf, deadline_clock(measured))
     able = [count for count in measured if count.is_same_model]
     if unknown := [count.nodes for count in able if count.usd is None]:
-        why = f"the run cost is unknown at {_at(unknown)}, so no total can be compared with it"
+        at = counts_text(unknown)
+        why = f"the run cost is unknown at {at}, so no total can be compared with it"
         return recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
     totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
     limits = {count.nodes: (completes(count), is_within_budget(count, goals)) for count in measured}
@@ -278,7 +279,3 @@ def _envelope(counts: Sequence[MeasuredCount], wait: Deadline) -> tuple[HourValu
         ranges.append(HourValueRange(nodes=nodes, from_usd=start, to_usd=end))
         start, usd, hours, nodes = end, next_usd, next_hours, next_nodes
     return (*ranges, HourValueRange(nodes=nodes, from_usd=start, to_usd=None))
-
-
-def _at(counts: Sequence[int]) -> str:
-    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"

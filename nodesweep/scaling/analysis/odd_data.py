@@ -16,7 +16,12 @@ from nodesweep.scaling.analysis.deadline import recommend_none
 from nodesweep.scaling.analysis.intervals import MIN_REPEATS
 from nodesweep.scaling.analysis.measured_count import measured_counts
 from nodesweep.scaling.analysis.rows import SummaryRow
-from nodesweep.scaling.formats import format_ratio, format_seconds, join_words, nodes_text
+from nodesweep.scaling.formats import (
+    counts_text,
+    format_ratio,
+    format_seconds,
+    nodes_text,
+)
 
 # Below this time, rounding by up to half a second either way spans more than 1% of it.
 COARSE_SECONDS = 100
@@ -76,7 +81,7 @@ def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
     same = [nodes for nodes, at in times.items() if len(at) >= least_repeats and min(at) == max(at)]
     if same:
         yield (
-            f"No variance at {_nodes(same)}: all runs took exactly the same time, which "
+            f"No variance at {counts_text(same)}: all runs took exactly the same time, which "
             "measured times never do. Intervals there are too narrow or a single value; check "
             "whether one run was entered several times or the times were rounded."
         )
@@ -85,10 +90,10 @@ def _without_spread(times: Times, least_repeats: int) -> Iterator[str]:
 def _unit_mistakes(times: Times) -> Iterator[str]:
     for nodes, factor in other_unit(times).items():
         yield (
-            f"A different unit at {nodes_text(nodes)}? Its times differ from those of "
+            f"A different unit at {nodes_text(nodes)}? Its node-time differs from that of "
             f"neighboring node counts by a factor of about {factor:.0f}, which no network "
             "causes: minutes instead of seconds are a factor of 60, milliseconds 1000. Check "
-            "the times of that node count before reading on."
+            "the times of that node count before you rely on these results."
         )
 
 
@@ -147,14 +152,14 @@ def recommend_none_for_units(
             goals,
             lambda _: "the rates may not all be in samples per second",
             f"No recommendation until the rates are checked: those {where} differ by a factor of "
-            f"about {factor:,.0f} per node. Give all in samples per second without thousands "
+            f"about {factor:,.0f} per node. Give all rates in samples per second without thousands "
             f"separators: 1.505 for 1505 is a factor of 1000. {_CONFIRM}",
         )
     why = "the times may not all be in seconds"
     reason = (
-        f"No recommendation until the times are checked: those {where} differ by a factor of about "
-        f"{factor:,.0f} for the same work. Give all in seconds without thousands separators: "
-        f"minutes among seconds are a factor of 60, and 5.940 for 5940 is one of 1000. {_CONFIRM}"
+        f"No recommendation until the times are checked: the node-times {where} differ by a factor "
+        f"of about {factor:,.0f}. Give all times in seconds without thousands separators: minutes "
+        f"among seconds are a factor of 60, and 5.940 for 5940 is one of 1000. {_CONFIRM}"
     )
     return recommend_none(measured, goals, lambda _: why, reason)
 
@@ -204,7 +209,7 @@ def _drift(times: Times) -> Iterator[str]:
         way = "slower" if min(steps) > 0 else "faster" if max(steps) < 0 else None
         if way is not None:
             yield (
-                f"Drift: at {_nodes(list(long))}, every repeat was {way} than the one before, "
+                f"Drift: at {counts_text(list(long))}, every repeat was {way} than the one before, "
                 "so the machine or the data changed during the sweep. Find the cause, then "
                 "rerun the sweep with sweep.order shuffled, which keeps drift out of the ratios."
             )
@@ -230,11 +235,7 @@ def find_even_steps(counts: Sequence[int]) -> Iterator[str]:
     """Yield a sentence on the counts where all steady steps of a probe took equally long."""
     if counts:
         yield (
-            f"No variance among the steps of the probes at {_nodes(counts)}: all took exactly the "
-            "same time, which measured steps never do, so the error of the projection there is "
+            f"No variance among the steps of the probes at {counts_text(counts)}: all took exactly "
+            "the same time, which measured steps never do, so the error of the projection there is "
             "unknown, not 0. Have the program time its steps with more digits."
         )
-
-
-def _nodes(counts: Sequence[int]) -> str:
-    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"

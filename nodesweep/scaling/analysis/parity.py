@@ -96,15 +96,13 @@ def judge_parity(
     if pairs:
         reached, expected = map(statistics.median, zip(*pairs, strict=True))
     within = _within(_shortfall(expected - reached, metric.goal), rule.tolerance)
-    same_repeats = (
-        ""
-        if not pairs or len(pairs) == max(len(values), len(base_values))
-        else (f" over the {len(pairs)} repeats that both have")
-    )
+    is_partial = bool(pairs) and len(pairs) < max(len(values), len(base_values))
+    same_repeats = f" over the {len(pairs)} repeats that both have" if is_partial else ""
+    needed = "such repeats" if is_partial else "runs of each"
     reason = (
-        f"{format_value(reached)} against the baseline's {format_value(expected)}{same_repeats},"
-        f" tolerance {format_value(rule.tolerance)}; fewer"
-        f" than {TESTED_FROM_REPEATS} runs each, so not tested"
+        f"{format_value(reached)} against the baseline's {format_value(expected)}{same_repeats}, "
+        f"tolerance {format_value(rule.tolerance)}; not tested, since that takes "
+        f"{TESTED_FROM_REPEATS} {needed}"
     )
     return Parity(verdict="same" if within else "different", reason=reason)
 

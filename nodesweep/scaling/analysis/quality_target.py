@@ -45,7 +45,7 @@ class CountToTarget(Part):
     speedup: float = Field(description="Time to the target at N0 over that at N.")
     speedup_range: tuple[float, float] = Field(description="Its range.")
     passed: Passed = Field(
-        description="yes: its batch is above the critical one; maybe: within the range of that."
+        description="yes: its batch is above the critical one; maybe: within its range."
     )
 
 
@@ -61,7 +61,10 @@ class QualityTarget(Part):
     critical_batch_range: tuple[float, float | None] = Field(description="Range; null: unbounded.")
     runs: int = Field(description="Runs in which the noise was measured.")
     partial: bool = Field(
-        description="True if some may end early: the noise grows, so there is no upper bound."
+        description=(
+            "True if runs may have ended early: the noise scale grows during training, so it has "
+            "no upper bound."
+        )
     )
     nodes: int = Field(description="N0, the node count that all ratios are relative to.")
     counts: tuple[CountToTarget, ...] = Field(

@@ -50,6 +50,7 @@ from nodesweep.scaling.analysis.verdicts import (
     pays_for_doubling,
 )
 from nodesweep.scaling.formats import (
+    counts_text,
     format_percent,
     format_ratio,
     format_usd,
@@ -89,7 +90,9 @@ def _recommend(
     # a deadline and the value of an hour need no baseline to compare with
     is_ratio = goals.deadline_seconds is None and goals.hour_value_usd is None
     if measured[0].is_unknown and is_ratio:
-        return _recommend_none_for_contended(measured, goals, "all are compared with the baseline")
+        return _recommend_none_for_contended(
+            measured, goals, "every count is compared with the baseline"
+        )
     if any(count.is_unknown for count in measured) and _is_alone(measured):
         return _recommend_none_for_contended(
             measured, goals, "no other count is left to compare with"
@@ -274,7 +277,9 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 
 
 def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
-    return sum(not count.is_unknown for count in measured) < 2
+    """Return True if fewer than two counts have a time, or none of the baseline's model does."""
+    known = [count for count in measured if not count.is_unknown]
+    return len(known) < 2 or not any(count.is_same_model for count in known)
 
 
 def _recommend_none_for_contended(
@@ -308,7 +313,10 @@ def _unless_next_contended(
     )
     if unknown is None or not unknown.is_unknown:
         return recommendation
-    this = Choice(nodes=chosen, reason=f"{nodes_text(unknown.nodes)} may be better: unknown")
+    this = Choice(
+        nodes=chosen,
+        reason=f"{nodes_text(unknown.nodes)} may be better, but were too contended to judge",
+    )
     passes = [] if chosen == measured[0].nodes else [f"{nodes_text(chosen)} passed all limits"]
     return recommendation.model_copy(
         update=dict(
@@ -320,7 +328,7 @@ def _unless_next_contended(
             ),
             reason=_why_none(
                 measured,
-                f"without them it is unknown whether more than {nodes_text(chosen)} "
+                f"without valid times there, it is unknown whether more than {nodes_text(chosen)} "
                 f"{'pays' if chosen == 1 else 'pay'} off",
                 *passes,
             ),
@@ -338,8 +346,8 @@ def _unless_contended(
     if recommendation.chosen is not None:
         question = f"between {join_words(nodes)} nodes"
     else:
-        of = nodes_text(nodes[0]) if len(nodes) == 1 else f"any of {join_words(nodes)} nodes"
-        question = f"whether {of} can be recommended"
+        any_of = "any of " if len(nodes) > 1 else ""
+        question = f"whether {any_of}{counts_text(nodes)} can be recommended"
     sources = [count for count in measured if count.is_bounded or count.nodes in nodes]
     open_ = [
         f"at {nodes_text(each.nodes)}, {' and '.join(each.problems) or 'it may be the cheapest'}"
@@ -350,8 +358,11 @@ def _unless_contended(
     rejected = list(recommendation.rejected)
     if recommendation.chosen is not None:
         others = [each for each in nodes if each != recommendation.chosen.nodes]
-        may = nodes_text(others[0]) if len(others) == 1 else f"{join_words(others)} nodes"
-        this = Choice(nodes=recommendation.chosen.nodes, reason=f"{may} may be better: undecided")
+        are = "is" if others == [1] else "are"
+        this = Choice(
+            nodes=recommendation.chosen.nodes,
+            reason=f"undecided whether {counts_text(others)} {are} better",
+        )
         rejected = sorted([this, *rejected], key=lambda choice: choice.nodes)
     return recommendation.model_copy(
         update=dict(
@@ -368,8 +379,7 @@ def _unless_contended(
 
 
 def _why_none(measured: Sequence[MeasuredCount], why: str, *notes: str) -> str:
-    starved = join_words(count.nodes for count in measured if count.is_unknown)
-    at = f"{starved} {'node' if starved == '1' else 'nodes'}"
+    at = counts_text(count.nodes for count in measured if count.is_unknown)
     return sentence(
         f"No recommendation, since nodes were contended at {at}, where one got less than "
         f"{format_percent(LEAST_BOUNDED)} of the CPU it requested, and {why}",

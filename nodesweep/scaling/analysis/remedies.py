@@ -145,8 +145,8 @@ REMEDIES: tuple[Remedy, ...] = (
         source="Li et al. 2020, PyTorch Distributed, arXiv 2006.15704",
         is_possible=lambda setting: True,
         assumes=(
-            "half as many optimizer steps, each communicating as long; compute per sample as now. "
-            "The global batch doubles, so the same loss may take more samples"
+            "half as many optimizer steps, each communicating as long as now, and the same compute "
+            "per sample. The global batch doubles, so the same loss may take more samples"
         ),
         saving=_double_batch,
     ),
@@ -156,7 +156,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source="PyTorch documentation, DDP Communication Hooks",
         is_possible=lambda setting: setting.uses_ddp and not setting.compresses,
-        assumes="32-bit gradients now; communication takes as long as its bytes",
+        assumes="32-bit gradients now; communication time is proportional to its bytes",
         saving=_halve_bytes,
     ),
     Remedy(
@@ -165,7 +165,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="data",
         source=LOADER_DOC,
         is_possible=lambda setting: True,
-        assumes="idle cores on the nodes, and storage that delivers as fast",
+        assumes="idle cores on the nodes, and storage that keeps up",
         saving=_double_workers,
     ),
     Remedy(
@@ -174,7 +174,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="waiting",
         source="Chen et al. 2016, Revisiting Distributed Synchronous SGD, arXiv 1604.00981",
         is_possible=lambda setting: True,
-        assumes="it becomes as fast as the others on average, and varies as now",
+        assumes="it becomes as fast as the others on average, and varies as much as now",
         saving=_replace_slowest,
     ),
     Remedy(
@@ -183,7 +183,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source="Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 7",
         is_possible=lambda setting: setting.uses_fsdp,
-        assumes="a model that fits each process; communication takes as long as its bytes",
+        assumes="a model that fits each process; communication time is proportional to its bytes",
         saving=_without_gathering,
     ),
     Remedy(

@@ -121,7 +121,7 @@ class SummaryRow(Part):
         exclude_if=lambda sigma: sigma is None,
         description=(
             "Standard deviation of log T between this benchmark's earlier sweeps, for deadlines "
-            "and budgets: the next run is another day; absent without enough of them."
+            "and budgets: the next run takes place on another day; absent without enough of them."
         ),
     )
     flags: tuple[Flag, ...] = Field(

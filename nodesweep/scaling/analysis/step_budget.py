@@ -71,8 +71,8 @@ _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
 """Parts that often only rank 0 has, while the others wait for it."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
 _OWN_CLOCK = (
-    "the program reports its own time, and nodesweep only splits that of the shipped program and "
-    "times that it measures itself"
+    "the program reports its own time, and nodesweep only splits the time of the shipped program "
+    "and times that it measures itself"
 )
 _NO_REASON = "its parts are incomplete or do not sum to its time"
 _MOST_REASON_CHARACTERS = 200  # a program could write anything
@@ -101,8 +101,8 @@ class CountBudget(Part):
         description=(
             "forward: from the batch to the backward pass; backward: until the gradients are "
             "computed; communication: not hidden by the backward pass; waiting: for the slowest "
-            "process, absent if the processes could not be compared, when communication includes "
-            "it; data: for the loader; start: up to the end of the first step."
+            "process, absent and included in communication if the processes could not be compared; "
+            "data: for the loader; start: up to the end of the first step."
         )
     )
     slowest_node: str | None = Field(

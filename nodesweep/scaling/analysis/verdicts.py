@@ -27,6 +27,7 @@ from nodesweep.scaling.analysis.per_result import (
 )
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.formats import (
+    counts_text,
     format_percent,
     format_ratio,
     format_usd,
@@ -72,14 +73,14 @@ class Verdict(Part):
             "count; deadline, budget: at most the limit; hour_value: at most the least cost plus "
             "waiting of any count; completes: at least half of its attempts complete, present only "
             "if one failed; comparable: present only if its time is not a time to train the "
-            "baseline's model, or not a measurement."
+            "baseline's model, or not a valid measurement."
         )
     )
     answer: Answer = Field(
         description=(
             "undecided: the limit lies inside the interval, so the runs can't decide, or the time "
-            "is not a measurement. on_the_limit, in sequential sweeps only: known to be within "
-            "2% of the limit."
+            "is not a valid measurement. on_the_limit, in sequential sweeps only: known to be "
+            "within 2% of the limit."
         )
     )
     value: float | None = Field(description="The value that was judged; null: unknown.")
@@ -176,7 +177,9 @@ def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
     it, for about $120.00".
     """
     is_one = [each.nodes for each in undecided] == [1]
-    text = f"{_at(each.nodes for each in undecided)} {'is' if is_one else 'are'} not ruled out"
+    text = (
+        f"{counts_text(each.nodes for each in undecided)} {'is' if is_one else 'are'} not ruled out"
+    )
     needed = merge_runs(each.more_runs for each in undecided)
     parts = []
     if needed:
@@ -184,7 +187,9 @@ def not_ruled_out(undecided: Sequence[JudgedCount]) -> str:
         cost = "" if usd is None else f", for about {format_usd(usd)}"
         parts.append(f"about {_runs_text(needed)} would decide it{cost}")
     if hopeless := [each.nodes for each in undecided if not each.more_runs]:
-        parts.append(f"even {MOST_MORE_RUNS} more runs would not decide it at {_at(hopeless)}")
+        parts.append(
+            f"even {MOST_MORE_RUNS} more runs would not decide it at {counts_text(hopeless)}"
+        )
     return f"{text}: {', and '.join(parts)}"
 
 
@@ -196,13 +201,8 @@ def _runs_text(needed: Sequence[MoreRuns]) -> str:
     texts = []
     for index, (runs, nodes) in enumerate(by_runs.items()):
         what = str(runs) if index else pluralize(runs, "more run")
-        texts.append(f"{what}{' each' if len(nodes) > 1 else ''} at {_at(nodes)}")
+        texts.append(f"{what}{' each' if len(nodes) > 1 else ''} at {counts_text(nodes)}")
     return join_words(texts)
-
-
-def _at(counts: Iterable[int]) -> str:
-    nodes = list(counts)
-    return nodes_text(nodes[0]) if len(nodes) == 1 else f"{join_words(nodes)} nodes"
 
 
 def is_comparable(count: MeasuredCount) -> Verdict | None:
@@ -528,7 +528,7 @@ _UNLIKE_BASELINE = (
     "the final metric is not shown to be within the tolerance of the baseline's, so its time is not"
     " a time-to-train"
 )
-CONTENDED = "its nodes were contended, so its time is not a measurement"
+CONTENDED = "its nodes were contended, so its time is not a valid measurement"
 
 
 def just(shown: str, limit: str) -> str:

@@ -29,9 +29,9 @@ from nodesweep.scaling.analysis.verdicts import (
 from nodesweep.scaling.design.base import CountAnswer, Judged, Point, Progress
 from nodesweep.scaling.design.sequential import ZONE, Sequential
 from nodesweep.scaling.formats import (
+    counts_text,
     format_percent,
     format_ratio,
-    join_words,
     nodes_text,
     pluralize,
 )
@@ -93,15 +93,14 @@ def skipped_run_notes(
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (
         f"Sequential design: {len(progress.points)} runs were requested instead of {most} "
-        f"({config.sweep.max_repeats} of each node count); node counts with fewer than 3 have no "
-        "interval."
+        f"({config.sweep.max_repeats} of each node count); node counts with fewer than 3 runs have "
+        "no interval."
     )
-    if kept := set(made) - set(progress.points):
+    if unrequested := set(made) - set(progress.points):
         yield (
-            f"{pluralize(len(kept), 'run')} from an earlier attempt, at "
-            f"{join_words(nodes_text(nodes) for nodes in sorted({n for n, _ in kept}))}, that "
-            "the design no longer requests: included in the times and the cost, but not used "
-            "for decisions."
+            f"{pluralize(len(unrequested), 'run')} from an earlier attempt, at "
+            f"{counts_text(sorted({nodes for nodes, _ in unrequested}))}, that the design no "
+            "longer requests: included in the times and the cost, but not used for decisions."
         )
     open_ = [each.nodes for each in progress.answers if each.answer == "undecided"]
     most_of = {nodes: repeat for nodes, repeat in sorted(progress.points)}
@@ -110,15 +109,14 @@ def skipped_run_notes(
     lost = [nodes for nodes in open_ if is_over and nodes not in undecided]
     if lost:
         yield (
-            "Undecided, since the last runs that should have decided gave no time: "
-            f"{join_words(map(nodes_text, lost))}. Fix how the program reports its time, then "
-            "continue with --resume."
+            f"Undecided at {counts_text(sorted(lost))}, since none of the last runs reported a "
+            "train time. Fix the cause, then continue with --resume."
         )
     if undecided:
         yield (
-            f"Undecided after sweep.max_repeats, {config.sweep.max_repeats} runs of each: "
-            f"{join_words(map(nodes_text, undecided))}. If the answer is worth more runs, raise "
-            "it and continue with --resume."
+            f"Undecided at {counts_text(sorted(undecided))} after {config.sweep.max_repeats} runs "
+            "of each (sweep.max_repeats). If the answer is worth more runs, raise it and continue "
+            "with --resume."
         )
     if progress.next_points:
         yield (

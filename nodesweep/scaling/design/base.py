@@ -81,8 +81,8 @@ class Judged:
 
     @property
     def text(self) -> str:
-        """The value and its limit in words: "efficiency 92% (80%–105%) for at least 75%"."""
-        return f"{self.value_text} for at least {self.limit_text}"
+        """The value and its limit in words: "efficiency 92% (80%–105%, limit 75%)"."""
+        return f"{self.value_text.removesuffix(')')}, limit {self.limit_text})"
 
     @property
     def limit_text(self) -> str:
@@ -115,7 +115,7 @@ class CountAnswer:
 
     @property
     def text(self) -> str:
-        """The answer with its reasons: "8 nodes undecided: efficiency 76% … for at least 75%"."""
+        """The answer with its reasons: "8 nodes undecided: efficiency 76% (…, limit 75%)"."""
         why = [each.text for each in self.limits if each.answer == self.answer]
         return f"{self.brief}: {', '.join(why)}" if why else self.brief
 

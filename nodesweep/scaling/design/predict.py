@@ -49,7 +49,7 @@ class Predict(Design):
             points += ((sweep.confirm, 1),)
             reason = f"one run on {nodes_text(sweep.confirm)} confirms its prediction"
         left = tuple(point for point in points if point not in ended)
-        return Progress(points, left, (), reason if left else "every asked-for run has ended")
+        return Progress(points, left, (), reason if left else "all requested runs have ended")
 
     def predict(self, config: BenchmarkConfig, report: ScalingReport) -> ScalingReport:
         """Return the report with the node counts that were not measured.
@@ -118,7 +118,7 @@ class Predict(Design):
         last = full_cost([sweep.confirm or sweep.node_counts[-1]], 1)
         cost = DesignCost(usual * least, usual * share, (usual + last) * share)
         label = f"predict, {pluralize(sweep.arm_repeats, 'repeat')}"
-        return Estimate(label, cost, f"predict: at most with --confirm{steps}; ")
+        return Estimate(label, cost, f"predict: the most includes --confirm{steps}; ")
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
         """Yield a hint on what keeps the runs from being short."""

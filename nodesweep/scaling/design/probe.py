@@ -16,12 +16,7 @@ from typing import TYPE_CHECKING
 from nodesweep.scaling.analysis.interval import MIN_REPEATS
 from nodesweep.scaling.design.base import Attempt, Check, Design, Measured, Progress
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost, reference_minutes
-from nodesweep.scaling.formats import (
-    format_percent,
-    join_words,
-    nodes_text,
-    pluralize,
-)
+from nodesweep.scaling.formats import counts_text, format_percent, join_words, nodes_text, pluralize
 from nodesweep.scaling.outcome.attainment import soundness
 
 if TYPE_CHECKING:
@@ -189,7 +184,7 @@ class Probe(Design):
                 "sweep.design: probe: no .py file in training.source_dir "
                 f"{facts.training.source_dir} contains clock(steps=…) or planned_steps, and no "
                 "metric definition has such a name; a probe that does not report how many steps it "
-                "ran, and out of how many, gives no time to train, and two of them end the sweep"
+                "ran, and out of how many, gives no train time, and two in a row end the sweep"
             )
 
 
@@ -255,15 +250,15 @@ def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
     for name, text in _UNSEEN.items():
         at = [nodes for nodes, own in probes.items() if any(name in each.unseen for each in own)]
         if at:
-            yield f"Not seen by the probes at {_counts(at)}: {text}"
+            yield f"Not seen by the probes at {counts_text(at)}: {text}"
     silent = [
         nodes for nodes, own in probes.items() if any(each.epochs_seen is None for each in own)
     ]
     if silent:
         yield (
-            f"Not reported by the probes at {_counts(silent)}: the ends of epochs. If an epoch is "
-            "longer than a probe, T lacks what its end costs (evaluation, checkpoint, restart of "
-            "the loader), and is too long if a cold first epoch is slower than the others; give "
+            f"Not reported by the probes at {counts_text(silent)}: the ends of epochs. If an epoch "
+            "is longer than a probe, T lacks what its end costs (evaluation, checkpoint, restart "
+            "of the loader), and is too long if a cold first epoch is slower than the others; give "
             "clock(steps=…, epoch_steps=…) (docs/probe.md)."
         )
 
@@ -293,10 +288,6 @@ _UNSEEN: Mapping[PartName, str] = {
     "checkpoints": "a checkpoint. T lacks what checkpoints cost.",
     "validations": "a validation. The time billed and waited lacks what validations cost.",
 }
-
-
-def _counts(nodes: Sequence[int]) -> str:
-    return nodes_text(nodes[0]) if len(nodes) == 1 else f"{join_words(nodes)} nodes"
 
 
 def _check_text(check: Check) -> str:

@@ -35,6 +35,7 @@ from nodesweep.scaling.fits.laws import (
 )
 from nodesweep.scaling.fits.models import Extrapolation, Law, LawFit, Verdict
 from nodesweep.scaling.formats import (
+    counts_text,
     format_interval,
     format_percent,
     format_seconds,
@@ -159,8 +160,8 @@ def extrapolate(
         few = [int(n) for n, at in zip(sample.nodes, runs, strict=True) if len(at) < MIN_REPEATS]
         return _not_supported(
             nodes,
-            f"fewer than {MIN_REPEATS} runs at {_at(few)}, so the noise of a run is unknown; "
-            f"required: at least {MIN_REPEATS} runs of each node count",
+            f"fewer than {MIN_REPEATS} runs at {counts_text(few)}, so the noise of a run is "
+            f"unknown; required: at least {MIN_REPEATS} runs of each node count",
         )
     if noise.deviation <= ROUNDING:
         return _not_supported(
@@ -254,7 +255,3 @@ def _terms(spec: LawSpec, nodes: int, steps_ratio: Mapping[int, float]) -> Float
     """Return the curve's terms at one node count; their product with the coefficients is N·T(N)."""
     ratio = np.array([steps_ratio.get(nodes, 1.0)], dtype=np.float64)
     return np.column_stack(spec.columns(np.array([nodes], dtype=np.float64), ratio))[0]
-
-
-def _at(counts: Sequence[int]) -> str:
-    return nodes_text(counts[0]) if len(counts) == 1 else f"{join_words(counts)} nodes"

@@ -76,8 +76,8 @@ class JudgedCell:
         """Time and cost in words: "12.0 min, $3.20" or "12.0 min, cost unknown"."""
         cost = "cost unknown" if self.usd is None else format_usd(self.usd)
         per = self.count.row.per_result
-        told = "" if per is None else f", expected per result as {per.text}"
-        return f"{format_seconds(self.seconds)}, {cost}{told}"
+        per_result = "" if per is None else f", expected per result, since {per.text}"
+        return f"{format_seconds(self.seconds)}, {cost}{per_result}"
 
 
 def judge_cells(
@@ -285,7 +285,8 @@ def _choose(
         priced = [each for each in passing if each.usd is not None]
         unpriced = [each.cell.text for each in passing if each.usd is None]
         if priced and unpriced:
-            notes.append(f"the cost of {join_words(unpriced)} is unknown, so ranked by time alone")
+            they = "it is" if len(unpriced) == 1 else "they are"
+            notes.append(f"the cost of {join_words(unpriced)} is unknown, so {they} not ranked")
         if passing and not priced:
             by = "time"
             notes.append("no cost is known, so the fastest is chosen")

@@ -156,8 +156,8 @@ def _combine_reports(
 def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
     """Return base and the variants with what they set, secrets hidden; () without variants."""
     shown = hide_in_config(config)["sweep"].get("variants", ())
-    given = [ComparedVariant(**each) for each in shown]
-    return (ComparedVariant(name=BASE, set={}), *given) if given else ()
+    variants = [ComparedVariant(**each) for each in shown]
+    return (ComparedVariant(name=BASE, set={}), *variants) if variants else ()
 
 
 def _arm_rows(

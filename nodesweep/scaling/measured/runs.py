@@ -156,7 +156,7 @@ def _read(run: RunFiles) -> _Read:
         )
     if world is not None and world % nodes:
         raise MeasuredRunsError(
-            f"{run.place}: {world} processes are no multiple of {nodes} nodes; name the folder "
+            f"{run.place}: {world} processes are not a multiple of {nodes} nodes; name the folder "
             "after its run's node count, not after a host"
         )
     _name_nodes(metrics, nodes, world)
@@ -238,8 +238,9 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
     timed = {is_observed(each.metrics): each.place for each in read if each.metrics is not None}
     if len(timed) > 1:
         yield (
-            f"some were timed by the program ({timed[False]}), some observed ({timed[True]}); "
-            "times of two sources are not compared"
+            f"some runs were timed by the program ({timed[False]}), others by nodesweep "
+            f"({timed[True]}), and their times can't be compared. Put each kind into a folder of "
+            "its own"
         )
 
 
@@ -256,8 +257,8 @@ def _copies(read: Sequence[_Read]) -> Iterator[str]:
             yield f"{each.place}: the same run as {place}; delete one of them"
         elif other := next((other for other in seen if _is_one_run(each, other)), None):
             yield (
-                f"{each.place}: began with {other.place} and took as long: one run seen by two of "
-                "its nodes? keep one"
+                f"{each.place}: started together with {other.place} and took equally long, so both "
+                "seem to be one run, timed on two of its nodes; keep only one"
             )
         seen.append(each)
 

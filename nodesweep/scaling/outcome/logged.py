@@ -262,11 +262,11 @@ def contradiction(planned: int, nodes: int, confirmed: Mapping[str, Sequence[int
     ]
     if not others:
         return None
-    told = " and ".join(f"{number} (by its {source})" for number, source in others)
+    counted = " and ".join(f"{number} (by its {source})" for number, source in others)
     asked = "1 process was" if planned == 1 else f"{planned} processes were"
     return (
         f"world size: {asked} planned on {nodes} {'node' if nodes == 1 else 'nodes'}, but the "
-        f"program ran with {told}. Its time is not that of the planned job: have the program "
+        f"program ran with {counted}. Its time is not that of the planned job: have the program "
         "join the process group of its launcher (training.distribution), or plan for the number "
         "of processes that it starts (training.distribution.processes_per_node)"
     )

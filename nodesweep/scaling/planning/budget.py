@@ -68,9 +68,8 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
             "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
         )
     else:
-        attempts = (
-            f"1 attempt each and {sweep.max_retries} retries on {sum(further)} nodes in total"
-        )
+        retries = "1 retry" if len(further) == 1 else f"{len(further)} retries"
+        attempts = f"1 attempt each and {retries} on {sum(further)} nodes in total"
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )
@@ -129,12 +128,12 @@ def cost_bound_of_arms(
     ]
     jobs = job_usd * sweep.arm_repeats + sorted(job_usd, reverse=True)[: sweep.max_checks]
     further = sorted(jobs * (sweep.max_attempts - 1), reverse=True)[: sweep.max_retries]
+    many = f"{len(further)} most expensive retries" if len(further) > 1 else "most expensive retry"
+    retries = f", and the {many}" if further else ""
+    rates = dict.fromkeys(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
     text = (
-        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and "
-        f"upload time, and the {len(further)} most expensive retries, at "
-        + ", ".join(
-            dict.fromkeys(f"{one.instance_type} {one.usd_per_hour} USD/h" for one in prices)
-        )
+        f"{len(jobs)} jobs of at most {_billed_seconds(config)} s, excluding download and upload "
+        f"time{retries}, at {', '.join(rates)}"
     )
     return sum(jobs) + sum(further), text
 
@@ -194,8 +193,8 @@ class Allowance:
         if made < most:
             return None
         return (
-            f"sweep.max_retries: the whole sweep may make {most} retries, and {made} were made; "
-            "raise it and continue with --resume"
+            f"sweep.max_retries: {most} for the whole sweep, and {made} already made; raise it and "
+            "continue with --resume"
         )
 
     def bound_problem(self, job_name: str) -> str | None:
@@ -225,9 +224,8 @@ class Allowance:
         if spent + bound <= budget * (1 + _ROUNDING):
             return None
         return (
-            f"sweep.budget_usd: {budget:.2f} USD; the sweep's {len(self.node_seconds)} jobs cost "
-            f"{spent:.2f} so far, and this attempt can cost {bound:.2f} more; raise it and "
-            "continue with --resume"
+            f"sweep.budget_usd: {budget:.2f} USD; the sweep's jobs so far cost up to {spent:.2f}, "
+            f"and this attempt can cost {bound:.2f} more; raise it and continue with --resume"
         )
 
     def _usd(self, node_seconds: Mapping[str, float]) -> float:

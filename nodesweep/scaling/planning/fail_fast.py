@@ -85,7 +85,7 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
         ValueError: No attempt is waiting.
     """
     if not waiting:
-        raise ValueError("no attempt waits")
+        raise ValueError("no attempt is waiting")
     if is_proven:
         return 0
     there = next((index for index, candidate in enumerate(waiting) if candidate.is_there), None)
@@ -136,7 +136,7 @@ def reason_to_give_up(ended: Sequence[JobOutcome]) -> str | None:
     if len(failed) < 2 or _cause(failed[-1]) != _cause(failed[-2]):
         return None
     if failed[-1].unprojected is not None:
-        return f"two jobs in a row gave no time to train: {failed[-1].unprojected}"
+        return f"two jobs in a row gave no train time: {failed[-1].unprojected}"
     message = error.text if error else failed[-1].reason
     return f"the program failed twice in a row with the same cause: {message}"
 

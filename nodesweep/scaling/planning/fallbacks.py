@@ -56,7 +56,7 @@ def undecided_reason(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
         return (
             "not run: with training.instance_fallbacks, the first run on "
             f"{nodes_text(min(config.sweep.node_counts))} decides the instance type of every job, "
-            "and it got none; --resume tries again"
+            "and it got none of them; --resume tries again"
         )
     return None if is_sized(config, outcomes) else unsized_reason(config)
 
@@ -70,5 +70,5 @@ def fallback_notes(config: BenchmarkConfig | None, outcomes: Sequence[JobOutcome
     yield (
         f"Instance type: the first job got {selected}, {how} of training.instance_type "
         f"({training.instance_type}) and instance_fallbacks "
-        f"({', '.join(training.instance_fallbacks)}); all jobs asked for it."
+        f"({', '.join(training.instance_fallbacks)}); every other job requested it."
     )

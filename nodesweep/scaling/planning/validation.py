@@ -14,6 +14,7 @@ from nodesweep.scaling.planning.budget import STOPPING_SECONDS
 
 _GIGABYTE = 1e9
 _ROUNDING = 1e-9
+_FROM = "from which Spark is worthwhile"
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ def choose_engine(section: DatasetConfig, size_bytes: int) -> EngineChoice:
         return EngineChoice("pandas", "the data is on this machine; Spark reads from S3")
     size, least = _gigabytes(size_bytes), _gigabytes(asked.spark_from_bytes)
     if size_bytes < asked.spark_from_bytes:
-        return EngineChoice("pandas", f"{size} is less than the {least} that make Spark worthwhile")
-    return EngineChoice("spark", f"{size} is at least the {least} that make Spark worthwhile")
+        just = "just " if size == least else ""
+        return EngineChoice("pandas", f"{size} is {just}below the {least} {_FROM}")
+    return EngineChoice("spark", f"{size} is at least the {least} {_FROM}")
 
 
 def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
@@ -124,14 +126,16 @@ def with_validation(
         return jobs
     if price is None:
         return bound, (
-            f"{reason}; validation on Spark is not included, since a run looks up its price"
+            f"{reason}; validation on Spark is not included, since only a run looks up its price"
         )
     if bound is None:
         return jobs
     usd, how = validation_bound(config, price)
     if usd is None:
         return None, how
-    return bound + usd, f"{reason}; and {how}, if its size requires that"
+    is_by_size = validation_section(config).engine == "auto"
+    condition = ", if its size requires that" if is_by_size else ""
+    return bound + usd, f"{reason}; and {how}{condition}"
 
 
 def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
@@ -168,4 +172,5 @@ def _cluster_text(asked: ValidationConfig) -> str:
 
 
 def _gigabytes(size_bytes: int) -> str:
-    return f"{size_bytes / _GIGABYTE:.3g} GB"
+    three_digits = float(f"{size_bytes / _GIGABYTE:.3g}")
+    return f"{three_digits:,.10g} GB"

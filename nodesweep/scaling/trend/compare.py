@@ -490,7 +490,7 @@ def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> t
             notes.append(f"Throughput only at {at} in {name}: a time there is not a time-to-train.")
         if contended := [row.nodes for row in report.summary if "starved" in row.flags]:
             at = join_words(map(nodes_text, contended))
-            notes.append(f"Contended at {at} in {name}: a time there is not a measurement.")
+            notes.append(f"Contended at {at} in {name}: a time there is not a valid measurement.")
     if any(row.verdict == "regression" for row in rows):
         notes.append(
             "Two sweeps may also differ in what all runs of a sweep share (hosts, time of day), "

@@ -181,7 +181,7 @@ TREND_COLUMNS = {
     "throughput_only": (
         "true if it was not shown to reach the baseline's final metric, so T is not a time-to-train"
     ),
-    "contended": "true if an emulated node got less CPU than it requested, so T is no measurement",
+    "contended": "true if an emulated node got less CPU than it requested, so T is not valid",
     "baseline_nodes": "N0 of the sweep",
 }
 """Columns of a trend's points and their meaning; unknown is missing."""

@@ -38,10 +38,10 @@ class CountVerdict(Part):
     nodes: int = Field(description="N, nodes per job.")
     verdict: Verdict = Field(
         description=(
-            "slower: the chart's sum is above its limit; faster: the sum of the other side was, the"
-            " new level is not learned yet, and this sweep is faster; lost: the reference sweep or"
-            " most sweeps have runs and the latest one has none; cannot alarm: too few sweeps, or"
-            " contended."
+            "slower: the chart's sum is above its limit; faster: the sum for speedups was above "
+            "it, the new level is not learned yet, and this sweep is faster; lost: the reference "
+            "sweep or most sweeps have runs, but the latest one has none; cannot alarm: too few "
+            "sweeps, or contended."
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
@@ -71,7 +71,7 @@ class TrendVerdict(Part):
         description="First of the sweeps from which the chart's level is learned."
     )
     pinned: bool = Field(
-        description=("True if the reference was given; false: it is the trend's first sweep.")
+        description="True if the reference was given; false: it is the trend's first sweep."
     )
     tolerance: float = Field(description="Share by which a sweep may be slower without an alarm.")
     counts: tuple[CountVerdict, ...] = Field(description="Node counts, ascending.")
@@ -88,24 +88,24 @@ class TrendVerdict(Part):
             [nodes_text(each.nodes) for each in self.counts if each.verdict == verdict]
             for verdict in ("slower", "faster", "lost", "cannot alarm")
         )
-        told = []
+        sentences = []
         if slower:
-            beyond = f"by more than {format_percent(self.tolerance)} and noise"
-            told.append(f"Slower at {join_words(slower)} {beyond}.")
+            beyond = f"by more than both {format_percent(self.tolerance)} and noise"
+            sentences.append(f"Slower at {join_words(slower)} {beyond}.")
         if lost:
-            told.append(f"No run completed at {join_words(lost)}.")
+            sentences.append(f"No run completed at {join_words(lost)}.")
         if faster:
-            told.append(f"Faster at {join_words(faster)}.")
+            sentences.append(f"Faster at {join_words(faster)}.")
         if silent:
             everywhere = len(silent) == len(self.counts)
-            told.append(f"Cannot alarm{'' if everywhere else f' at {join_words(silent)}'}.")
+            sentences.append(f"Cannot alarm{'' if everywhere else f' at {join_words(silent)}'}.")
         noticeable = [each.noticeable for each in self.counts if each.noticeable is not None]
-        if not told:
-            told.append(f"No alarm (tolerance {format_percent(self.tolerance)}).")
+        if not sentences:
+            sentences.append(f"No alarm (tolerance {format_percent(self.tolerance)}).")
         if noticeable and not self.alarms:
             step = format_percent(max(noticeable))
-            told.append(f"A step of at least {step} would be noticed {_WITHIN}.")
-        return " ".join(told)
+            sentences.append(f"A step of at least {step} would be noticed {_WITHIN}.")
+        return " ".join(sentences)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -199,10 +199,10 @@ def _judge(
     if not n:
         verdict, reason = "lost", "none of its runs completed"
     elif is_contended[sweeps[-1]]:
-        reason = "its nodes got less CPU than they requested, so T is no measurement"
+        reason = "its nodes got less CPU than they requested, so T is not a valid measurement"
     elif not judged:
         reason = (
-            f"{len(levels)} of {LEARNING_SWEEPS} sweeps to learn from are there; alarms start "
+            f"the reference needs {LEARNING_SWEEPS} sweeps and has {len(levels)}; alarms start "
             f"with sweep {LEARNING_SWEEPS + 1}"
         )
     else:
@@ -240,22 +240,22 @@ def _reason(judgement: Judgement, ratio: float, first: str) -> str:
             judgement.noticeable,
         )
     )
-    told = [
+    clauses = [
         f"T is {ratio:.2f} times the reference; the excess over {allowance} adds up to "
         f"{excess}, limit {limit} (sweeps vary by {sigma})"
         + (f", since {judgement.since}" if judgement.since else "")
     ]
     if not judgement.alarms and math.log(ratio) > judgement.allowance + judgement.limit:
-        told.append("too few runs so far to rule out slow hosts")
+        clauses.append("too few runs so far to rule out slow hosts")
     if judgement.faster_since:
-        told.append(
+        clauses.append(
             f"a new level is learned from {judgement.faster_since} on; choose another with"
             " --reference SWEEP"
         )
     elif judgement.reference_since != first:
-        told.append(
+        clauses.append(
             f"the reference is the faster level since {judgement.reference_since}; choose another"
             " with --reference SWEEP"
         )
-    told.append(f"a step of at least {noticeable} would be noticed {_WITHIN}")
-    return "; ".join(told)
+    clauses.append(f"a step of at least {noticeable} would be noticed {_WITHIN}")
+    return "; ".join(clauses)

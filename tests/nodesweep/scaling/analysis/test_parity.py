@@ -123,7 +123,7 @@ def test_p_value_is_that_of_welchs_t_test_against_a_loss_of_the_tolerance(
 
 
 def test_runs_that_vary_too_much_are_not_shown_to_be_the_same():
-    # ExecutionServices 0.94 and 0.945 are within 0.02, but ± 0.05 of them are not
+    # the means, 0.94 and 0.945, are within 0.02, but their spread of 0.05 is not
     assert judge([0.89, 0.94, 0.99], [0.895, 0.945, 0.995]).verdict == "different"
     assert judge([0.939, 0.94, 0.941], [0.944, 0.945, 0.946]).verdict == "same"
 

@@ -147,3 +147,27 @@ def test_the_model_of_a_starved_run_counts_and_is_compared_with_that_of_its_seed
     assert (rows[1].n, rows[1].parity.verdict) == (2, verdict)
     assert rows[1].final_metric is not None
     assert rows[1].final_metric.value == pytest.approx(0.80 - 2 * 3e-4)
+
+
+@pytest.mark.parametrize("goals", [{"deadline_seconds": 50.0}, {"hour_value_usd": 5.0}])
+def test_a_contended_baseline_and_other_models_leave_nothing_to_recommend(goals):
+    outcomes = [
+        JobOutcome(
+            nodes=nodes,
+            repeat=1,
+            attempt=1,
+            job_name=f"n{nodes}-r1",
+            status="Completed",
+            platform_kind="emulated",
+            clocks=Clocks(train_seconds=100 / nodes),
+            train_clock="program",
+            given_cost_usd=2.0,
+            metrics={"final_metric": {"name": "loss", "value": nodes**2, "goal": "minimize"}},
+            utilisation={"attained_percent": 40.0 if nodes == 1 else 99.0},
+        )
+        for nodes in (1, 2, 4)
+    ]
+    answer = recommend(summarise(outcomes), RecommendationConfig(**goals))
+    assert answer is not None
+    assert answer.chosen is None
+    assert answer.reason == UNKNOWN.format("1 node", "no other count is left to compare with.")

@@ -128,11 +128,11 @@ def test_the_end_at_max_repeats_is_called_undecided_with_what_to_do(
         sweep={"design": "sequential", "node_counts": list(COUNTS), "repeats": 3, "max_repeats": 2}
     )
     report = report_of(KNEE, runs(n1=2, n2=2, n4=2, n8=2), noise=8.0, with_config=config)
-    (said,) = [each for each in report.caveats if each.startswith("Undecided after")]
+    (said,) = [each for each in report.caveats if each.startswith("Undecided at")]
     assert said == snapshot
 
     open_ = report_of(KNEE, runs(n1=2), noise=8.0, with_config=config)
-    assert not any(each.startswith("Undecided after") for each in open_.caveats)
+    assert not any(each.startswith("Undecided at") for each in open_.caveats)
 
 
 def test_repeats_that_are_no_passes_over_all_counts_are_not_paired(report_of, config):

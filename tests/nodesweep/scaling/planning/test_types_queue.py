@@ -221,6 +221,8 @@ def test_the_bound_is_the_sum_over_the_types(types_config, snapshot):
     hours = 200 / 3600
     assert bound == pytest.approx(hours * (3 * 0.23 + 3 * 0.922 + 2 * 0.922))
     assert text == snapshot
+    once = types_config(max_attempts=1)
+    assert "retr" not in cost_bound_of_arms(once, instances(once))[1]
     probing = types_config(design="probe")
     checked = hours * (3 * 0.23 + 3 * 0.922 + 2 * 0.922)
     assert cost_bound_of_arms(probing, instances(probing))[0] == pytest.approx(checked)

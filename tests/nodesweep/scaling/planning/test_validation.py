@@ -226,6 +226,10 @@ def test_the_plans_bound_has_the_validation_in_it_once_its_price_is_known(
     assert known.cost_bound_usd == pytest.approx(jobs + 2 * 2 * 3720 / 3600)
     assert known.cost_bound_reason.startswith(f"{reason}; ")
     assert known.cost_bound_reason == snapshot
+    by_size = ", if its size requires that"
+    assert known.cost_bound_reason.endswith(by_size)
+    always = plan_sweep(config(engine="spark"), instance, DOLLAR)
+    assert always.cost_bound_reason == known.cost_bound_reason.removesuffix(by_size)
     unknown = plan_sweep(asked, instance, unknown_price("ml.m5.4xlarge", "nobody said"))
     assert unknown.cost_bound_usd is None
     emulated = plan_sweep(asked, load_catalogue().get("ml.local.small"), DOLLAR)
