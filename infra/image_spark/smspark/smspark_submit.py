@@ -258,9 +258,9 @@ def configured_properties(file: Path) -> dict[str, str]:
 
 def keep_connections(server: socket.socket) -> None:
     """Keep every connection open until this process ends; the peers notice when it closes."""
-    kept = []
+    connections = []
     while True:
-        kept.append(server.accept())
+        connections.append(server.accept())
 
 
 def wait_for(ask: Callable[[], T | None], what: str, check: Callable[[], None]) -> T:
