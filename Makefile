@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PORT ?= 4200
 PLATFORM_PORT ?= 4570
-# Container images set it. Without bytecode, each worker of pytest and each command that a test starts would compile all that it imports.
+# Container images set this variable. Without bytecode, each pytest worker and each command that a test starts would compile all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run run-slurm up down test others slow several measured production engines snapshots namespaces containers matrix coverage check format lint types docs lock clean
@@ -37,7 +37,7 @@ up: setup
 down: setup
 	@$(BIN)/python -m nodesweep.infra.worker down
 
-# The flows' tests first, five workers: they wait more than they compute. Tests of the arithmetic run once, with coverage.
+# The flows' tests run first, on five workers, since they wait more than they compute. Tests of the arithmetic run once, with coverage.
 WORKERS ?= 5
 OTHERS = $(filter-out tests/flows/ tests/__pycache__/,$(wildcard tests/*/)) $(wildcard tests/test_*.py) infra/local/tests
 test: setup others coverage
@@ -46,7 +46,7 @@ AFTER_OTHERS = $(if $(filter test check,$(MAKECMDGOALS)),others)
 others: setup
 	$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 --ignore=tests/nodesweep/scaling tests/flows $(OTHERS)
 
-# What only root can do: control groups, and switching users. What is the same for both users is left out.
+# Tests of what only root can do: control groups and switching users. Tests that behave the same for every user are left out.
 ENGINE := infra/local/tests/engine
 SAME := $(ENGINE)/container $(ENGINE)/run/test_failure.py $(ENGINE)/run/test_paths.py tests/infra/local/engine/process/test_build_context.py \
 	$(addprefix $(ENGINE)/host/test_,attainment.py capacity.py port_lock.py room.py) \
@@ -55,10 +55,10 @@ engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile $(ENGINE) tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
 		$(addprefix --ignore=,$(SAME))
 
-# Four workers, since they wait more than they compute, often for each other's nodes; the longest files first, so that no worker
-# ends long before the others. By themselves: tests that share one Prefect server, and tests that soon expect their jobs to run.
-# Jobs with real nodes take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so these never run beside
-# `several`, not even with --jobs, and in the list files with such jobs stand apart.
+# Four workers, since they wait more than they compute, often for each other's nodes; the longest files first, so that all workers
+# end at about the same time. Separate targets: tests that share one Prefect server, and tests whose jobs must start soon. Jobs with
+# real nodes take turns on a machine (infra/local/sagemaker_emulator/engine/host/port_lock.py), so `measured` never runs in parallel
+# with `several`, not even with --jobs, and files with such jobs are apart from each other in this list.
 MEASURED := tests/test_end_to_end.py tests/test_end_to_end_spot.py
 LONGEST := tests/examples/test_recipes.py tests/infra/image_spark/test_judge_on_spark_35.py tests/benchmarks/test_chaos.py \
 	tests/nodesweep/launch/slurm/test_hostile.py tests/nodesweep/launch/slurm/test_training.py \
@@ -89,8 +89,8 @@ production: setup
 snapshots: setup
 	$(BIN)/pytest -m "not slow" -n 2 --dist loadfile --snapshot-update $$(grep -lrw snapshot tests infra/local/tests --include='test_*.py')
 
-# What only an ordinary user with user namespaces does: two nodes, each with its own /opt/ml. Skipped, with the reason, if
-# the kernel allows no user namespaces. With --jobs beside the tests of the arithmetic.
+# For an ordinary user with user namespaces: two nodes, each with its own /opt/ml. Skipped, with the reason, if the kernel allows
+# no user namespaces. With --jobs, it runs in parallel with the tests of the arithmetic.
 namespaces: setup | $(AFTER_OTHERS)
 	$(BIN)/pytest -m slow tests/clients/test_model_trainer.py -k two_nodes
 

@@ -36,11 +36,14 @@ def reaper(
     settings: Settings = EMPTY,
     config_variable: ConfigVariable = EMPTY,
 ) -> list[str]:
-    """Stop the running jobs of sweeps that have lost their owner; return their names.
+    """Stop jobs and warm pools of sweeps that have lost their owner; return the jobs' names.
 
-    A sweep has lost its owner once the last heartbeat is older than the grace period. Only jobs
-    with a nodesweep name and tag, of a sweep in the platform's bucket, are stopped.
-    Sweeps left running on purpose (`--detach`, `sweep.on_cancel: leave`) are spared.
+    A sweep has lost its owner once its last heartbeat (if it has none, its youngest job) is older
+    than the grace period. Training jobs are stopped if they have the sweep's name
+    and tag (or, without a tag, a lease in the bucket) and the sweep is recorded in the platform's
+    bucket. Jobs that validate a dataset are stopped if their request is there, tagged or not.
+    Sweeps left running on purpose (`--detach`, `sweep.on_cancel: leave`) are spared while one of
+    their jobs runs.
 
     Args:
         preset: The config whose platform is checked: a file in configs/ without its extension.

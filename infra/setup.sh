@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Create the orchestrator's virtual environment, with the locked packages, `nodesweep` and its
 # emulator, both editable.
-# Run by `make setup`. PYTHON: the interpreter (3.11). $1: folder of the environment.
+# `make setup` runs it. PYTHON: the interpreter (3.11). $1: folder of the environment.
 set -euo pipefail
 venv=$1
 if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
@@ -27,7 +27,7 @@ uv_version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements.lock)
 "$venv/bin/uv" pip sync --python "$venv/bin/python" --require-hashes --compile-bytecode requirements.lock 2>&1 |
     sed -u '/^ [-+~] /d'
 "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps -e . -e infra/local
-echo "The first \`make run\` builds the image: about 230 MB more, 190 MB of them PyTorch"
-echo "without CUDA."
+echo "The first \`make run\` builds the image and downloads about 230 MB more, of which"
+echo "PyTorch without CUDA is 190 MB."
 echo "Ready after $SECONDS s. Next: \`make run\` for the benchmark on this machine, or"
 echo "\`$venv/bin/nodesweep init\` for your own."

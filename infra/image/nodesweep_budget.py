@@ -193,7 +193,7 @@ class Budget:
             for parameter in group["params"]
         }
         if devices != {"cpu"}:
-            self.turn_off("only trainings on CPUs are split: the program does not see a GPU's work")
+            self.turn_off("only training on CPUs is split: the process cannot see when a GPU works")
             return
         self.seconds.clear()
         self._first_end = self._last = now
@@ -225,7 +225,7 @@ class Budget:
         if self._reason is not None:
             return self._reason
         if not self._at_step:
-            return "its only optimizer step is not split"
+            return "it made only one optimizer step"
         if not self._at_step.get("backward"):
             return "no backward pass was seen"
         return "the number of its processes is unknown" if world_size is None else None

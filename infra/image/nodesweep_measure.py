@@ -46,13 +46,13 @@ _UNSEEN = (
     "optimizer.step, compiles the step, captures it as a CUDA graph, or trains in a forked process"
 )
 _NOT_LOADED = (
-    "no process of the program that trained and ended normally loaded nodesweep_measure.py: it is "
-    "not Python, runs as python -S, -I or -E or with another sitecustomize first on PYTHONPATH, "
-    "trains in a forked process, or ends by os._exit"
+    "no process that trained and ended normally had loaded nodesweep_measure.py: the program is "
+    "not Python, runs as python -S, -I or -E, has another sitecustomize first on PYTHONPATH, "
+    "trains in a forked process, or ends with os._exit"
 )
 _SEVERAL = (
-    "several processes of the program trained, each as rank 0, one after another for example, and "
-    "their times cannot be told from one training's"
+    "several processes of the program trained as rank 0, for instance one after another, so none "
+    "of their times is the job's"
 )
 
 
@@ -157,7 +157,7 @@ class Watch:
         if "nodesweep_clock" in sys.modules:
             self.turn_off("the program uses nodesweep_clock")
         elif "torch_xla" in sys.modules:
-            self.turn_off("torch_xla runs steps later than the program makes them")
+            self.turn_off("torch_xla executes steps after the program has issued them")
         self._first_loader, self._thread = self._delivered, threading.get_ident()
         if _is_child():  # a forked one ends with os._exit(), but runs finalizers first
             sys.modules["multiprocessing.util"].Finalize(None, write, exitpriority=-1)
@@ -231,17 +231,19 @@ class Watch:
         if not self._times or self.reason is not None:
             return self._without(self.reason or self._untrained())
         if getattr(sys, "last_type", None) is not None:
-            return self._without(f"the program ended by {sys.last_type.__name__}")
+            return self._without(f"the program ended with {sys.last_type.__name__}")
         first, last = self._times[0], self._last_step_at()
         training = self._training_loaders()
         by_loaders = sum(each.steps for each in self._loaders)
         if self._first_loader is None and by_loaders * 2 >= len(self._times):
-            return self._without("it made a step before its training asked for data")
+            return self._without(
+                "its first optimizer step came before its DataLoader delivered a batch"
+            )
         often = max(2, len(self._times) / 2)
         together = [each for each in self._loaders if each.overtaken >= often]
         if together and not (training and all(each.is_joined for each in together)):
             return self._without(
-                "its steps take batches from several DataLoaders that it did not begin together"
+                "its steps use batches of several DataLoaders that were not started together"
             )
         started = self._first_loader.started if training else None
         if together:
@@ -249,12 +251,11 @@ class Watch:
             started = min(each.asked for each in (self._first_loader, *together))
         if started is None and len(self._times) < STEPS_WITHOUT_START:
             return self._without(
-                "its batches come from no torch.utils.data.DataLoader, so that the start of its "
-                f"{len(self._times)} steps is unknown; it takes {STEPS_WITHOUT_START}"
+                "its batches do not come from a torch.utils.data.DataLoader, so the start of its "
+                f"first step is unknown, and its {len(self._times)} steps are fewer than the "
+                f"{STEPS_WITHOUT_START} needed without it"
             )
         start = first if started is None else started
-        if last <= start:
-            return self._without("its only optimizer step began at an unknown time")
         metrics = self._metrics(start, last, training)
         # another thread may fetch the batches ahead
         is_waiting = training and all(each.thread == self._thread for each in training)
@@ -334,7 +335,10 @@ class Watch:
 
     def _untrained(self):
         if self.forks and self.torch is None:
-            return "the program forked before it imported torch, and trained in a forked process"
+            return (
+                "the program forked before it imported torch; it may have trained in a forked "
+                "process, which is not measured"
+            )
         return "the program never imported torch" if self.torch is None else _UNSEEN
 
     @staticmethod
@@ -412,7 +416,9 @@ def install(torch):
     optimizer = sys.modules["torch.optim.optimizer"]  # torch.optim deletes the attribute
     register = getattr(optimizer, "register_optimizer_step_post_hook", None)
     if register is None:
-        watched.reason = f"torch {torch.__version__} has no hook for optimizer steps; 2.0 has"
+        watched.reason = (
+            f"torch {torch.__version__} has no hook for optimizer steps: 2.0 is the first"
+        )
         return
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None) or bool
 
@@ -562,7 +568,7 @@ def _write(facts):
     If two processes measured a training each, a reason replaces both: neither is the job's time.
     """
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
-    if not folder or facts is None:
+    if not folder:
         return
     known = _read_section(folder)
     if known is not None:
@@ -578,7 +584,7 @@ def _write(facts):
 def _write_budget(facts):
     """Write the parts of this rank's time; unused if the program writes its own metrics.json."""
     folder = os.environ.get("SM_OUTPUT_DATA_DIR")
-    if folder and facts and "budget" in facts:
+    if folder and "budget" in facts:
         [parts] = facts["budget"]
         watched.library._write(folder, parts, PARTS_FILE.format(rank=parts["rank"]))
 

@@ -42,9 +42,9 @@ def main() -> int:
         "--port",
         type=int,
         default=4200,
-        help="port of the Prefect server; the worker uses the next one",
+        help="port of the Prefect server",
     )
-    parser.add_argument("--host", default=HOST, help="server: the address to listen on")
+    parser.add_argument("--host", default=HOST, help="server: address to listen on")
     parser.add_argument(
         "--platform-port", type=int, default=4570, help="port of the local platform"
     )
@@ -53,9 +53,7 @@ def main() -> int:
         metavar="TYPE/NAME",
         help="automations: notification block, e.g. slack-webhook/ops",
     )
-    parser.add_argument(
-        "--remove", action="store_true", help="automations: delete those of an earlier call"
-    )
+    parser.add_argument("--remove", action="store_true", help="automations: delete them")
     arguments = parser.parse_args()
     if arguments.verb == "automations":
         return _automations(arguments.notify, arguments.remove)
@@ -87,7 +85,7 @@ def _automations(notification_block: str | None, remove: bool) -> int:
             return 2
         print(
             "\n".join(f"{'removed' if remove else 'created'}  {name}" for name in names)
-            or "nothing to do"
+            or "no automations to remove"
         )
         return 0
 
@@ -95,17 +93,17 @@ def _automations(notification_block: str | None, remove: bool) -> int:
 
 
 def _close_forms() -> int:
-    from nodesweep.infra.worker.forms import refuse_unknown_fields
+    from nodesweep.infra.worker.forms import TAG, refuse_unknown_fields
 
     print(
         "\n".join(f"rejects unknown parameters: {name}" for name in refuse_unknown_fields())
-        or "nothing to do"
+        or f"no deployment is tagged `{TAG}`"
     )
     return 0
 
 
 def _at_server(change: Callable[[], int]) -> int:
-    """Run a change against the server of PREFECT_API_URL, explaining a missing password."""
+    """Run a change against the server of PREFECT_API_URL, explaining why it can't be reached."""
     import httpx
 
     try:
@@ -113,12 +111,17 @@ def _at_server(change: Callable[[], int]) -> int:
     except httpx.HTTPStatusError as error:
         if error.response.status_code != 401:
             raise
-        wanted = (
+        problem = (
             "Prefect's server requires its password: export PREFECT_API_AUTH_STRING; see"
             " docs/production.md"
         )
-        print(f"nodesweep: {wanted}", file=sys.stderr)
-        return 1
+    except httpx.TransportError as error:
+        problem = (
+            f"Prefect's server does not respond at {error.request.url.join('/')} ({error}):"
+            " start it, or correct PREFECT_API_URL"
+        )
+    print(f"nodesweep: {problem}", file=sys.stderr)
+    return 1
 
 
 def _by_environment(verb: str, host: str, port: int) -> int:
@@ -132,7 +135,8 @@ def _by_environment(verb: str, host: str, port: int) -> int:
         api_url = os.environ.get("PREFECT_API_URL")
         if not api_url:
             raise DeployError(
-                "PREFECT_API_URL is not set: set it, e.g. to http://127.0.0.1:4200/api"
+                "PREFECT_API_URL is not set; set it to the URL of the Prefect server's API, e.g."
+                " http://127.0.0.1:4200/api"
             )
         wait_for_server(api_url)
         deploy({"NODESWEEP_HOME": str(REPOSITORY), **with_secrets(os.environ)})

@@ -84,7 +84,7 @@ def wait_for_server(
 def _python(
     environment: Mapping[str, str], arguments: Sequence[str], server_pids: Sequence[int]
 ) -> None:
-    said = f"`{' '.join(word for word in arguments if word != '--no-prompt')}`"
+    command = f"`{' '.join(word for word in arguments if word != '--no-prompt')}`"
     with subprocess.Popen(
         [sys.executable, "-m", *arguments],
         cwd=REPOSITORY,
@@ -102,9 +102,9 @@ def _python(
             except subprocess.TimeoutExpired:
                 if (why := progress.problem()) is not None:
                     process.kill()
-                    raise DeployError(f"{said} did not respond {why}") from None
+                    raise DeployError(f"{command} was ended {why}") from None
             except BaseException:
                 process.kill()
                 raise
     if process.returncode != 0:
-        raise DeployError(f"{said} failed:\n{(errors or printed).strip()}")
+        raise DeployError(f"{command} failed:\n{(errors or printed).strip()}")

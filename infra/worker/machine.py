@@ -91,8 +91,10 @@ class Machine:
                     raise MachineError(f"{self.auth_file} is not used: {problem}")
                 text = file.read().strip()
             check_password(str(self.auth_file), text)
-        except (SecretError, ValueError) as error:
+        except SecretError as error:
             raise MachineError(str(error)) from None
+        except UnicodeDecodeError:
+            raise MachineError(f"{self.auth_file} is not UTF-8: {remedy}") from None
         return text
 
     @property
@@ -197,8 +199,8 @@ def _refuse_taken_port(machine: Machine) -> None:
             time.sleep(0.1)
     except OSError as error:
         raise MachineError(
-            f"port {machine.port} is not available ({error.strerror}); choose another: make up"
-            " PORT=4300"
+            f"port {machine.port} is not available ({error.strerror}); choose another port: make"
+            " up PORT=4300"
         ) from None
     if taken:
         raise MachineError(
@@ -239,10 +241,9 @@ def _deploy(machine: Machine) -> None:
         pid = _pid(machine, "server")
         if pid is None or not listens(pid, machine.port):
             raise DeployError(
-                f"another program responds at {machine.api_url}, and nothing was sent to it; the"
-                " server of"
-                f" {machine.folder} {'has ended' if pid is None else 'is on another port'}."
-                " make down stops it, make up PORT=… starts it on another port"
+                f"another program responds at {machine.api_url}; nothing was sent to it. The server"
+                f" of {machine.folder} {'has ended' if pid is None else 'is on another port'}: run"
+                " `make down`, then `make up PORT=…` with a free port"
             )
         deploy(machine.environment, pid)
     except DeployError as error:
@@ -260,11 +261,12 @@ def _platform(machine: Machine, verb: str, seconds: float) -> None:
             text=True, timeout=seconds, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise MachineError(
-            f"the local platform did not respond to {verb} within {seconds:.0f} s"
-        ) from None
+        raise MachineError(f"the local platform did not {verb} within {seconds:.0f} s") from None
     if done.returncode != 0:
-        raise MachineError(f"the local platform, {verb}: {done.stderr.strip()}")
+        raise MachineError(
+            f"`{verb}` of the local platform ended with exit code {done.returncode}:"
+            f" {done.stderr.strip()}"
+        )
 
 
 def _platform_runs(machine: Machine) -> bool:

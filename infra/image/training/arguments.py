@@ -203,7 +203,7 @@ class TrainingArguments:
     )
     per_replica_batch_size: int | None = field(
         metadata=_option(
-            _AMOUNT, type=_whole(1), help="b; default: derived from --global-batch-size"
+            _AMOUNT, type=_whole(1), help="b; default: derived from --global-batch-size, else 32"
         )
     )
     accumulate_grad_batches: int = field(metadata=_option(_AMOUNT, 1, type=_whole(1)))
@@ -217,7 +217,7 @@ class TrainingArguments:
             _AMOUNT,
             "drop",
             choices=INCOMPLETE_BATCH,
-            help="samples at the end of an epoch that don't fill a batch",
+            help="what to do with samples at the end of an epoch that don't fill a batch",
         )
     )
     evaluate_every_samples: int | None = field(
@@ -272,7 +272,7 @@ class TrainingArguments:
             _OPTIMISATION,
             "auto",
             choices=PRECISIONS,
-            help="auto: mixed bf16 or 16 if the hardware supports it",
+            help="auto: mixed bf16 or 16 if the hardware supports it, else 32",
         )
     )
     backend: str = field(
@@ -288,7 +288,7 @@ class TrainingArguments:
             _CLUSTER,
             "ddp",
             choices=STRATEGIES,
-            help="fsdp: PyTorch's sharding; smp: SageMaker's, 2.x",
+            help="fsdp: PyTorch's sharding; smp: SageMaker's model parallelism 2.x",
         )
     )
     compress: str = field(
@@ -296,7 +296,7 @@ class TrainingArguments:
             _CLUSTER,
             "none",
             choices=COMPRESSIONS,
-            help="gradients of ddp travel in 16 bits: fp16 under gloo and nccl, bf16 under nccl",
+            help="16-bit format of the gradients that ddp sends: fp16 (gloo, nccl) or bf16 (nccl)",
         )
     )
     process_group_timeout_seconds: float = field(
@@ -308,28 +308,34 @@ class TrainingArguments:
             default_checkpoint_dir,
             type=_folder_or_none,
             help=(
-                "folder to write last.ckpt to and resume from; none: no such checkpoints (default:"
-                " SageMaker's folder, if any)"
+                "folder to write last.ckpt to and resume from; none: no such checkpoints; default:"
+                " SageMaker's folder, if any"
             ),
         )
     )
     checkpoint_every_steps: int | None = field(
-        metadata=_option(_CLUSTER, type=_whole(1), help="in addition to the end of every epoch")
+        metadata=_option(
+            _CLUSTER,
+            type=_whole(1),
+            help="steps between writes of last.ckpt, in addition to the end of every epoch",
+        )
     )
     warmup_exclude_epochs: int = field(
         metadata=_option(
             _MEASUREMENT,
             0,
             type=_whole(0),
-            help="excluded from the steady window; 1: the first epoch",
+            help="epochs excluded from the steady window; 1: the first epoch",
         )
     )
     warmup_exclude_steps: int = field(
-        metadata=_option(_MEASUREMENT, 10, type=_whole(0), help="excluded from the steady window")
+        metadata=_option(
+            _MEASUREMENT, 10, type=_whole(0), help="steps excluded from the steady window"
+        )
     )
     warmup_exclude_seconds: float = field(
         metadata=_option(
-            _MEASUREMENT, 30.0, type=_number(0), help="excluded from the steady window"
+            _MEASUREMENT, 30.0, type=_number(0), help="seconds excluded from the steady window"
         )
     )
     checkpoint: bool = field(

@@ -62,7 +62,7 @@ def cluster_from_environment(environment: Mapping[str, str]) -> Cluster:
         if position[0] > 1 and not {"MASTER_ADDR", "SM_HOSTS"} & environment.keys():
             raise UserError(
                 "mpirun started ranks on several nodes, but neither MASTER_ADDR nor SM_HOSTS is set"
-                " in this one: add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
+                " in this rank: add `-x MASTER_ADDR -x MASTER_PORT` to custom_mpi_options"
             )
         return Cluster("mpi", *position, current_host, address, port)
     if "RANK" in environment and "WORLD_SIZE" in environment:

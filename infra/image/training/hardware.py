@@ -41,7 +41,8 @@ def choose_precision(asked: str) -> str:
     if asked not in supported:
         allowed = ", ".join(["auto", "32", *supported])
         raise UserError(
-            f"--precision {asked} is not supported by {device_name()}: use one of {allowed}"
+            f"--precision {asked} is not supported by {device_name() or 'this processor'}:"
+            f" use one of {allowed}"
         )
     return MIXED[asked]
 

@@ -186,9 +186,7 @@ def _prepared_folder(cluster: Cluster) -> Path:
     folder = Path(tempfile.gettempdir()) / name
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
-        raise UserError(
-            f"{folder} belongs to another user; remove it, or set TMPDIR to a folder of your own"
-        )
+        raise UserError(f"{folder} belongs to another user: set TMPDIR to a folder of your own")
     return folder
 
 

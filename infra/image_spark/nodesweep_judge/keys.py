@@ -196,7 +196,9 @@ def _key_types(
         for kind in kinds:
             if types.is_nested(kind):
                 raise JudgeError(
-                    "other", f"unique_columns: {column!r} is {kind}, whose values can't be keys"
+                    "other",
+                    f"unique_columns: {column!r} has type {kind}, whose values can't be keys:"
+                    " remove the column from unique_columns",
                 )
         found.append(common_type(kinds))
     return found

@@ -80,7 +80,9 @@ def read_request(document: Mapping[str, Any]) -> Request:
     """
     if document.get("format") != FORMAT:
         raise JudgeError(
-            "other", f"the request has format {document.get('format')!r}; this image reads {FORMAT}"
+            "other",
+            f"the request has format {document.get('format')!r}, but this image reads format"
+            f" {FORMAT}: use an image built by the version of nodesweep that runs the sweep",
         )
     objects = tuple(
         S3Object(index, one["key"], one["name"], one["size_bytes"], one["etag"])

@@ -50,7 +50,7 @@ NO_JAVA = (
     "smspark-submit: Spark needs Java, but there is no `java` on PATH: install Java 17 or newer on"
     " the machine that runs the local platform (Debian: apt-get install openjdk-17-jre-headless)"
 )
-NOT_EMULATED = "{} is not emulated here: leave it out, or run the job on AWS's Spark image"
+NOT_EMULATED = "{} is not emulated here: leave it out, or run the job in AWS's Spark image"
 
 
 class SubmitError(Exception):
@@ -123,7 +123,7 @@ def listed_files(text: str) -> str:
     for path in map(Path, text.split(",")):
         files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
         if not files or not files[0].is_file():
-            raise argparse.ArgumentTypeError(f"there is no file {path}")
+            raise argparse.ArgumentTypeError(f"{path} is neither a file nor a folder with files")
         found += [str(file) for file in files]
     return ",".join(found)
 
@@ -162,7 +162,7 @@ class Cluster:
             *("--webui-port", str(MASTER_PAGE_PORT)),
         )
         self._start_worker()
-        wait_for(self._all_are_there, f"the workers of {', '.join(self._hosts)}", self._check)
+        wait_for(self._all_are_there, f"the Spark workers on {', '.join(self._hosts)}", self._check)
         done = subprocess.run(self._submission(options), check=False)
         code = done.returncode if done.returncode >= 0 else 128 - done.returncode
         return leave_message(f"spark-submit exited with code {code}", code) if code else 0
@@ -170,7 +170,7 @@ class Cluster:
     def run_worker(self) -> int:
         """Run a worker until the primary has ended."""
         self._start_worker()
-        presence = wait_for(self._connect, f"the primary, {self._primary}", self._check)
+        presence = wait_for(self._connect, f"the primary node, {self._primary},", self._check)
         presence.settimeout(1.0)
         while True:
             with suppress(TimeoutError):
@@ -202,11 +202,8 @@ class Cluster:
 
     def _check(self) -> None:
         """Raise SubmitError if a daemon of this node has ended."""
-        ended = [daemon.args for daemon in self._daemons if daemon.poll() is not None]
-        if ended:
-            raise SubmitError(
-                f"a Spark daemon on {self._host} has ended; see the log: {ended[0]!r}"
-            )
+        if any(daemon.poll() is not None for daemon in self._daemons):
+            raise SubmitError(f"a Spark daemon on {self._host} has ended; see the job's log")
 
     def _all_are_there(self) -> bool | None:
         page = f"http://{self._host}:{MASTER_PAGE_PORT}/json/"
@@ -252,15 +249,18 @@ def configured_properties(file: Path) -> dict[str, str]:
         if entry["Classification"] == "spark-defaults":
             found |= entry["Properties"]
         else:
-            print(f"smspark-submit: classification {entry['Classification']} is not emulated")
+            print(
+                f"smspark-submit: ignoring classification {entry['Classification']}: only"
+                " spark-defaults is emulated"
+            )
     return found
 
 
 def keep_connections(server: socket.socket) -> None:
     """Keep every connection open until this process ends; the peers notice when it closes."""
-    kept = []
+    connections = []
     while True:
-        kept.append(server.accept())
+        connections.append(server.accept())
 
 
 def wait_for(ask: Callable[[], T | None], what: str, check: Callable[[], None]) -> T:

@@ -28,8 +28,10 @@ import math
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from sagemaker_emulator.api.protocol import DEFAULT_REGION
 from sagemaker_emulator.server import daemon
@@ -88,7 +90,7 @@ def _run_command(options: argparse.Namespace) -> int:
         print(
             "joined"
             if joined
-            else "not joined: nothing is running, it has no owners, or this process already is one"
+            else "not joined: nothing is running, it has no owners, or this process is one already"
         )
         return 0 if joined else 1
     if options.command == "start":
@@ -105,7 +107,7 @@ def _report_end(stopped: bool, otherwise: str, state_dir: Path) -> int:
     if not lines:
         return 0
     print(
-        "\n  ".join([f"not everything is saved in {state_dir}; free space on its disk:", *lines]),
+        "\n  ".join([f"{state_dir} may lack the latest changes; is its disk full?", *lines]),
         file=sys.stderr,
     )
     return NOT_SAVED
@@ -149,7 +151,9 @@ def _engine(options: argparse.Namespace, state_dir: Path) -> str:
         SettingsError: If the registry does not fit the engine.
     """
     if options.registry and options.engine not in ("container", "auto"):
-        raise SettingsError("--registry requires --engine container: add it, or omit --registry")
+        raise SettingsError(
+            "--registry requires --engine container or auto: add it, or omit --registry"
+        )
     if options.engine != "auto":
         return str(options.engine)
     from sagemaker_emulator.engine.choice import (
@@ -273,14 +277,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_server_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--port", type=_port, default=DEFAULT_PORT, help="TCP port on loopback; 0: any free port"
+        "--port",
+        type=_port,
+        default=DEFAULT_PORT,
+        help="TCP port on loopback (4570); 0: any free port",
     )
     command.add_argument(
         "--or-free-port",
         action="store_true",
-        help="use a free port if that one is taken",
+        help="use any free port if --port is taken",
     )
-    command.add_argument("--owner-pid", type=_process_id, help="stop when this process ends")
+    command.add_argument(
+        "--owner-pid",
+        type=_process_id,
+        help="process ID of an owner: the platform stops when all its owners have ended",
+    )
     command.add_argument(
         "--quota",
         type=_quota,
@@ -311,7 +322,7 @@ def _add_server_options(command: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=0.0,
         metavar="S",
-        help="time that instances take to start (0)",
+        help="seconds that instances take to start (0)",
     )
 
 
@@ -336,52 +347,42 @@ def _add_engine_options(command: argparse.ArgumentParser) -> None:
         "--model",
         type=Path,
         metavar="FILE",
-        help="performance model (YAML or JSON) for --engine simulated",
+        help="with --engine simulated: performance model (YAML or JSON)",
     )
     command.add_argument(
         "--processing-leaves",
         type=Path,
         metavar="DIR",
-        help="files that a simulated Processing job leaves below /opt/ml (a simulation runs no"
-        " program)",
+        help="with --engine simulated: folder with the files that every Processing job leaves below"
+        " /opt/ml, since no program runs",
     )
     command.add_argument(
         "--time-scale",
         type=_scale,
         default=0.0,
         metavar="X",
-        help="real seconds per simulated second, 0 to 1 (0)",
+        help="with --engine simulated: real seconds per simulated second, 0 to 1 (0)",
     )
 
 
-def _scale(text: str) -> float:
-    scale = float(text)
-    if not 0 <= scale <= 1:
-        raise argparse.ArgumentTypeError(
-            f"{text} is not a time scale; expected 0 (no waiting) to 1 (real time)"
-        )
-    return scale
+def _number(
+    convert: Callable[[str], float], least: float, most: float, expected: str
+) -> Callable[[str], Any]:
+    """Return a parser of numbers from `least` to `most`; `expected` describes them."""
+
+    def parse(text: str) -> float:
+        with suppress(ValueError):
+            if least <= (number := convert(text)) <= most:
+                return number
+        raise argparse.ArgumentTypeError(f"{text!r} is not {expected}")
+
+    return parse
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65_535:
-        raise argparse.ArgumentTypeError(f"{port} is not a port; expected 0 to 65535")
-    return port
-
-
-def _process_id(text: str) -> int:
-    pid = int(text)
-    if pid < 1:
-        raise argparse.ArgumentTypeError(f"{pid} is not a process ID; expected 1 or more")
-    return pid
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; expected 0 or more")
-    return seconds
+_scale = _number(float, 0, 1, "a time scale; expected 0 (no waiting) to 1 (real time)")
+_port = _number(int, 0, 65_535, "a port; expected 0 to 65535")
+_process_id = _number(int, 1, math.inf, "a process ID; expected 1 or more")
+_seconds = _number(float, 0, sys.float_info.max, "a number of seconds; expected 0 or more")
 
 
 def _file_system(text: str) -> tuple[str, Path]:
@@ -391,7 +392,7 @@ def _file_system(text: str) -> tuple[str, Path]:
             f"{text!r} is not ID=DIR, for instance fs-0123456789abcdef0=data"
         )
     if not Path(folder).is_dir():
-        raise argparse.ArgumentTypeError(f"{folder} is not a folder")
+        raise argparse.ArgumentTypeError(f"{folder} of {name} is not a folder; create it first")
     return name, Path(folder).resolve()
 
 
@@ -403,7 +404,7 @@ def _registry(text: str) -> str:
 
 def _quota(text: str) -> tuple[str, int]:
     instance_type, equals, count = text.partition("=")
-    if not equals or not instance_type or not count.isdigit():
+    if not equals or not instance_type or not count.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=N, for instance ml.local.small=8")
     return instance_type, int(count)
 

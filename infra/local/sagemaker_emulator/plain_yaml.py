@@ -39,7 +39,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_plain_yaml(text)
     except yaml.YAMLError as error:
-        raise SettingsError(f"{path} is neither YAML nor JSON: {error}") from error
+        raise SettingsError(f"{path} can't be read as YAML or JSON: {error}") from error
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -231,6 +231,26 @@ def test_time_scale_is_from_0_to_1(text: str) -> None:
         main(["start", "--engine=simulated", f"--time-scale={text}"])
 
 
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [
+        ("--time-scale=slow", "0 (no waiting) to 1 (real time)"),
+        ("--port=http", "0 to 65535"),
+        ("--owner-pid=me", "1 or more"),
+        ("--cold-start-seconds=soon", "0 or more"),
+        ("--quota=ml.local.small=²", "ml.local.small=8"),
+    ],
+)
+def test_option_that_is_no_number_names_what_is_expected(
+    option: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["start", option])
+    said = capsys.readouterr().err.splitlines()[-1]
+    name, _, value = option.partition("=")
+    assert name in said and repr(value) in said and said.endswith(expected)
+
+
 @pytest.mark.parametrize(("running", "asked"), [("process", "simulated"), ("simulated", "process")])
 def test_running_server_with_another_engine_is_not_adopted(
     tmp_path: Path,

@@ -444,7 +444,7 @@ def test_a_step_before_the_training_is_not_its_start(run: Runner) -> None:
     """Set-up may follow such a step, to create the optimizer's state for example."""
     text = textwrap.dedent(LOOP).replace("time.sleep(0.3)", "model.step(); time.sleep(0.3)")
     done = run(text.replace("range(3)", "range(30)").replace("time.sleep(0.01)", "pass"))
-    assert done.reason == "it made a step before its training asked for data"
+    assert (done.reason or "").startswith("its first optimizer step came before")
 
 
 SLOW_START = """
@@ -484,9 +484,7 @@ def test_an_evaluation_in_every_step_is_not_taken_for_the_training(run: Runner) 
         "model.step()", "model.step()\n        next(iter(DataLoader.second))"
     )
     done = run(text.replace("for epoch", "DataLoader.second = DataLoader([8], 8)\nfor epoch"))
-    assert done.reason == (
-        "its steps take batches from several DataLoaders that it did not begin together"
-    )
+    assert "several DataLoaders" in (done.reason or "")
 
 
 def test_an_iterator_of_the_programs_own_is_left_alone(run: Runner) -> None:

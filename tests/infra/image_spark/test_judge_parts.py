@@ -140,7 +140,7 @@ def test_an_expectation_that_cannot_be_used_is_named() -> None:
     with pytest.raises(JudgeError, match=r"expectations\[0\] expect_nothing") as refused:
         build([check("expect_nothing")])
     assert refused.value.kind == "expectations"
-    with pytest.raises(JudgeError, match=r"format 7; .* 1"):
+    with pytest.raises(JudgeError, match=r"format 7, .* format 1: "):
         read_request({"format": 7})
 
 

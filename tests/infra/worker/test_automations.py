@@ -143,3 +143,12 @@ def test_a_server_that_wants_its_password_says_so(
         " docs/production.md"
     )
     assert capsys.readouterr().err.splitlines()[-1] == said
+
+
+@pytest.mark.parametrize("remove", [False, True])
+def test_a_server_that_does_not_respond_is_one_line(
+    remove: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
+        assert _automations(None, remove) == 1
+    assert "does not respond at http://127.0.0.1:1/ (" in capsys.readouterr().err.splitlines()[-1]

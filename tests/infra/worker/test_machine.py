@@ -114,6 +114,16 @@ def test_platform_is_started_on_the_port_and_ended_wherever_it_is(
     assert called == [["start", *where, "--port", "4999"], ["stop", *where]]
 
 
+def test_a_stop_that_lost_state_is_not_reported_as_no_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform has stopped, with the exit code for unsaved state."""
+    unsaved = subprocess.CompletedProcess([], 3, "stopped", "s3://bucket: no space\n")
+    monkeypatch.setattr(machines.subprocess, "run", lambda command, **_: unsaved)
+    with pytest.raises(MachineError, match=r"stop.* 3: s3://bucket: no space$"):
+        machines._platform(Machine(tmp_path), "stop", 1.0)
+
+
 def test_make_up_hands_its_ports_on() -> None:
     command = ["make", "--dry-run", "up", "PORT=4300", "PLATFORM_PORT=4670"]
     said = subprocess.run(command, cwd=machines.REPOSITORY, capture_output=True, text=True)
@@ -345,9 +355,12 @@ def test_what_make_up_makes_opens_to_its_owner_alone(
     assert modes == [0o700, 0o600] and Machine(tmp_path).port == 4200
 
 
-def test_a_password_that_is_no_ascii_starts_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("encoding", "named"), [("utf-8", "ASCII"), ("latin-1", "UTF-8")])
+def test_a_password_that_is_no_ascii_starts_nothing(
+    tmp_path: Path, encoding: str, named: str
+) -> None:
     machine = Machine(tmp_path, port=1)
-    machine.auth_file.write_text("nodesweep:Gänseblümchen")
+    machine.auth_file.write_text("nodesweep:Gänseblümchen", encoding=encoding)
     machine.auth_file.chmod(0o600)
-    with pytest.raises(MachineError, match=r"not ASCII"):
+    with pytest.raises(MachineError, match=f"prefect-auth .*not {named}"):
         up(machine)

@@ -47,8 +47,8 @@ def prepare_table(source: Path, table_format: str, label_column: str, prepared: 
     dataset = _open(source, table_format)
     if label_column not in dataset.schema.names:
         raise UserError(
-            f"--label-column {label_column!r} is not in the table under {source}; its columns are "
-            f"{', '.join(dataset.schema.names[:20])}"
+            f"--label-column {label_column!r} is not in the table under {source}; its columns"
+            f" include {', '.join(dataset.schema.names[:20])}"
         )
     columns = _feature_columns(dataset.schema, label_column)
     rows = dataset.count_rows()

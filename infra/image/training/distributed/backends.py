@@ -69,5 +69,6 @@ def load_library(name: str) -> None:
     except ImportError as error:
         option = "--strategy smp" if name == "smp" else f"--backend {name}"
         raise UserError(
-            f"{option} needs the module {module}, which can't be imported ({error}): it is {source}"
+            f"{option} needs the module {module}, which can't be imported ({error})."
+            f" It belongs to {source}"
         ) from (None)

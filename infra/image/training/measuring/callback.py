@@ -232,7 +232,8 @@ class Measurement(pl.Callback):
         if self.planned_steps is not None and self.steps >= self.planned_steps:
             raise UserError(
                 f"the checkpoint is from step {self.steps}, but this run ends after step"
-                f" {self.planned_steps}: remove it, or raise --epochs or --max-steps"
+                f" {self.planned_steps}: raise --epochs or --max-steps, or choose another"
+                " --checkpoint-dir"
             )
 
     def _report_progress(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

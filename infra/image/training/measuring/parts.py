@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from training.files import write_text_atomically
 from training.measuring.step_timer import Stopwatch
 
-RESUMED = "it was interrupted, and only the steps since then were seen"
+RESUMED = "it was interrupted, and only the steps since then were timed"
 
 
 class SplitStopwatch(Stopwatch):

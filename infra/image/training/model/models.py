@@ -86,7 +86,7 @@ def build_model(
         return RankingMLP(features, classes, arguments.hidden_size, arguments.layers)
     if len(sample_shape) != 3:
         raise UserError(
-            "--model resnet18 needs images, that is, feature columns pixel_0, pixel_1,"
-            " …; use ranking_mlp"
+            "--model resnet18 needs images: feature columns pixel_0, pixel_1, …, or a single column"
+            " of fixed-size binary; use ranking_mlp for this table"
         )
     return ResNet18(sample_shape[0], classes)

@@ -330,8 +330,8 @@ _OLD_SIGNATURE = (
 )
 _SKEWED = "The difference between the request time and the current time is too large."
 _DENIED = (
-    "A training job's access key gives access only to S3, logs and metrics, and a presigned URL"
-    " only to one object."
+    "A presigned URL can only read from S3 (GET or HEAD, without a body or X-Amz-Target), and a"
+    " training job's access key can only call S3, CloudWatch Logs and CloudWatch metrics."
 )
 _WORDS = {
     ("s3", "no key"): ("AccessDenied", "Access Denied"),

@@ -103,9 +103,9 @@ def _check_chunks(environ: dict[str, Any], body: bytes, has_trailer: bool) -> No
         _said(parameters) == signer.sign("PAYLOAD", b"", chunk) for parameters, chunk in chunks
     )
     if has_trailer and is_right and signer is not None:
-        said = trailer.pop("x-amz-trailer-signature", "")
+        signature = trailer.pop("x-amz-trailer-signature", "")
         lines = "".join(f"{name}:{value}\n" for name, value in trailer.items())
-        is_right = said == signer.sign("TRAILER", lines.encode())
+        is_right = signature == signer.sign("TRAILER", lines.encode())
     if not is_right:
         raise ApiError(
             "SignatureDoesNotMatch",
@@ -147,7 +147,7 @@ def check_body(environ: dict[str, Any], body: bytes) -> None:
         MalformedTrailerError: If an announced trailer is missing.
     """
     signed = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
-    said = {
+    announced = {
         name: str(environ[header])
         for name in ALGORITHMS
         if (header := f"HTTP_X_AMZ_CHECKSUM_{name}") in environ
@@ -155,13 +155,13 @@ def check_body(environ: dict[str, Any], body: bytes) -> None:
     if signed.startswith("STREAMING-"):
         body, trailer = _decode_chunks(body)
         _check_length(environ, body)
-        said |= _checksums_in(environ, trailer)
-    if len(said) > 1:
+        announced |= _checksums_in(environ, trailer)
+    if len(announced) > 1:
         raise ApiError(
             "InvalidRequest",
             "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
         )
-    for name, value in said.items():
+    for name, value in announced.items():
         computed = checksum(name, body)
         if not _is_of_its_length(value, computed):
             header = f"x-amz-checksum-{name.lower()}"
@@ -208,8 +208,8 @@ def _chunks(encoded: bytes) -> tuple[list[tuple[bytes, bytes]], dict[str, str]]:
 
 
 def _check_length(environ: dict[str, Any], body: bytes) -> None:
-    said = environ.get("HTTP_X_AMZ_DECODED_CONTENT_LENGTH")
-    if said is not None and said != str(len(body)):
+    length = environ.get("HTTP_X_AMZ_DECODED_CONTENT_LENGTH")
+    if length is not None and length != str(len(body)):
         raise ApiError(
             "IncompleteBody",
             "You did not provide the number of bytes specified by the Content-Length HTTP header",
@@ -243,9 +243,9 @@ def _is_of_its_length(value: str, computed: str) -> bool:
         return False
 
 
-def _check_md5(said: str, body: bytes) -> None:
+def _check_md5(content_md5: str, body: bytes) -> None:
     try:
-        digest = base64.b64decode(said, validate=True)
+        digest = base64.b64decode(content_md5, validate=True)
     except binascii.Error:
         digest = b""
     if len(digest) != _MD5_BYTES:

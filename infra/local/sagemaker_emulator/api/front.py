@@ -106,7 +106,7 @@ class Front:
         except ApiError as error:
             answer = error_response(environ, error.code, error.message, error.http_status)
         except NotSaved as error:
-            room = "free space on the disk of the local platform's state folder, then retry."
+            room = "free space on the disk of the local platform's state folder, then retry"
             answer = error_response(
                 environ, "InternalError", f"{error}: {room}", _INSUFFICIENT_STORAGE
             )
@@ -211,12 +211,13 @@ def _refuse_browsers(environ: dict[str, Any]) -> None:
     A cross-site request carries Origin; DNS rebinding (a page's own name resolved to loopback)
     shows in Host.
     """
-    host = environ.get("HTTP_HOST", "")
-    if "HTTP_ORIGIN" in environ or not _LOOPBACK_HOST.match(host):
+    host, origin = environ.get("HTTP_HOST", ""), environ.get("HTTP_ORIGIN")
+    if origin is not None or not _LOOPBACK_HOST.match(host):
+        of_page = "" if origin is None else f" and Origin {origin!r}"
         raise ApiError(
             "AccessDeniedException",
-            "The local platform only accepts requests to a loopback address, and none from web"
-            f" pages; this one is for {host!r}.",
+            "The local platform accepts only requests to a loopback address, and none from web"
+            f" pages; this request has Host {host!r}{of_page}.",
             http_status=403,
         )
 

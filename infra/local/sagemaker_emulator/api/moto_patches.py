@@ -25,10 +25,10 @@ from sagemaker_emulator.api import moto_listing as listing
 
 MOTO_VERSION = "5.2.5"
 PRIVATE_NAMES = {
-    "_get_param": "a request's parameter, by which every response class of moto reads its own",
+    "_get_param": "a request's parameter; every response class of moto reads its own with it",
     "_get_resource_from_arn": "SageMaker's resource of an ARN; moto's tag actions fail without one",
-    "_pagination_tokens": "the continuation tokens of listings that moto's own pages have",
-    "_truncate_result": "ends a page of ListObjectsV2 and makes its token",
+    "_pagination_tokens": "continuation tokens of moto's own listings",
+    "_truncate_result": "ends a page of ListObjectsV2 and creates its token",
     "_VersionedKeyStore": "a bucket's objects; SortedKeyStore keeps their keys sorted",
 }
 """Private name in moto -> its meaning."""

@@ -184,7 +184,9 @@ class BuildExecution:
         try:
             return shell.run(command, deadline)
         except ShellEnded as error:
-            raise PhaseFailure("BUILD_TIMED_OUT", f"Build has timed out. ({error})") from error
+            if self._stop.is_set():
+                raise _stopped() from error
+            raise PhaseFailure("BUILD_TIMED_OUT", "Build has timed out.") from error
 
     def _read_buildspec(self, context: Path) -> Buildspec:
         """Return the buildspec that the request or the project contains or names as a source file.
@@ -192,16 +194,16 @@ class BuildExecution:
         The default file is buildspec.yml. Without any of these, the source's Dockerfile is built
         and pushed, as a build without containers does.
         """
-        given = self._build.buildspec or "buildspec.yml"
-        if self._build.buildspec is None and not (context / given).is_file():
+        buildspec = self._build.buildspec or "buildspec.yml"
+        if self._build.buildspec is None and not (context / buildspec).is_file():
             return self._buildspec_of_dockerfile()
-        if "\n" not in given:
-            path = context / given
+        if "\n" not in buildspec:
+            path = context / buildspec
             if not path.resolve().is_relative_to(context.resolve()) or not path.is_file():
-                raise PhaseFailure("YAML_FILE_ERROR", f"{given}: no such file in the source")
-            given = path.read_text(encoding="utf-8", errors="replace")
+                raise PhaseFailure("YAML_FILE_ERROR", f"{buildspec}: no such file in the source")
+            buildspec = path.read_text(encoding="utf-8", errors="replace")
         try:
-            return parse_buildspec(given)
+            return parse_buildspec(buildspec)
         except BuildspecError as error:
             raise PhaseFailure("YAML_FILE_ERROR", str(error)) from error
 
@@ -266,7 +268,7 @@ class BuildExecution:
                 "COMMAND_EXECUTION_ERROR", f"Error while executing command: build. {error}"
             ) from error
         if self._stop.is_set():
-            raise PhaseFailure("STOPPED", "The build was stopped")
+            raise _stopped()
         return image
 
     def _register(self, repository: str, tag: str, image: BuiltImage) -> None:
@@ -291,7 +293,7 @@ class BuildExecution:
 
     def _enter(self, phase: str) -> None:
         if self._stop.is_set():
-            raise PhaseFailure("STOPPED", "The build was stopped")
+            raise _stopped()
         now = self._clock()
         self._change(lambda build: build.enter(phase, now))
         self._log(f"Entering phase {phase}")
@@ -302,3 +304,7 @@ class BuildExecution:
 
     def _log(self, line: str) -> None:
         self._streams.write(_LOG_HOST, line, int(self._clock() * 1000))
+
+
+def _stopped() -> PhaseFailure:
+    return PhaseFailure("STOPPED", "The build was stopped")

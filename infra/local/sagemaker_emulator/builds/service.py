@@ -206,7 +206,7 @@ class Builds:
                 build, change, self._images, self._clients, stop, clock=self._clock
             ).run()
         except Exception:
-            logger.exception("Build %s: its record can't be written", build.id)
+            logger.exception("Build %s: its end could not be recorded", build.id)
         with self._lock:
             del self._stops[build.id]
 
@@ -215,20 +215,20 @@ class Builds:
         return dict(projects[0]) if projects else {}
 
     def _check_source(self, request: dict[str, Any], location: str | None) -> None:
-        if request.get("sourceTypeOverride", "S3") != "S3":
+        if (kind := request.get("sourceTypeOverride", "S3")) != "S3":
             raise invalid_input(
-                "The local platform builds S3 sources from their Dockerfile; it supports no other"
-                " source type."
+                f"sourceTypeOverride is {kind}, but the local platform supports only S3 sources."
             )
         has_shell = isinstance(self._images, BuildsByCommands)
         if not has_shell and "docker build" not in request.get("buildspecOverride", "docker build"):
             raise invalid_input(
-                "The local platform runs only the `docker build` command of a buildspec, and"
-                " buildspecOverride has none."
+                "Without containers, the local platform runs only the `docker build` command of a"
+                " buildspec, and buildspecOverride has none: add one, or start the platform with"
+                " --engine container."
             )
         if not location:
             raise invalid_input(
-                "Project source location is required: set sourceLocationOverride to bucket/key.zip"
+                "Project source location is required: set sourceLocationOverride to bucket/key.zip."
             )
         try:
             parse_source_location(location)

@@ -130,6 +130,7 @@ def own_rules(environment: Mapping[str, str]) -> list[JobRule]:
     job_rules = [rule for rule in rules if isinstance(rule, JobRule)]
     if len(job_rules) < len(rules):
         raise validation_error(
-            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error are not job faults."
+            f"Environment {ENVIRONMENT_VARIABLE}: throttle and error fail API calls, not jobs; put"
+            " them into the platform's fault plan (--faults)."
         )
     return job_rules

@@ -41,7 +41,7 @@ class ApiRule(Rule, ABC):
     )
     operation: str = Field(description="API operation, for instance CreateTrainingJob.")
     calls: Annotated[list[int], Field(min_length=2, max_length=2)] = Field(
-        description=("First and last call to fail, counted from 1; botocore's retries count.")
+        description="First and last call to fail, counted from 1; botocore's retries count, too."
     )
     jobs: str | None = Field(
         default=None,
@@ -53,8 +53,8 @@ class ApiRule(Rule, ABC):
         known = service_model(self.service).operation_names
         if self.operation not in known:
             raise ValueError(
-                f"operation {self.operation!r} is not one of {self.service}'s"
-                f" ({', '.join(known[:3])}, …)"
+                f"operation: {self.service} has no {self.operation!r}; it has"
+                f" {', '.join(known[:3])} and others"
             )
         first, last = self.calls
         if not 1 <= first <= last:
@@ -84,7 +84,10 @@ class ErrorRule(ApiRule):
     )
     message: str = Field(default="Injected by the fault plan.", description="The error's message.")
     http_status: int = Field(
-        default=400, ge=400, le=599, description="HTTP status; botocore retries 500 to 504."
+        default=400,
+        ge=400,
+        le=599,
+        description="HTTP status; botocore retries 500, 502, 503 and 504.",
     )
 
     def error(self) -> ApiError:
@@ -98,7 +101,9 @@ class JobRule(Rule):
         default="*", description="Pattern of job names; * and ? as in a shell.", min_length=1
     )
     max_jobs: int | None = Field(
-        default=None, ge=1, description="At most this many matching jobs, in order of creation."
+        default=None,
+        ge=1,
+        description="Strikes at most this many matching jobs, in order of creation.",
     )
 
     @property
@@ -145,7 +150,7 @@ class TrainingRule(JobRule, ABC):
     """Strikes while a job trains: some seconds after Training began, or at a line of its log."""
 
     after_seconds: Seconds | None = Field(
-        default=None, description="Seconds after (each) Training began."
+        default=None, description="Strikes this long after each start of Training."
     )
     at_line: str | None = Field(
         default=None, description="Regular expression; strikes at the first line it finds."
@@ -164,7 +169,9 @@ class TrainingRule(JobRule, ABC):
     @model_validator(mode="after")
     def _has_one_trigger(self) -> TrainingRule:
         if (self.after_seconds is None) == (self.at_line is None):
-            raise ValueError("give either after_seconds or at_line, to define when it strikes")
+            raise ValueError(
+                "set either after_seconds or at_line, which define when the fault strikes"
+            )
         return self
 
     @property

@@ -308,7 +308,7 @@ class JobManager(ABC, Generic[J]):
                 self._runner.run(job, self._change_under_lock(job), waiting.faults, stop)
             except Exception as error:
                 # The record cannot be written, but the next job may still be able to run.
-                logger.exception("Job %s: lost", job.name)
+                logger.exception("Job %s: the platform failed", job.name)
                 with self._changed:
                     job.end(Ending("Failed", internal_error(error)), self._clock())
             with self._changed:

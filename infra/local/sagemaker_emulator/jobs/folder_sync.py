@@ -165,7 +165,7 @@ class FolderSync:
         except ClientError as error:
             raise RestoreError(
                 f"The bucket {folder.target.bucket} that /opt/ml/{folder.path} is copied to can't"
-                f" be found ({error_code(error)}: {error_message(error)})"
+                f" be accessed ({error_code(error)}: {error_message(error)})"
             ) from error
 
     def _note_restored(self, key: str, path: Path) -> None:

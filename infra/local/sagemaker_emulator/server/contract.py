@@ -110,7 +110,7 @@ def _unusable(state_dir: Path, error: OSError) -> ServerStartError:
     reason = error.strerror or str(error)
     return ServerStartError(
         f"--state-dir {state_dir} can't be used: {reason};"
-        " give a folder that can be created and written to"
+        " choose a folder that can be created and written to"
     )
 
 

@@ -76,8 +76,7 @@ def start(config: ServerConfig) -> str:
             if not (found.is_on(config.port) or config.or_free_port):
                 raise ServerStartError(
                     f"The platform of this state folder is already running at {found.endpoint},"
-                    " not on"
-                    f" port {config.port}: stop it first, or choose another --state-dir"
+                    f" not on port {config.port}: stop it first, or choose another --state-dir"
                 )
             if config.owner_pid is not None and living_owners(config.state_dir):
                 add_owner(config.state_dir, config.owner_pid)
@@ -96,9 +95,9 @@ def _wait_for_stopping_server(config: ServerConfig, deadline: float) -> None:
     while endpoint := _stopping_endpoint(config):
         if time.monotonic() >= deadline:
             raise ServerStartError(
-                f"The platform at {endpoint} is still stopping its jobs, for up to"
-                f" {JOBS_STOP_DEADLINE_SECONDS:g} s, or hangs: start again once it has ended, or"
-                " end it with `python -m sagemaker_emulator stop`"
+                f"The platform at {endpoint} is still stopping its jobs (for up to"
+                f" {JOBS_STOP_DEADLINE_SECONDS:g} s) or hangs: start again once it has ended, or"
+                f" end it with `python -m sagemaker_emulator stop --state-dir {config.state_dir}`"
             )
         time.sleep(_POLL_SECONDS)
 
@@ -133,7 +132,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], config: ServerConfig) ->
         if process.poll() is not None:
             raise ServerStartError(_last_line(log, process.returncode))
         time.sleep(_POLL_SECONDS)
-    raise ServerStartError(f"The server was not ready {problem} and was ended: see {log}")
+    raise ServerStartError(f"The server was ended, since it was not ready {problem}: see {log}")
 
 
 @contextmanager
@@ -148,7 +147,8 @@ def _start_lock(state_dir: Path) -> Iterator[None]:
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise ServerStartError(
-                        f"Another start of {state_dir} is taking too long: see its log there"
+                        f"Another start of the platform in {state_dir} is taking too long: see"
+                        f" {state_dir / _LOG_FILE}"
                     ) from error
                 time.sleep(_POLL_SECONDS)
         yield
@@ -238,15 +238,15 @@ def find_server(state_dir: Path, port: int | None = None) -> RunningServer | Non
 
 def read_status(endpoint: str) -> dict[str, Any] | None:
     """Return the response of GET /_nodesweep/status; None if none arrives in time."""
-    said: list[dict[str, Any] | None] = []
+    responses: list[dict[str, Any] | None] = []
     # In a thread, since a socket's timeout restarts with every byte: a response that trickles in
     # would be read forever.
     asking = threading.Thread(
-        target=lambda: said.append(_ask_status(endpoint)), name="status", daemon=True
+        target=lambda: responses.append(_ask_status(endpoint)), name="status", daemon=True
     )
     asking.start()
     asking.join(_STATUS_TIMEOUT_SECONDS)
-    return said[0] if said else None
+    return responses[0] if responses else None
 
 
 def _ask_status(endpoint: str) -> dict[str, Any] | None:

@@ -49,7 +49,7 @@ class SimulatedImageStore:
             ImageBuildError: If there is no Dockerfile.
         """
         if not (context / "Dockerfile").is_file():
-            raise ImageBuildError(f"READ Dockerfile: {context / 'Dockerfile'} does not exist")
+            raise ImageBuildError("READ Dockerfile: the build context has none")
         digest = _digest(context, build_args)
         on_line(
             "[simulated] nothing is built: the digest is computed from the build's context and"

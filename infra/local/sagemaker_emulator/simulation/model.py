@@ -74,10 +74,10 @@ class PerformanceModel(BaseModel):
         description="Seed of the noise; a job's noise follows from it and the job's name.",
     )
     global_batch_size: int = Field(
-        default=1024, ge=1, description="For jobs whose hyperparameters don't set it."
+        default=1024, ge=1, description="Of jobs whose hyperparameters don't set it."
     )
     processes_per_node: int = Field(
-        default=1, ge=1, description="For jobs whose batch sizes don't determine it."
+        default=1, ge=1, description="Of jobs whose batch sizes don't determine it."
     )
     startup_seconds: float = Field(
         default=120.0, ge=0, description="Time in status Starting; a job on a warm pool skips it."
@@ -148,15 +148,15 @@ def model_of_job(model: PerformanceModel, environment: Mapping[str, str]) -> Per
     Raises:
         ValidationException: If some are invalid; the message names every one.
     """
-    given = {
+    settings = {
         name.removeprefix(ENVIRONMENT_PREFIX).lower(): value
         for name, value in environment.items()
         if name.startswith(ENVIRONMENT_PREFIX)
     }
-    if not given:
+    if not settings:
         return model
     try:
-        return PerformanceModel.model_validate({**model.model_dump(), **given})
+        return PerformanceModel.model_validate({**model.model_dump(), **settings})
     except ValidationError as error:
         raise validation_error(
             "; ".join(
@@ -178,10 +178,10 @@ def plan_workload(
     Batch sizes and steps come from its hyperparameters, else from the model. Its Environment can
     set the number of steps, or ask for a probe, which needs fewer.
     """
-    given = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
-    accumulate = _whole(given.get("accumulate-grad-batches")) or 1
-    total = _whole(given.get("global-batch-size"))
-    replica = _whole(given.get("per-replica-batch-size"))
+    settings = {name.replace("_", "-"): value for name, value in hyperparameters.items()}
+    accumulate = _whole(settings.get("accumulate-grad-batches")) or 1
+    total = _whole(settings.get("global-batch-size"))
+    replica = _whole(settings.get("per-replica-batch-size"))
     processes = model.processes_per_node
     if total and replica and total % (replica * accumulate * nodes) == 0:
         processes = total // (replica * accumulate * nodes)
@@ -193,7 +193,7 @@ def plan_workload(
     steps = (
         _whole(environment.get(RUN_STEPS))
         or _steps_of_seconds(environment.get(RUN_SECONDS), seconds)
-        or _whole(given.get("max-steps"))
+        or _whole(settings.get("max-steps"))
         or max(1, model.samples // total)
     )
     made = steps
@@ -208,7 +208,7 @@ def plan_workload(
         accumulate_grad_batches=accumulate,
         steps=made,
         whole_run_steps=steps if made < steps else None,
-        epochs=_whole(given.get("epochs")) or 1,
+        epochs=_whole(settings.get("epochs")) or 1,
         samples=model.samples,
         step_seconds=seconds,
     )

@@ -72,7 +72,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         """Let time pass until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
         line = (
             f"[simulated] nothing runs: {self._job.instance_count} nodes are assumed to need"
-            f" {self._model.processing_seconds:g} s, and their output was provided"
+            f" {self._model.processing_seconds:g} s, and their output is from --processing-leaves"
         )
         self._printed.append((self._elapsed, line))
         most = self._job.max_runtime_seconds
@@ -112,7 +112,7 @@ class SimulatedProcessingRunner(Simulation[ProcessingJob]):
             if not (self.leaves / output.folder).is_dir():
                 raise validation_error(
                     "A simulation runs no program, and the files that this one would leave in"
-                    f" /opt/ml/{output.folder} are missing: --processing-leaves has no folder"
-                    f" {output.folder}."
+                    f" /opt/ml/{output.folder} are missing: add a folder {output.folder} to that"
+                    " of --processing-leaves."
                 )
         super().check(request)

@@ -104,7 +104,10 @@ class EcrSnapshot:
                 put_image(ecr, repository, tag, digest)
             except (ClientError, ParamValidationError) as error:
                 logger.error(
-                    "Image %s:%s of the store can't be shown in ECR: %s", repository, tag, error
+                    "Image %s:%s of the store could not be registered in ECR: %s",
+                    repository,
+                    tag,
+                    error,
                 )
 
     def _read_region(self, region: str) -> list[dict[str, Any]]:

@@ -141,7 +141,8 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 def _reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "it is not JSON"
-    return f"it has an unexpected structure: {type(error).__name__}: {error}"
+    problem = f"no {error}" if isinstance(error, KeyError) else str(error)
+    return f"it has an unexpected structure: {problem}"
 
 
 class RecordStore:

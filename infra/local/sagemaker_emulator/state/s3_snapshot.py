@@ -315,7 +315,7 @@ class S3Snapshot:
             except (ClientError, BotoCoreError) as error:
                 path = folder / f"{name}.json"
                 self._ledger.note_damaged(
-                    f"{path} names no bucket that can be created ({error}): repair or remove it"
+                    f"{path} names a bucket that can't be created ({error}): repair or remove it"
                 )
 
     def _put_object(self, record: Mapping[str, Any], body: Path) -> str | None:

@@ -330,7 +330,7 @@ class Batch:
         try:
             found = self._call(job, "DescribeTrainingJob")
         except ApiError:
-            found = {"TrainingJobStatus": "Failed", "FailureReason": "it was deleted"}
+            found = {"TrainingJobStatus": "Failed", "FailureReason": "the training job was deleted"}
         ended = _STATUS.get(found["TrainingJobStatus"])
         status = ended or _SECONDARY.get(found["SecondaryStatus"], "RUNNING")
         if ended:

@@ -28,7 +28,7 @@ from sagemaker_emulator.training.metrics import NAMESPACE, MetricMatcher, Publis
 from sagemaker_emulator.training.record import Retries, TrainingJob
 from sagemaker_emulator.training.window import TrainWindow
 
-WAITING_FOR_MACHINE = "Training job waiting for capacity: another training job runs on this machine"
+WAITING_FOR_MACHINE = "Training job waiting for capacity: another job runs on this machine"
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,9 @@ class TrainingExecution(JobExecution[TrainingJob]):
         except ArtifactUploadError as error:
             if not failed:
                 raise
-            logger.error("Job %s failed and its output is lost: %s", self._job.name, error)
+            logger.error(
+                "Job %s failed, and its output could not be uploaded: %s", self._job.name, error
+            )
         return ending
 
     def _ending(self, result: RunResult, failed: bool) -> Ending:

@@ -19,8 +19,8 @@ def launch_path_note(request: Mapping[str, Any]) -> str | None:
     if not missing:
         return None
     return (
-        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} available on AWS but not here; the times of"
-        " this run are not a measurement."
+        f"{LAUNCH_PATH_ONLY}{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'}"
+        " available on AWS, but not here; the times of this run are not a measurement."
     )
 
 

@@ -45,7 +45,7 @@ def check_runnable(request: Mapping[str, Any]) -> None:
     Raises:
         ValidationException: If it uses Pipe mode, or syncs a folder that is not below /opt/ml.
     """
-    pipe_mode = "Pipe mode (FastFile streams too and is supported: here it is read like File)"
+    pipe_mode = "Pipe mode (FastFile is supported; here it behaves like File)"
     refuse_unmodelled((_uses_pipe_mode(request), pipe_mode))
     try:
         synced_folders(request)
@@ -176,7 +176,7 @@ def _check_channels(request: dict[str, Any]) -> None:
             )
         if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
             raise validation_error(
-                f"Channel {channel['ChannelName']}: the local platform models S3DataType S3Prefix"
+                f"Channel {channel['ChannelName']}: the local platform supports S3DataType S3Prefix"
                 f" and ManifestFile, got {source['S3DataType']}."
             )
 
@@ -208,5 +208,5 @@ def _check_metric(definition: dict[str, str]) -> None:
         ) from error
     if groups < 1:
         raise validation_error(
-            f"Metric {definition['Name']}: Regex {definition['Regex']!r} needs one capturing group"
+            f"Metric {definition['Name']}: Regex {definition['Regex']!r} needs a capturing group"
         )

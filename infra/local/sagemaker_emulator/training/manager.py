@@ -128,10 +128,10 @@ class TrainingJobs(JobManager[TrainingJob]):
         now, pool = self._clock(), job.warm_pool
         status = pool.status(now) if pool else None
         if pool is None or status not in ("InUse", "Available"):
+            found = f"it is {status}" if status else "this job has no KeepAlivePeriodInSeconds"
             raise validation_error(
                 "KeepAlivePeriodInSeconds can be updated only while the job's warm pool is InUse"
-                " or Available; it is"
-                f" {status or 'not there: the job has no KeepAlivePeriodInSeconds'}."
+                f" or Available; {found}."
             )
         job.request["ResourceConfig"]["KeepAlivePeriodInSeconds"] = seconds
         if pool.available_since is not None and pool.available_since + seconds <= now:

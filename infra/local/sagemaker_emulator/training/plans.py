@@ -1,7 +1,7 @@
 """SageMaker's training plans: Search…Offerings, Create, Describe, and the check of a job's plan.
 
-A plan reserves instances of one type from a start to an end, free of charge. An offering's ID
-contains its terms, so offerings are not stored.
+A plan reserves instances of one type from a start to an end, free of charge. Offerings are kept in
+memory: one of an earlier server is not found.
 """
 
 from __future__ import annotations
@@ -38,24 +38,9 @@ class Terms:
 
     @property
     def offering_id(self) -> str:
-        """The terms as an ID of the characters that the service allows."""
+        """The terms as an ID of the characters that the service allows; equal terms have one ID."""
         text = f"{self.instance_type}|{self.instance_count}|{self.start}|{self.hours}"
         return f"tpo-{text.encode().hex()}"
-
-    @classmethod
-    def of_offering(cls, offering_id: str) -> Terms:
-        """Return the terms in an offering's ID.
-
-        Raises:
-            ResourceNotFound: If the ID does not contain terms.
-        """
-        try:
-            text = bytes.fromhex(offering_id.removeprefix("tpo-")).decode()
-            kind, count, start, hours = text.split("|")
-            return cls(kind, int(count), int(start), int(hours))
-        except ValueError as error:
-            message = f"Training plan offering {offering_id} not found."
-            raise ApiError("ResourceNotFound", message) from error
 
 
 @dataclass(frozen=True)
@@ -136,6 +121,7 @@ class TrainingPlans:
         self._clock = clock
         self._lock = threading.Lock()
         self._plans: dict[str, TrainingPlan] = {}
+        self._offerings: dict[tuple[str, str], Terms] = {}  # by (region, ID)
 
     def load(self) -> None:
         """Load the records of the last server."""
@@ -166,6 +152,8 @@ class TrainingPlans:
             return {"TrainingPlanOfferings": []}
         if terms.end > request.get("EndTimeBefore", terms.end):
             return {"TrainingPlanOfferings": []}
+        with self._lock:
+            self._offerings[region, terms.offering_id] = terms
         period = {"DurationHours": hours, "DurationMinutes": 0}
         capacity = {
             "InstanceType": terms.instance_type,
@@ -188,14 +176,18 @@ class TrainingPlans:
 
         Raises:
             ResourceInUse: If the name is taken.
-            ResourceNotFound: If the offering's ID is invalid.
+            ResourceNotFound: If `search` offered no such ID in the region.
             NotSaved: If the plan cannot be saved.
         """
         members = ("Tags", "SpareInstanceCountPerUltraServer")
         refuse_unmodelled(*((request.get(name), name) for name in members))
-        terms = Terms.of_offering(request["TrainingPlanOfferingId"])
-        plan = TrainingPlan(region, request["TrainingPlanName"], self._account_id, terms)
+        offering_id = request["TrainingPlanOfferingId"]
         with self._lock:
+            terms = self._offerings.get((region, offering_id))
+            if terms is None:
+                message = f"Training plan offering {offering_id} not found."
+                raise ApiError("ResourceNotFound", message)
+            plan = TrainingPlan(region, request["TrainingPlanName"], self._account_id, terms)
             if plan.arn in self._plans:
                 raise ApiError("ResourceInUse", f"Training plan {plan.arn} already exists.")
             self._store.save(region, plan.name, record=plan.to_record())

@@ -25,7 +25,7 @@ from infra.local.tests.processing.processing_requests import run_job as run_proc
 from sagemaker_emulator.api.validation import service_model
 from sagemaker_emulator.builds.service import Builds
 from sagemaker_emulator.sagemaker.service import sagemaker_service
-from sagemaker_emulator.training.plans import Terms, TrainingPlans
+from sagemaker_emulator.training.plans import TrainingPlans
 
 Call = Callable[[Any, SimpleNamespace], Any]
 NAME = "described"
@@ -65,7 +65,9 @@ CALLS: dict[tuple[str, str], Call] = {
     ),
     ("sagemaker", "CreateTrainingPlan"): lambda c, p: c.create_training_plan(
         TrainingPlanName="created",
-        TrainingPlanOfferingId=Terms("ml.p5.48xlarge", 4, 0, 24).offering_id,
+        TrainingPlanOfferingId=p.sagemaker.search_training_plan_offerings(
+            InstanceType="ml.p5.48xlarge", InstanceCount=4, TargetResources=["training-job"]
+        )["TrainingPlanOfferings"][0]["TrainingPlanOfferingId"],
     ),
     ("sagemaker", "DescribeTrainingPlan"): lambda c, p: c.describe_training_plan(
         TrainingPlanName=made_plan(p, "ml.p5.48xlarge", 8).rpartition("/")[2]

@@ -22,6 +22,7 @@ from infra.local.tests.platform_client import (
     wait_for_end,
     wait_for_phase,
 )
+from sagemaker_emulator.training.plans import Terms
 
 
 def on_plan(arn: str, count: int = 1, instance_type: str = "ml.local.small") -> dict[str, Any]:
@@ -101,6 +102,11 @@ def test_unknown_plans_and_offerings_are_not_found(platform: SimpleNamespace) ->
     arn = made_plan(platform, "ml.local.small", 6)
     sagemaker = platform.sagemaker
     elsewhere = client(platform.endpoint, "sagemaker", region="eu-west-1")
+    hand_made = Terms("ml.local.small", -1, 0, 10**9).offering_id
+    [offering] = sagemaker.search_training_plan_offerings(
+        InstanceType="ml.local.small", InstanceCount=6, TargetResources=["training-job"]
+    )["TrainingPlanOfferings"]
+    offered = offering["TrainingPlanOfferingId"]
     for call in (
         lambda: sagemaker.describe_training_plan(TrainingPlanName="nobodys"),
         lambda: elsewhere.describe_training_plan(TrainingPlanName=arn.rpartition("/")[2]),
@@ -108,6 +114,12 @@ def test_unknown_plans_and_offerings_are_not_found(platform: SimpleNamespace) ->
         lambda: sagemaker.create_training_job(**job_request("lost", **on_plan(f"{arn}-lost"))),
         lambda: sagemaker.create_training_plan(
             TrainingPlanName="new", TrainingPlanOfferingId="tpo-00"
+        ),
+        lambda: sagemaker.create_training_plan(
+            TrainingPlanName="new", TrainingPlanOfferingId=hand_made
+        ),
+        lambda: elsewhere.create_training_plan(
+            TrainingPlanName="new", TrainingPlanOfferingId=offered
         ),
     ):
         with pytest.raises(ClientError) as refused:

@@ -261,7 +261,7 @@ def test_update_of_a_running_jobs_keep_alive(platform: SimpleNamespace) -> None:
     [
         (
             {"ResourceConfig": {"KeepAlivePeriodInSeconds": 60}},
-            "the job has no KeepAlivePeriodInSeconds",
+            "this job has no KeepAlivePeriodInSeconds",
         ),
         (
             {"ProfilerConfig": {"DisableProfiler": True}},

@@ -94,4 +94,4 @@ def test_properties_of_the_jobs_configuration(
     own = {"Classification": "spark-defaults", "Properties": {"spark.executor.memory": "1g"}}
     file.write_text(json.dumps([own, {"Classification": "hive-site", "Properties": {}}]))
     assert smspark.configured_properties(file) == {"spark.executor.memory": "1g"}
-    assert "hive-site is not" in capsys.readouterr().out
+    assert "ignoring classification hive-site" in capsys.readouterr().out

@@ -299,7 +299,7 @@ def _addresses(network: Mapping[str, Any], count: int) -> list[str]:
         next(iter(subnets[0][key] for key in ("subnet", "Subnet") if key in subnets[0]))
     )
     if _FIRST_ADDRESS + count >= subnet.num_addresses:
-        raise EngineError(f"the network {subnet} has no addresses for {count} nodes")
+        raise EngineError(f"the network {subnet} has too few addresses for {count} nodes")
     return [str(subnet[_FIRST_ADDRESS + index]) for index in range(count)]
 
 

@@ -117,7 +117,7 @@ class ContainerImageStore:
                     raise ImageBuildError(f"{phase} failed with exit code {code}")
         digest = self._registry.digest(repository, tag)
         if digest is None:
-            raise ImageBuildError(f"PUSH: the registry has no {repository}:{tag}")
+            raise ImageBuildError(f"PUSH: the registry did not receive {repository}:{tag}")
         return BuiltImage(digest)
 
     def resolve(self, image_uri: str) -> Path | None:

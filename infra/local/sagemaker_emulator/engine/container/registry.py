@@ -132,7 +132,7 @@ class Registry:
         program = shutil.which("docker-registry")
         if program is None:
             raise EngineError(
-                "docker-registry is not installed; install it, or give a registry with --registry"
+                "docker-registry is not installed; install it, or name a registry with --registry"
             )
         config = {
             "version": 0.1,
@@ -220,8 +220,8 @@ class _ProxyHandler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(error)
         else:
-            told = rules.pushed if rules and is_tag else None
-            self._pass_on(body, lambda: told(repository, reference, digest) if told else None)
+            on_push = rules.pushed if rules and is_tag else None
+            self._pass_on(body, lambda: on_push(repository, reference, digest) if on_push else None)
 
     def _pass_on(self, body: bytes | None, on_success: Callable[[], None] | None = None) -> None:
         connection = self.upstream.connect()

@@ -82,7 +82,7 @@ def capacity_problem(instance_type: str, instance_count: int, cores: float) -> s
     if vcpus * instance_count > cores + 1e-9:
         return (
             "Unable to provision requested ML compute capacity. Please retry using a different ML"
-            f" instance type: {instance_count} x {instance_type} asks for"
-            f" {vcpus * instance_count:g} vCPUs, this machine has {cores:g}."
+            f" instance type: {instance_count} x {instance_type} needs"
+            f" {vcpus * instance_count:g} vCPUs, but this machine has {cores:g}."
         )
     return None

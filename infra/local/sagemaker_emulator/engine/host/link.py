@@ -80,7 +80,9 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
     try:
         device = socket.if_indextoname(inner.get("link_index", 0))
     except OSError as error:
-        raise LinkError(f"the other end of a container's {INTERFACE} is not here") from error
+        raise LinkError(
+            f"the other end of a container's {INTERFACE} is not in this machine's network"
+        ) from error
     outer = _shown(OWN_NETWORK, device)
     # In another namespace the index could be that of this machine's own interface.
     if (outer.get("linkinfo", {}).get("info_kind"), outer.get("link_index")) != (
@@ -94,8 +96,8 @@ def limit_container(network: Path, limits: LinkLimits) -> None:
 
 
 def _shown(network: Path, device: str) -> dict[str, Any]:
-    said = call(network, "ip", [f"link show dev {device}"], "-json", "-details")
-    found: dict[str, Any] = json.loads(said)[0]
+    output = call(network, "ip", [f"link show dev {device}"], "-json", "-details")
+    found: dict[str, Any] = json.loads(output)[0]
     return found
 
 
@@ -111,7 +113,7 @@ def make_network() -> int:
 def _new_network() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:
-        raise LinkError(f"a network namespace: {os.strerror(ctypes.get_errno())}")
+        raise LinkError(f"can't create a network namespace: {os.strerror(ctypes.get_errno())}")
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -138,8 +140,8 @@ def call(network: Path, program: str, lines: Sequence[str], *options: str) -> st
     except (OSError, subprocess.SubprocessError) as error:
         raise LinkError(f"{program}: {error}") from error
     if done.returncode != 0:
-        said = done.stderr.strip().partition("\n")[0].removeprefix("Error: ").rstrip(".")
-        raise LinkError(f"{program}: {said or f'exit code {done.returncode}'}")
+        message = done.stderr.strip().partition("\n")[0].removeprefix("Error: ").rstrip(".")
+        raise LinkError(f"{program}: {message or f'exit code {done.returncode}'}")
     return done.stdout
 
 

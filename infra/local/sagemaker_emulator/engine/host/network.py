@@ -221,7 +221,10 @@ def find_network(block: int, containment_problem: str | None) -> Network:
         problem, delay_problem = json.loads(done.stdout)
     except subprocess.TimeoutExpired:
         problem, delay_problem = f"a trial took longer than {_TRIAL_SECONDS:g} s", None
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except subprocess.CalledProcessError as error:
+        output = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
+        problem, delay_problem = f"a trial failed: {output[0]}", None
+    except (OSError, ValueError) as error:
         problem, delay_problem = f"a trial failed: {error}", None
     return OwnNetworks(delay_problem) if problem is None else Loopback(block, problem)
 

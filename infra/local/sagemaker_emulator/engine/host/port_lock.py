@@ -66,14 +66,14 @@ def wait_for(
     delayed still gets what is free. `on_wait` is called once if the first attempt fails.
     """
     pause_seconds = 0.05
-    told = False
+    has_waited = False
     while not stop.is_set():
         is_last = time.monotonic() >= deadline
         if take():
             return True
-        if not told:
+        if not has_waited:
             on_wait()
-            told = True
+            has_waited = True
         if is_last:
             return False
         stop.wait(pause_seconds * random.uniform(0.5, 1.0))

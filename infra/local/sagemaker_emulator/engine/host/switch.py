@@ -126,26 +126,26 @@ class Switch:
             self._open.callback(Relay(network, port).close)
 
     def _connect_to_host(self, switch: Path) -> None:
-        ready, said = os.pipe()
+        ready, ready_end = os.pipe()
         with open(ready, "rb", buffering=0) as is_ready:
             try:
                 helper = subprocess.Popen(
                     [
                         *("slirp4netns", "--disable-host-loopback", f"--cidr={SUBNET}"),
-                        *("--netns-type=path", f"--ready-fd={said}", str(switch), "tap0"),
+                        *("--netns-type=path", f"--ready-fd={ready_end}", str(switch), "tap0"),
                     ],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env={"PATH": os.environ.get("PATH", os.defpath), **self._plan["environment"]},
-                    pass_fds=[said],
+                    pass_fds=[ready_end],
                     start_new_session=True,
                     preexec_fn=_end_with_parent,
                 )
             except (OSError, subprocess.SubprocessError) as error:
                 raise LinkError(f"slirp4netns: {error}") from error
             finally:
-                os.close(said)
+                os.close(ready_end)
             self._open.callback(_end, helper)
             # also readable at end of file
             if not select.select([is_ready], [], [], DEADLINE_SECONDS)[0] or not is_ready.read(1):

@@ -53,7 +53,7 @@ class DownloadSummary:
         size = megabytes(wheel.stat().st_size)
         if wheel.name in self.bytes_by_file:
             return f"[FETCHED] {wheel.name}: {size} from {source}"
-        return f"[FETCHED] {wheel.name}: nothing, its {size} were in {source}"
+        return f"[FETCHED] {wheel.name}: nothing; its {size} were already in {source}"
 
     def total_line(self, what: str) -> str:
         """Report all downloads for `what`."""

@@ -89,8 +89,7 @@ class ProcessEngine(ExclusiveEngine):
         if arguments and not entrypoint:
             return (
                 "ContainerArguments: process nodes have no image entry point to pass them to. Set"
-                " ContainerEntrypoint too, or start the local platform with "
-                "--engine container."
+                " ContainerEntrypoint too, or start the local platform with --engine container."
             )
         return None
 
@@ -226,7 +225,8 @@ class ProcessEngine(ExclusiveEngine):
         left = kill_all(Membership(state_id=self._state_id, cgroups=tuple(groups)), _SWEEP_SECONDS)
         if left:
             raise EngineError(
-                f"processes {sorted(left)} of an earlier platform can't be ended; end them manually"
+                f"processes {', '.join(map(str, sorted(left)))} of an earlier platform can't be"
+                " ended; end them manually"
             )
         for group in groups:
             if self._quotas:

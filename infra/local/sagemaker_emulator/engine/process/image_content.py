@@ -66,8 +66,8 @@ def read_content(
             files[f"files{path}"] = source
         elif not _is_referred_to(source, requirement_files):
             raise ImageBuildError(
-                f"COPY: {target}: without containers, nodes see only {_CODE} and paths that an ENV"
-                " names, and `pip install` only its requirements files"
+                f"COPY: {target}: without containers, nodes see only {_CODE} and folders that an"
+                " ENV names, and `pip install` sees only its requirements files"
             )
     # A RUN sees the Dockerfile's ARGs and ENVs; ENVs take precedence.
     seen = {**build_args, **recipe.arguments, **recipe.environment}
@@ -200,7 +200,7 @@ def _referred_paths(requirement_files: Iterable[Path]) -> list[tuple[Path, Path]
                 continue
             path = (file.parent / (match["file"] or match["package"])).resolve()
             if not path.exists():
-                raise ImageBuildError(f"READ {file.name}: {line}: not in the build context")
+                raise ImageBuildError(f"READ {file.name}: {line}: it is not in the build context")
             found.append((file, path))
             if match["file"] and path not in [seen for seen, _ in found]:
                 pending.append(path)

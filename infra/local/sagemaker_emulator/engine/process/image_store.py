@@ -73,7 +73,7 @@ class ProcessImageStore:
         run = BuildRun(on_line, stop, time.monotonic() + deadline_seconds, shown_paths)
         dockerfile = context / "Dockerfile"
         if not dockerfile.is_file():
-            raise ImageBuildError("READ Dockerfile: there is none in the build context")
+            raise ImageBuildError("READ Dockerfile: the build context has none")
         recipe = parse(dockerfile.read_text(), build_args, self._recipe_of)
         base = self.resolve(recipe.base or "")
         what = (

@@ -165,5 +165,5 @@ def _take_lock(path: Path) -> IO[str]:
     with contextlib.suppress(OSError):
         file.close()
     raise StateInUseError(
-        f"{path.parent} is in use by another live platform; stop it, or use another folder"
+        f"{path.parent} is in use by another platform; stop it, or choose another folder"
     )

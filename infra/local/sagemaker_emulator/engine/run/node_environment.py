@@ -117,10 +117,10 @@ def _direct_hosts(environment: Mapping[str, str]) -> dict[str, str]:
     """
     upper, lower = environment.get("NO_PROXY"), environment.get("no_proxy")
     # a client that knows both prefers the lower-case one
-    given = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
+    hosts_by_name = {"NO_PROXY": upper or lower, "no_proxy": lower or upper}
     return {
         name: f"{hosts},127.0.0.1,localhost" if hosts else "127.0.0.1,localhost"
-        for name, hosts in given.items()
+        for name, hosts in hosts_by_name.items()
     }
 
 

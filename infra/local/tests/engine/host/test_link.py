@@ -111,7 +111,7 @@ except LinkError as error:
 @pytest.mark.parametrize(
     ("kind", "refusal"),
     [
-        ("", "the other end of a container's eth0 is not here"),
+        ("", "the other end of a container's eth0 is not in this machine's network"),
         ("bridge", "bait is not the other end of a container's eth0"),
         ("veth", "bait is not the other end of a container's eth0"),
     ],

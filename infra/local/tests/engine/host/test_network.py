@@ -348,7 +348,8 @@ def test_without_the_right_nodes_meet_on_loopback_and_it_is_said(monkeypatch):
             "import sys; sys.stdout.write('[\"unshare: no\", null]')",
             r"over loopback \(unshare: no\)",
         ),
-        ("raise SystemExit(3)", r"over loopback \(a trial failed: "),
+        ("raise SystemExit(3)", r"over loopback \(a trial failed: exit code 3\)"),
+        ("raise OSError('no bridge')", r"over loopback \(a trial failed: OSError: no bridge\)"),
         ("import time; time.sleep(60)", r"over loopback \(.* 0\.5 s\)"),
         (
             "import sys; sys.stdout.write('[null, \"no netem\"]')",
@@ -390,7 +391,7 @@ def test_the_kernel_refuses_an_ordinary_user():
             text=True,
             check=False,
         )
-    refusal = "a network namespace: Operation not permitted"
+    refusal = "can't create a network namespace: Operation not permitted"
     assert done.stdout == json.dumps([refusal, None]), done.stderr
 
 
