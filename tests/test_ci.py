@@ -135,6 +135,7 @@ def repository(tmp_path: Path) -> Path:
             *) exit 1 ;;
         esac""",
     )
+    program(folder / ".venv" / "lib" / "package" / "__pycache__" / "module.pyc", "bytecode")
     folder.chmod(0o700)
     return folder
 
@@ -149,17 +150,18 @@ def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(
     repository: Path,
 ) -> None:
     script = (
-        "id -u; id -G; pwd; echo $HOME; ls -A; cd $HOME/.cache/uv; cat package; echo;"
-        " ls . sdists-v9; ls sdists-v9/pypi/built; touch mine ../here"
+        "id -u; id -G; pwd; echo $HOME; ls -A; find .venv -type f; cd $HOME/.cache/uv; cat package;"
+        " echo; ls . sdists-v9; ls sdists-v9/pypi/built; touch mine ../here"
     )
     done = as_user(repository, script)
     assert (done.returncode, done.stderr) == (0, "")
     user, groups, folder, home, *rest = done.stdout.splitlines()
     assert (user, groups) == ("65534", "65534")
     assert folder != str(repository) and Path(folder).parent == Path(home).parent
-    assert rest[:3] == [".ci", ".git", "a wheel"]
+    bytecode = ".venv/lib/package/__pycache__/module.pyc"
+    assert rest[:5] == [".ci", ".git", ".venv", bytecode, "a wheel"]
     # neither what nothing needs nor the sources of what was built: both may be tens of GB
-    assert rest[3:] == [".:", "package", "sdists-v9", "", "sdists-v9:", "pypi"]
+    assert rest[5:] == [".:", "package", "sdists-v9", "", "sdists-v9:", "pypi"]
     assert not Path(home).parent.exists()
 
 
