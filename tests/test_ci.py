@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.configs.platform import STATE_DIRECTORY
+
 CI = Path(__file__).resolve().parents[1] / ".ci"
 STAGES = [
     "make setup",
@@ -76,8 +78,12 @@ def ci(
     return done.returncode, in_order, done.stderr
 
 
-def test_every_stage_runs_in_order(checkout: Path) -> None:
+def test_every_stage_runs_in_order_and_the_tests_use_the_environment_of_make_run(
+    checkout: Path,
+) -> None:
     assert ci(checkout) == (0, STAGES, "")
+    of_tests = checkout / ".nodesweep" / "tests" / "venvs"
+    assert of_tests.resolve() == checkout / STATE_DIRECTORY / "venvs"
 
 
 @pytest.mark.parametrize("stage", BESIDE)
