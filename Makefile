@@ -48,9 +48,10 @@ others: setup
 
 # Tests of what only root can do: control groups and switching users. Tests that behave the same for every user are left out.
 ENGINE := infra/local/tests/engine
-SAME := $(ENGINE)/container $(ENGINE)/run/test_failure.py $(ENGINE)/run/test_paths.py tests/infra/local/engine/process/test_build_context.py \
-	$(addprefix $(ENGINE)/host/test_,attainment.py capacity.py port_lock.py room.py) \
-	$(addprefix $(ENGINE)/process/test_,dockerfile.py image_store.py torch_wheel.py)
+SAME := $(ENGINE)/container tests/infra/local/engine/process/test_build_context.py \
+	$(addprefix $(ENGINE)/host/test_,attainment.py capacity.py connections.py port_lock.py process_tree.py room.py scope.py) \
+	$(addprefix $(ENGINE)/process/test_,dockerfile.py duty_cycle.py image_store.py torch_wheel.py) \
+	$(addprefix $(ENGINE)/run/test_,failure.py job_run_attainment.py paths.py)
 engines: setup
 	$(BIN)/pytest -m "not slow" -n 3 --dist loadfile $(ENGINE) tests/infra/local/engine tests/test_ci.py infra/local/tests/api/test_access.py tests/infra/worker/test_machine.py \
 		$(addprefix --ignore=,$(SAME))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from nodesweep.configs.platform import STATE_DIRECTORY
+
 CI = Path(__file__).resolve().parents[1] / ".ci"
 STAGES = [
     "make setup",
@@ -76,8 +78,12 @@ def ci(
     return done.returncode, in_order, done.stderr
 
 
-def test_every_stage_runs_in_order(checkout: Path) -> None:
+def test_every_stage_runs_in_order_and_the_tests_use_the_environment_of_make_run(
+    checkout: Path,
+) -> None:
     assert ci(checkout) == (0, STAGES, "")
+    of_tests = checkout / ".nodesweep" / "tests" / "venvs"
+    assert of_tests.resolve() == checkout / STATE_DIRECTORY / "venvs"
 
 
 @pytest.mark.parametrize("stage", BESIDE)
@@ -135,6 +141,7 @@ def repository(tmp_path: Path) -> Path:
             *) exit 1 ;;
         esac""",
     )
+    program(folder / ".venv" / "lib" / "package" / "__pycache__" / "module.pyc", "bytecode")
     folder.chmod(0o700)
     return folder
 
@@ -149,17 +156,18 @@ def test_a_command_runs_as_an_ordinary_user_in_a_clone_and_a_home_of_its_own(
     repository: Path,
 ) -> None:
     script = (
-        "id -u; id -G; pwd; echo $HOME; ls -A; cd $HOME/.cache/uv; cat package; echo;"
-        " ls . sdists-v9; ls sdists-v9/pypi/built; touch mine ../here"
+        "id -u; id -G; pwd; echo $HOME; ls -A; find .venv -type f; cd $HOME/.cache/uv; cat package;"
+        " echo; ls . sdists-v9; ls sdists-v9/pypi/built; touch mine ../here"
     )
     done = as_user(repository, script)
     assert (done.returncode, done.stderr) == (0, "")
     user, groups, folder, home, *rest = done.stdout.splitlines()
     assert (user, groups) == ("65534", "65534")
     assert folder != str(repository) and Path(folder).parent == Path(home).parent
-    assert rest[:3] == [".ci", ".git", "a wheel"]
+    bytecode = ".venv/lib/package/__pycache__/module.pyc"
+    assert rest[:5] == [".ci", ".git", ".venv", bytecode, "a wheel"]
     # neither what nothing needs nor the sources of what was built: both may be tens of GB
-    assert rest[3:] == [".:", "package", "sdists-v9", "", "sdists-v9:", "pypi"]
+    assert rest[5:] == [".:", "package", "sdists-v9", "", "sdists-v9:", "pypi"]
     assert not Path(home).parent.exists()
 
 
