@@ -208,8 +208,8 @@ def _check_all_start_at_once(config: BenchmarkConfig, plan: SweepPlan) -> None:
         )
     if config.training.instance_fallbacks:
         raise PreflightRefused(
-            "training.instance_fallbacks: --detach starts jobs that ask for one instance type, but"
-            " the first job decides it; remove the fallbacks, or run without --detach"
+            "training.instance_fallbacks: the first job decides which instance type all jobs use,"
+            " but --detach starts all jobs at once; remove the fallbacks, or run without --detach"
         )
     if (problem := config.platform.unattended_problem) is not None:
         raise PreflightRefused(problem)
@@ -217,6 +217,6 @@ def _check_all_start_at_once(config: BenchmarkConfig, plan: SweepPlan) -> None:
     if jobs <= at_once:
         return
     raise PreflightRefused(
-        f"sweep.max_parallel_jobs: {at_once}, but --detach starts all {jobs} jobs at once; set"
+        f"sweep.max_parallel_jobs: got {at_once}, but --detach starts all {jobs} jobs at once; set"
         f" it to {jobs} if the quota covers all of their nodes, or run without --detach"
     )

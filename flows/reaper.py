@@ -62,7 +62,7 @@ def reaper(
         logger.warning(
             "%s: its sweep has no owner%s",
             name,
-            "; not stopped (dry run)" if dry_run else "; stopping it",
+            "; not stopped (dry run)" if dry_run else "; stopping the job",
         )
     if dry_run:
         return [*orphans, *of_validation]

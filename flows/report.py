@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,8 @@ def make_report(
     report, by_arm = analyse()
     if nights := _nights(config, by_arm or {main_arm(config): report}):
         report, by_arm = analyse(nights)
-    kept = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
-    logs = [names.log_link(path.name) for path in kept]
+    log_files = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
+    logs = [names.log_link(path.name) for path in log_files]
     files = render_files(report, logs)
     for arm, own in by_arm.items():
         own_files = render_files(own, [names.from_arm(link) for link in logs])
@@ -131,7 +132,7 @@ def _nights(
         try:
             frames.append(parse_history(body, uri))
         except HistoryError as error:
-            logger.warning("left out: %s", error)
+            logger.warning("history file left out: %s", error)
     found = {arm: night_sigmas(report, frames) for arm, report in reports.items()}
     return {arm: sigmas for arm, sigmas in found.items() if sigmas}
 
@@ -155,10 +156,11 @@ def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, b
     except OSError as error:
         store = store_of(config.platform)
         place = store.uri(names.report_key(store.prefix, sweep, names.REPORT_HTML))
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free some space" if is_full else "make the folder writable"
         raise ReportNotWritten(
             f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
-            f" in {place}. For a local copy, free some space and"
-            f" run nodesweep report {sweep}"
+            f" in {place}. For a local copy, {remedy}, then run nodesweep report {sweep}"
         ) from error
 
 
@@ -188,7 +190,7 @@ def report_sweep(
     log_to_run()
     ended = jobs_of_sweep(config_from_parameters(locals()), sweep_id)
     for name in ended.running:
-        logger.info("%s has not ended, so it is left out", name)
+        logger.info("%s has not ended, so the report leaves it out", name)
     return report_of_jobs(sweep_id, ended)
 
 

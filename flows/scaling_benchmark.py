@@ -378,9 +378,9 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
             )
         else:
             words = (
-                f"the sweep was abandoned: {result.given_up}; {missing}. Fix it and start a new"
-                " sweep, which runs all points: nodesweep run CONFIG. --resume would rerun"
-                " what failed, unchanged"
+                f"the sweep was abandoned: {result.given_up}; {missing}. Fix the cause and start a"
+                " new sweep, which runs all points: nodesweep run CONFIG. --resume would rerun the"
+                " failed points with the original code, image and data"
             )
         error = PointsMissing(words + "".join(f"\n{line}" for line in why))
         error.result = result
@@ -435,8 +435,8 @@ def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
             else ""
         )
         logger.warning(
-            "starting a new sweep, but %s, of the same config, is unfinished%s; to continue it"
-            " instead, use `nodesweep run CONFIG --resume %s`",
+            "starting a new sweep although %s, a sweep of the same config, is unfinished%s; to"
+            " continue that one instead, use `nodesweep run CONFIG --resume %s`",
             earlier, seen, earlier,
         )  # fmt: skip
 

@@ -250,15 +250,15 @@ def is_bucket_gone(error: BaseException) -> bool:
 
 
 @contextmanager
-def best_effort(what: str) -> Iterator[None]:
-    """Log a failing call inside the block as a warning that starts with `what`.
+def best_effort(failure: str) -> Iterator[None]:
+    """Log a failing call inside the block as a warning that starts with `failure`.
 
     Use it for calls whose failure must not lose the result.
     """
     try:
         yield
     except CALL_ERRORS as error:
-        logger.warning("%s: %s", what, error)
+        logger.warning("%s: %s", failure, error)
 
 
 def was_refused(error: ClientError, operations: Collection[str]) -> bool:

@@ -158,22 +158,22 @@ def end_stage(name: Stage, begun: float, ok: bool = True) -> None:
 class Meter:
     """Progress of a long step, emitted at most twice a second, from any thread.
 
-    `what` names the step for users: "upload of digits". For bytes it includes the remaining time at
-    the average rate so far.
+    `name` is the step's name for users: "upload of digits". For bytes, the progress includes the
+    remaining time at the average rate so far.
     """
 
     def __init__(
         self,
-        what: str,
+        name: str,
         of: int,
         unit: Literal["bytes", "files"],
         stage: Stage,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._what, self._of, self._unit, self._stage = what, of, unit, stage
+        self._name, self._of, self._unit, self._stage = name, of, unit, stage
         self._monotonic = monotonic
         self._begun = monotonic()
-        self._told = float("-inf")
+        self._emitted_at = float("-inf")
         self._done = 0
         self._lock = threading.Lock()
 
@@ -182,21 +182,21 @@ class Meter:
         with self._lock:
             self._done = min(self._of, self._done + amount)
             now = self._monotonic()
-            if now - self._told < _METER_SECONDS and self._done < self._of:
+            if now - self._emitted_at < _METER_SECONDS and self._done < self._of:
                 return
-            self._told = now
+            self._emitted_at = now
             # Inside the lock; otherwise, another thread's older event could come last.
             emit(
                 "progress", self._words(now - self._begun),
                 source=self._stage, stage=self._stage,
-                what=self._what, done=self._done, of=self._of, unit=self._unit,
+                what=self._name, done=self._done, of=self._of, unit=self._unit,
             )  # fmt: skip
 
     def _words(self, seconds: float) -> str:
         if self._unit == "files":
-            return f"{self._what}: {self._done} of {self._of} files"
+            return f"{self._name}: {self._done} of {self._of} files"
         rate = self._done / seconds if seconds > 0 else 0.0
-        words = f"{self._what}: {_megabytes(self._done)} of {_megabytes(self._of)} MB"
+        words = f"{self._name}: {_megabytes(self._done)} of {_megabytes(self._of)} MB"
         if rate > 0 and self._done < self._of:
             left = format_seconds((self._of - self._done) / rate)
             words += f", {_megabytes(rate)} MB/s, {left} left"

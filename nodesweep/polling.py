@@ -106,10 +106,10 @@ class Progress:
 
     STILL_SECONDS = 15.0
 
-    def __init__(self, what: str, logger: logging.Logger, clock: Clock) -> None:
-        self._what, self._logger, self._clock = what, logger, clock
+    def __init__(self, name: str, logger: logging.Logger, clock: Clock) -> None:
+        self._name, self._logger, self._clock = name, logger, clock
         self._state: str | None = None
-        self._since = self._said = clock.monotonic()
+        self._since = self._logged_at = clock.monotonic()
 
     def note(
         self, state: str, details: str = "", extra: Mapping[str, object] | None = None
@@ -126,12 +126,12 @@ class Progress:
         if changed:
             self._state, self._since = state, now
             words = f" ({details})" if details else ""
-            self._logger.info("%s: %s%s", self._what, state, words, extra=extra)
-        elif now - self._said >= self.STILL_SECONDS:
-            self._logger.info("%s: still %s (%.0f s)", self._what, state, now - self._since)
+            self._logger.info("%s: %s%s", self._name, state, words, extra=extra)
+        elif now - self._logged_at >= self.STILL_SECONDS:
+            self._logger.info("%s: still %s (%.0f s)", self._name, state, now - self._since)
         else:
             return False
-        self._said = now
+        self._logged_at = now
         return changed
 
 

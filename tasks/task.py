@@ -18,15 +18,15 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def failures_as_warnings(what: str) -> Iterator[None]:
-    """Log that `what` can't be shown in Prefect if anything fails inside the block.
+def failures_as_warnings(subject: str) -> Iterator[None]:
+    """Log that `subject` can't be shown in Prefect if anything fails inside the block.
 
     A busy or unreachable server fails no sweep: its files contain everything.
     """
     try:
         yield
     except Exception as error:
-        logger.warning("%s can't be shown in Prefect: %s", what, error)
+        logger.warning("%s can't be shown in Prefect: %s", subject, error)
 
 
 class CancellableTask(Task[_P, _T]):

@@ -72,7 +72,7 @@ def _is_ended(ending: Ending, error: BaseException) -> bool:
 def _end_state(ending: Ending, error: BaseException) -> Any:
     """Return the state of a run that was ended from outside, or raise Prefect's exception."""
     if isinstance(error, Exception):
-        logger.error("while the run was being cancelled: %s", error)
+        logger.error("cancelling the run caused an error: %s", error)
     if STOP.suspended is not None:
         logger.warning(
             "the run was suspended; its jobs were stopped or left running, as set by"
@@ -144,7 +144,7 @@ def _end_where_cancelled() -> None:
         for hook in context.flow.on_cancellation_hooks:
             hook(context.flow, run, state)
     except Exception as error:
-        logger.error("while the run was being cancelled: %s", error)
+        logger.error("cancelling the run caused an error: %s", error)
     _abort(run.id, state)
 
 

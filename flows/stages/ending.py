@@ -81,8 +81,8 @@ def _log_jobs_left_running(
         )  # fmt: skip
     else:
         logger.warning(
-            "%s: `nodesweep run CONFIG --resume %s` takes over its running jobs, `nodesweep "
-            "stop %s` stops them",
+            "%s: `nodesweep run CONFIG --resume %s` takes over the sweep's jobs, `nodesweep stop"
+            " %s` stops them",
             run_on, sweep, sweep,
         )  # fmt: skip
 

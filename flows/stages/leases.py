@@ -35,8 +35,8 @@ def warn_of_leases_in_memory(limit: str | None) -> None:
     ]
     if at_stake and _lease_storage() == _IN_MEMORY:
         logger.warning(
-            "Prefect's server keeps concurrency-limit leases in memory, so a restart %s; start "
-            "the server with "
+            "Prefect's server keeps concurrency-limit leases in memory, so restarting it %s; "
+            "start the server with "
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE=prefect.server.concurrency.lease_storage.filesystem",
             " and ".join(at_stake),
         )

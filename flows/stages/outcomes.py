@@ -71,7 +71,7 @@ def with_queue_deadline_reason(outcome: JobOutcome, queue_deadline_seconds: floa
         return outcome
     reason = (
         f"did not begin to train within {queue_deadline_seconds:g} s (sweep.queue_deadline_seconds)"
-        " and was stopped; look for capacity in another region or instance type, or wait longer"
+        " and was stopped; raise that limit, or run where or when there is capacity"
     )
     return replace(outcome, reason=reason)
 

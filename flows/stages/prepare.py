@@ -128,8 +128,8 @@ def _prepare(
         made_of["requirements_at_start"] = str(packages.at_start)
     if dataset.used_there is not None:
         check_unchanged(config, dataset.used_there)
-    built = "built" if image.built else "not built"
-    logger.info("image %s (%s)", image.uri, built, extra=_OF_IMAGE)
+    origin = "newly built" if image.built else "existing"
+    logger.info("image %s (%s)", image.uri, origin, extra=_OF_IMAGE)
     inputs = ResolvedInputs(sweep, image.uri, dataset.uri, source_uri, dataset.folders)
     return inputs, {**_provenance(config, inputs, dataset.digest), **made_of}
 
@@ -196,14 +196,14 @@ def _image_change(
         if "image_base_uri" in provenance:
             existing = pin_container(config.platform, existing)
         if existing != began_with:
-            return f"image: {existing} is a different container than the sweep's {began_with}"
+            return f"image: {existing} is not the sweep's container, {began_with}"
     else:
         context = _read_context(config)
         found = find_image(config.platform, config.image, context)
         if found is None or found.uri != began_with:
             return (
-                f"image.context: {config.image.build_context} now builds {context.tag}, which is"
-                f" not the sweep's image {began_with}"
+                f"image.context: {config.image.build_context} now builds {context.tag}, not the"
+                f" sweep's image {began_with}"
             )
     return _packages_change(config, inputs, began_with) if "image_base_uri" in provenance else None
 
@@ -219,7 +219,10 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
             )
         if found is not None and found.uri == inputs.image_uri:
             return None
-    return f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed"
+    return (
+        f"training.source_dir: {REQUIREMENTS_FILE} in {config.training.source_dir} has changed, or"
+        f" ECR no longer has the sweep's image {inputs.image_uri}"
+    )
 
 
 def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _UploadedDataset]:
@@ -300,7 +303,7 @@ def _with_container(config: BenchmarkConfig) -> ImageConfig:
     image = with_container(config, config.node_type(config.training.instance_type))
     if config.image.framework is not None:
         logger.info(
-            "container of PyTorch %s: %s",
+            "container for PyTorch %s: %s",
             config.image.framework.version,
             image.uri or image.base_image,
             extra=_OF_IMAGE,
@@ -340,9 +343,8 @@ def _with_packages(config: BenchmarkConfig, base_uri: str, packages: Requirement
         if found := find_image(config.platform, config.image, context):
             return found
         logger.info(
-            (
-                "installing the packages of %s in a layer on top of %s, which is built once"
-            ), packages.path, base_uri,
+            "installing the packages of %s in a layer on top of %s (built once)",
+            packages.path, base_uri,
             extra=_OF_IMAGE,
         )  # fmt: skip
         building = start_build(config.platform, config.image, context)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import RegressionEstablished
 from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
+from nodesweep.scaling.formats import join_words
 from nodesweep.scaling.report import ScalingReport
 from nodesweep.scaling.trend.history import (
     HistoryError,
@@ -78,16 +80,21 @@ def alarm_on_regression(
         return verdict
     levels = [each.level_since for each in found if each.level_since]
     before = max(levels or [verdict.reference if verdict else max(earlier)])
-    told = []
+    alarms = []
     if slower:
-        told.append(
-            f"at node counts {slower}, sweep {report.sweep_id} is slower than the level since "
+        alarms.append(
+            f"on {_counts_text(slower)}, sweep {report.sweep_id} is slower than the level since "
             f"{before} by more than both {tolerance:.0%} and noise"
         )
     if lost:
-        told.append(f"sweep {report.sweep_id} has no completed run at {lost}")
-    announce_regression(report.sweep_id, before, "; ".join(told))
-    raise RegressionEstablished("; ".join(told))
+        alarms.append(f"sweep {report.sweep_id} has no completed run on {_counts_text(lost)}")
+    announce_regression(report.sweep_id, before, "; ".join(alarms))
+    raise RegressionEstablished("; ".join(alarms))
+
+
+def _counts_text(counts: Sequence[int]) -> str:
+    """Return node counts such as "2 and 4 nodes"."""
+    return f"{join_words(counts)} node{'' if list(counts) == [1] else 's'}"
 
 
 def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]:
@@ -100,7 +107,7 @@ def _trends(config: BenchmarkConfig, report: ScalingReport) -> tuple[Trend, ...]
         try:
             frames.append(parse_history(body, uri))
         except HistoryError as error:  # leaves out one sweep, not the trend
-            logger.warning("left out: %s", error)
+            logger.warning("history file left out: %s", error)
     return read_history(frames)
 
 

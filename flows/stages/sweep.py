@@ -269,7 +269,7 @@ class _Sweep:
         points = [point for point in self.plan.points if point.key in new]
         if points:
             logger.info(
-                "from an earlier run, no longer part of the design, but kept in the report: %s",
+                "no longer part of the design, but run earlier and kept in the report: %s",
                 join_words(point.key.text for point in points),
                 extra=event_extra(
                     "sweep-kept", stage="sweep", points=_facts(self.config, self.plan, points)
@@ -279,7 +279,7 @@ class _Sweep:
     def _log_selected_type(self) -> None:
         selected = selected_type(self.config, self.queue.outcomes)
         if selected is not None and self._logged_type is None:
-            logger.info("the first job got %s, so all others run on it", selected)
+            logger.info("the first job got %s, so all others use it, too", selected)
         self._logged_type = selected
 
     def _log_left_out(self) -> None:
@@ -288,7 +288,8 @@ class _Sweep:
         if new:
             points = [point for point in self.plan.points if point.key in new]
             logger.warning(
-                "not run, since a job of that type ran out of memory on as many nodes or more: %s",
+                "not run, since a job of the same type ran out of memory on at least as many nodes:"
+                " %s",
                 join_words(key.text for key in new),
                 extra=event_extra(
                     "points-left-out",
@@ -331,7 +332,7 @@ class _Sweep:
             self.slots.release(name)
             outcome = self._collect(order.attempt, job)
             extra = outcome_event(outcome)
-            logger.info("%s: %s by an earlier run", name, outcome.status, extra=extra)
+            logger.info("%s ended during an earlier run: %s", name, outcome.status, extra=extra)
             queue.settle_earlier(job, outcome)
         return None
 
@@ -423,8 +424,8 @@ class _Sweep:
             return
         reason, left = given_up
         logger.error(
-            "sweep %s ends early; %d jobs were not started, %d stopped: %s",
-            self.inputs.sweep_id, left, len(self.queue.active), reason,
+            "sweep %s ends early: %s (jobs not started: %d; jobs stopped: %d)",
+            self.inputs.sweep_id, reason, left, len(self.queue.active),
         )  # fmt: skip
         try:
             stop_training_jobs(self.config.platform, list(self.queue.active))
@@ -487,7 +488,7 @@ def _submit(config: BenchmarkConfig, plan: SweepPlan, attempt: Attempt, spec: Jo
     """Start or adopt the attempt's job, and log its point's position among all points."""
     point = attempt.point
     again = f", attempt {attempt.number}" if attempt.number > 1 else ""
-    again += ", since its nodes were contended" if attempt.is_repeat else ""
+    again += " after a contended run" if attempt.is_repeat else ""
     position = f"{plan.points.index(point) + 1}/{len(plan.points)}"
     if config.sweep.rules.decides_as_it_goes:
         position = f"of at most {config.sweep.most_jobs}"

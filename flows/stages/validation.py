@@ -74,7 +74,7 @@ def log_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None
             logger.info("notice: %s", hint, extra=_OF_DATASET)
         return None
     choice = choose_engine(section, size_bytes)
-    logger.info("dataset validated by %s: %s", choice.engine, choice.why, extra=_OF_DATASET)
+    logger.info("validating the dataset with %s: %s", choice.engine, choice.why, extra=_OF_DATASET)
     return {"engine": choice.engine, "why": choice.why}
 
 

@@ -80,7 +80,7 @@ def read_key(state_directory: str | Path) -> LocalKey:
     except OSError as error:
         raise KeyUnreadable(path, error.strerror or str(error)) from error
     except (KeyError, ValueError, configparser.Error) as error:
-        raise KeyUnreadable(path, "it is damaged") from error
+        raise KeyUnreadable(path, f"it is damaged; {_NEW_KEYS}") from error
 
 
 def why_unsafe(found: os.stat_result, remedy: str) -> str | None:
@@ -99,8 +99,8 @@ def served_endpoint(state_directory: str | Path) -> str | None:
     The platform may be down by now.
     """
     try:
-        said = json.loads((Path(state_directory) / SERVER_FILE).read_bytes())
-        return str(said["endpoint"])
+        record = json.loads((Path(state_directory) / SERVER_FILE).read_bytes())
+        return str(record["endpoint"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

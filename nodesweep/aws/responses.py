@@ -37,6 +37,7 @@ _FORGET_SECONDS = 120.0  # longer than any pause between two tries: a later call
 _ERROR_ROOTS = frozenset({"Error", "ErrorResponse", "Response"})
 _EXCERPT_CHARACTERS = 80
 _LAST_STATUS = 599  # the highest HTTP status
+_PAGE = "an HTML or XML page"
 
 
 class Silence:
@@ -219,7 +220,7 @@ def _problem(operation_model: Any, response: Mapping[str, Any]) -> str | None:
         return None if is_signed or "etag" in headers else "no AWS headers"
     protocol = operation_model.service_model.resolved_protocol
     if "cbor" in protocol:
-        return "a page" if body.lstrip().startswith(b"<") else None
+        return _PAGE if body.lstrip().startswith(b"<") else None
     if "json" in protocol:
         return _problem_of_json(body, is_error, is_signed, operation_model.output_shape)
     return _problem_of_xml(body, is_error, is_signed)
@@ -260,5 +261,5 @@ def _problem_of_xml(body: bytes, is_error: bool, is_signed: bool) -> str | None:
     except ElementTree.ParseError:
         return "invalid or truncated XML"
     if root.lower() == "html" or (is_error and not is_signed and root not in _ERROR_ROOTS):
-        return "a page"
+        return _PAGE
     return None

@@ -56,12 +56,17 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     limits = (
         ("min_efficiency", (), "SHARE", "Minimum efficiency of the recommended count; 0-1."),
-        ("min_doubling_ratio", (), "RATIO", "Minimum gain D that justifies twice the nodes; 1-2."),
+        (
+            "min_doubling_ratio",
+            (),
+            "RATIO",
+            "Minimum speedup D that justifies doubling the nodes; 1-2.",
+        ),
         (
             "deadline_seconds",
             ("--deadline",),
             "SECONDS",
-            "Recommend the cheapest count that meets it.",
+            "Recommend the cheapest count whose run takes at most this long.",
         ),
         (
             "budget_usd_per_run",
@@ -73,7 +78,7 @@ def goal_options(command: Callable[..., None]) -> Callable[..., None]:
             "hour_value_usd",
             ("--hour-value",),
             "USD",
-            "Recommend the least cost plus waiting, if an hour is worth this.",
+            "Recommend the least total of cost and waiting, at this value of an hour.",
         ),
     )
     for name, short, unit, meaning in reversed(limits):
@@ -166,7 +171,7 @@ def explain(error: Exception) -> tuple[str, int]:
             hint = "; renew the credentials, then continue with --resume"
         elif is_bucket_gone(error):
             hint = (
-                "; the records of its sweeps were in the bucket, so --resume can't work."
+                "; the bucket held the records of the sweeps, so --resume can't work."
                 " `nodesweep stop SWEEP_ID` stops running jobs, `nodesweep logs SWEEP_ID` prints"
                 " their logs. Create the bucket or set platform.create_missing: true, then"
                 " start a new sweep: nodesweep run CONFIG"
@@ -181,8 +186,8 @@ def explain(error: Exception) -> tuple[str, int]:
     ):
         return (
             (
-                "Prefect's server requires a password: export PREFECT_API_AUTH_STRING, see"
-                " docs/production.md"
+                "Prefect's server refused the credentials: export PREFECT_API_AUTH_STRING with its"
+                " password, see docs/production.md"
             ),
             RUN_FAILED,
         )
@@ -190,7 +195,7 @@ def explain(error: Exception) -> tuple[str, int]:
         # boto3 does not use httpx, so the error comes from Prefect's API
         reason = str(prefect_error).partition("\n")[0] or type(prefect_error).__name__
         return (
-            f"Prefect's API does not respond ({reason}); check PREFECT_API_URL or unset it",
+            f"Prefect's API can't be used ({reason}); check PREFECT_API_URL or unset it",
             RUN_FAILED,
         )
     if isinstance(error, pydantic.ValidationError) and error.title.endswith("Settings"):
@@ -199,7 +204,8 @@ def explain(error: Exception) -> tuple[str, int]:
         problem = first["msg"].removeprefix("Value error, ")
         return f"invalid PREFECT_ setting: {place}{problem}", BAD_INPUT
     if isinstance(error, OSError):
-        return f"{error.filename or 'file'}: {error.strerror or error}", RUN_FAILED
+        place = f"{error.filename}: " if error.filename else ""
+        return f"{place}{error.strerror or error}", RUN_FAILED
     raise error
 
 

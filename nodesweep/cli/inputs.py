@@ -72,7 +72,7 @@ def config_of_sweep(sweep_id: str, path: Path | None, output: Path | None) -> Be
         config = json.loads(record.read_bytes())["config"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigError(
-            f"{record}: damaged, not the record of a sweep; pass its config with --config FILE"
+            f"{record}: damaged, or not the record of a sweep; pass its config with --config FILE"
         ) from None
     benchmark = parse_config(config, origin=str(record))
     return _with_output(benchmark, output or Path("reports"))
@@ -89,7 +89,7 @@ def check_arguments(arguments: Mapping[str, object]) -> None:
             try:
                 str(part).encode()
             except UnicodeEncodeError:
-                raise click.UsageError(f"{name}: {str(part)[:80]!r} is not UTF-8") from None
+                raise click.UsageError(f"{name}: {str(part)[:80]!r} is not valid UTF-8") from None
 
 
 def command_of_run(

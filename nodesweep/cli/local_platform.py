@@ -23,7 +23,7 @@ from nodesweep.aws.local_status import (
 from nodesweep.configs.models import PlatformConfig
 
 logger = logging.getLogger("nodesweep.platform")
-EMULATOR_REMEDY = "Install it with nodesweep: './infra/local' '.[local]' instead of '.'"
+EMULATOR_REMEDY = "In a checkout, run: pip install ./infra/local '.[local]'"
 # `start` gives up 60 s after its last progress. The limit allows for another start in this folder,
 # a predecessor that is stopping, and the start itself, each taking its maximum time.
 _START_SECONDS = 2 * 960 + 60

@@ -237,8 +237,10 @@ def run_detached(benchmark: BenchmarkConfig, view_options: ViewOptions) -> None:
     message = f"sweep {sweep.sweep_id} runs in the background; for its report: {collect}"
     print_text(as_typed(message))
     if sweep.refused:
+        from nodesweep.scaling.formats import pluralize
+
         fail(
-            f"{len(sweep.refused)} jobs were not accepted:\n"
+            f"not accepted: {pluralize(len(sweep.refused), 'job')}:\n"
             + "\n".join(sweep.refused)
             + "\nsubmit them again once the "
             f"others have ended: nodesweep run CONFIG --resume {sweep.sweep_id}",
@@ -334,8 +336,9 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
         print_notice(f"masked here, but sent unmasked: {', '.join(found.masked)}")
     if benchmark.training.baseline_seconds is not None:
         print_notice(
-            "Environment.NODESWEEP_RUN_STEPS: a run sends every other job the number of steps "
-            f"that its first one completes in about {benchmark.training.baseline_seconds:g} s"
+            "Environment.NODESWEEP_RUN_STEPS: a run sets it in every job but the first, to the "
+            "number of steps that the first completes in about "
+            f"{benchmark.training.baseline_seconds:g} s"
         )
     for name, variable in found.variables.items():
         message = (
@@ -380,7 +383,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--share",
     is_flag=True,
-    help="Also write share.html: a page safe to pass on, without config, addresses and logs.",
+    help="Also write share.html, a page without config, addresses and logs that is safe to share.",
 )
 @goal_options
 @output_option
@@ -482,7 +485,8 @@ def stop(sweep_id: str, config: Path | None, output: Path | None) -> None:
     )
     if (problem := record_stop(sweep_id, stopped)) is not None:
         print_event(
-            "not-recorded", f"the sweep is stopped, but Prefect has no record of it: {problem}"
+            "not-recorded",
+            f"the sweep is stopped, but Prefect has no record of the stop: {problem}",
         )
 
 

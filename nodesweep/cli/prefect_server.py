@@ -74,8 +74,10 @@ def connect_prefect(modules: Sequence[str] = ()) -> None:
         if _wait_until_ready(server, port):
             break
         if is_last:
+            code = server.poll()
+            why = "no response in time" if code is None else f"exit code {code}"
             raise RunFailed(
-                f"Prefect's server did not start (exit code {server.poll()}; see its output above);"
+                f"Prefect's server did not start ({why}; see its output above);"
                 " set PREFECT_API_URL to a running server, or give it more time with "
                 "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"
             )

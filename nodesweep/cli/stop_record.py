@@ -38,12 +38,12 @@ def record_stop(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it did not respond within {seconds:g} s"
+        return f"no response within {seconds:g} s"
     except OSError as error:
-        return f"its process did not start: {error.strerror or error}"
+        return f"the recording process did not start: {error.strerror or error}"
     if done.returncode == 0:
         return None
-    return done.stdout.strip() or f"its process ended with exit code {done.returncode}"
+    return done.stdout.strip() or f"the recording process ended with exit code {done.returncode}"
 
 
 def write_record(sweep: str, job_names: Sequence[str]) -> None:

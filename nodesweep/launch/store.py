@@ -112,12 +112,13 @@ class FolderStore:
                 _time_in(folder)
         except PermissionError as error:
             raise PreflightRefused(
-                f"{error.filename} can't be written to: sweeps are recorded there; give this user"
-                " write access, or set a folder of this user's own"
+                f"platform.folder: {error.filename} is not writable, but sweeps are recorded there;"
+                " give this user write access, or set another folder"
             ) from error
         except OSError as error:
             raise PreflightRefused(
-                f"{self.root} can't be used: {error.strerror or error}; sweeps are recorded there"
+                f"platform.folder: {self.root} can't be used ({error.strerror or error}), but"
+                " sweeps are recorded there; set another folder"
             ) from error
 
     def put(self, key: str, body: bytes, only_if_absent: bool = False) -> bool:

@@ -230,7 +230,7 @@ class _Watcher:
             )
             if now - job.wait.unknown_since >= STOPPING_SECONDS:
                 job.given_up = (
-                    f"its backend has not known it for {STOPPING_SECONDS:.0f} s;"
+                    f"its backend has not reported it for {STOPPING_SECONDS:.0f} s;"
                     " resume the sweep to try again"
                 )
             return False
@@ -251,8 +251,8 @@ class _Watcher:
             self._request_stop(job)
         if self._clock.monotonic() > job.wait.stopped_at + STOPPING_SECONDS:
             job.given_up = (
-                f"it did not stop within {STOPPING_SECONDS:.0f} s of being asked to and may still"
-                " cost money; check it in the console"
+                f"it did not stop within {STOPPING_SECONDS:.0f} s of the request and may still cost"
+                " money; stop it in the AWS console or, on Slurm, with scancel"
             )
 
     def _stop(self, job: _Job, problem: str) -> None:

@@ -118,15 +118,17 @@ def hash_files(
             zip(unread, pool.map(lambda path: _hash(path, meter.add), unread.values()), strict=True)
         )
     found = same | {name: (mark, hashed) for name, (mark, hashed, _) in read.items()}
-    kept = same | {
+    settled = same | {
         name: (mark, hashed)
         for name, (mark, hashed, is_still) in read.items()
         if is_still and mark.is_settled(begun)
     }
-    if kept != known:
-        _save_cache(cache, kept)
+    if settled != known:
+        _save_cache(cache, settled)
     return [
-        Hashed(found[name][0].size_bytes, found[name][1], kept[name][0] if name in kept else None)
+        Hashed(
+            found[name][0].size_bytes, found[name][1], settled[name][0] if name in settled else None
+        )
         for name in names
     ]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.errors import DatasetRefused
+from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.folder import shown_names
 
 _LIKE = {
@@ -70,29 +71,29 @@ def classify_names(config: DatasetConfig, names: Iterable[str]) -> Names:
     if odd := [name for name in others if name.lower().endswith(_LIKE[config.format])]:
         raise DatasetRefused(
             f"dataset.source: {shown_names(odd)} under {config.source} would be neither validated"
-            f" nor trained on: {config.format} files are {config.pattern}; rename, convert or move"
-            " it"
+            f" nor trained on, because {config.format} files must match {config.pattern}; rename,"
+            " convert or move such files"
         )
     return Names(tuple(data), tuple(hidden), tuple(others))
 
 
 def notices_of(config: DatasetConfig, found: Names) -> list[str]:
     """Return notices about the files below the source that are not used for training."""
-    said = []
+    notices = []
     where = f"under {config.source}"
     if found.hidden:
-        said.append(
-            f"dataset.source: left out {where} because a part of the path starts with '_' or '.':"
-            f" {len(found.hidden)} ({shown_names(found.hidden)})"
+        notices.append(
+            f"dataset.source: left out {pluralize(len(found.hidden), 'path')} {where} because a"
+            f" part of the path starts with '_' or '.': {shown_names(found.hidden)}"
         )
     if found.others:
         reach = (
-            "they are sent to every node along with the data"
+            "such files are sent to every node along with the data"
             if config.is_remote
-            else "they are not sent"
+            else "such files are not sent"
         )
-        said.append(
-            f"dataset.source: not validated {where} because the name doesn't match"
-            f" {config.pattern}: {len(found.others)} ({shown_names(found.others)}); {reach}"
+        notices.append(
+            f"dataset.source: not validated: {pluralize(len(found.others), 'file')} {where} whose"
+            f" name doesn't match {config.pattern} ({shown_names(found.others)}); {reach}"
         )
-    return said
+    return notices

@@ -128,7 +128,8 @@ def build_expectations(specs: Sequence[ExpectationConfig]) -> list[Expectation]:
 
     if not specs:
         raise InvalidExpectations(
-            "the list of expectations is empty, and an empty suite always passes; add at least one"
+            "dataset.expectations: the list is empty, and an empty suite always passes; add at"
+            " least one"
         )
     built, problems = [], []
     for index, spec in enumerate(specs):

@@ -104,8 +104,8 @@ def _rule(spec: ExpectationConfig, verdict: str) -> str:
     if words is not None:
         return words(spec.kwargs)
     arguments = {key: value for key, value in spec.kwargs.items() if key not in _NAMED_ELSEWHERE}
-    given = ", ".join(f"{key}={_show(value)}" for key, value in arguments.items())
-    return f"{verdict} {spec.type}({given})"
+    shown = ", ".join(f"{key}={_show(value)}" for key, value in arguments.items())
+    return f"{verdict} {spec.type}({shown})"
 
 
 _NAMED_ELSEWHERE = frozenset({"column", "column_A", "column_B", "column_list", "mostly"})

@@ -62,7 +62,7 @@ class Failure(_Result):
         description="Column, several joined by a comma, or null for a whole table."
     )
     severity: Literal["critical", "warning", "info"] = Field(
-        description="critical gates the run; warning and info are only shown."
+        description="critical blocks the run; warning and info are only shown."
     )
     file: str | None = Field(description="File name; null for a check over all files.")
     unexpected_count: int | None = Field(

@@ -95,14 +95,14 @@ def smp_image(framework: FrameworkConfig, region: str, instance: InstanceType) -
     """
     if framework.version not in _SMP_VERSIONS:
         raise PreflightRefused(
-            f"image.framework.version: no SMP container has PyTorch {framework.version}, and kind"
-            f" smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or set"
-            " image.base_image"
+            f"image.framework.version: no SMP container has PyTorch {framework.version}, but"
+            f" training.distribution.kind: smp_v2 requires one; use {', '.join(_SMP_VERSIONS)}, or"
+            " set image.base_image"
         )
     if framework.accelerator not in (None, "gpu"):
         raise PreflightRefused(
             f"image.framework.accelerator: got {framework.accelerator!r}, but the SMP container is"
-            " for gpu; leave it out"
+            " only for gpu; leave it out"
         )
     image_uris = importlib.import_module("sagemaker.core.image_uris")
     try:

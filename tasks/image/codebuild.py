@@ -204,11 +204,12 @@ def wait(
             if elapsed > deadline_seconds:
                 if is_ours:
                     codebuild.stop_build(id=build_id)
-                what = "was stopped" if is_ours else "of another run had not finished"
-                where = f"in phase {build['currentPhase']}"
+                whose = "" if is_ours else " of another run"
+                end = " and was stopped" if is_ours else ""
                 raise ImageBuildFailed(
-                    f"image build {build_id} {what} after {elapsed:.0f} s"
-                    f" {where}{log.output.tail()}"
+                    f"image build {build_id}{whose} was still in phase {build['currentPhase']}"
+                    f" after {elapsed:.0f} s (image.build_timeout_minutes plus time to queue){end}"
+                    f"{log.output.tail()}"
                 )
             clock.sleep(pause)
     except BaseException as error:
@@ -272,4 +273,7 @@ def _describe_failure(build: Mapping[str, Any]) -> str:
         f" {phase.get('contexts', [{}])[0].get('message', phase['phaseStatus'])}"
         for phase in failed
     )
-    return f"image build {build['id']} ended {build['buildStatus']}; {where or 'no phase reported'}"
+    return (
+        f"image build {build['id']} ended with status {build['buildStatus']};"
+        f" {where or 'no failed phase reported'}"
+    )

@@ -86,19 +86,21 @@ class DockerBuilder:
         Raises:
             ImageBuildFailed: a step failed or exceeded the deadline, and ECR has no image.
         """
-        what = f"image build with {Path(build_id).name}"
+        build_name = f"image build with {Path(build_id).name}"
 
         def build() -> str | None:
             with tempfile.TemporaryDirectory(prefix="nodesweep-image-") as scratch:
                 deadline = clock.monotonic() + self._config.build_timeout_minutes * 60
                 environment = _private_environment(Path(scratch) / "auth")
-                process = BuildProcess(what, environment, clock, deadline)
+                process = BuildProcess(build_name, environment, clock, deadline)
                 return self._build(
                     context, f"{repository}:{context.tag}", build_id, process, Path(scratch)
                 )
 
         ecr = aws_client("ecr", self._platform)
-        return pushed_image(ecr, self._config.repository, repository, context.tag, what, build)
+        return pushed_image(
+            ecr, self._config.repository, repository, context.tag, build_name, build
+        )
 
     def _build(
         self, context: BuildContext, name: str, engine: str, process: BuildProcess, scratch: Path
@@ -186,13 +188,16 @@ def find_engine() -> str:
                 timeout=_ANSWER_SECONDS,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            problems.append(f"{name}: {error}")
+        except subprocess.TimeoutExpired:
+            problems.append(f"{name}: no response within {_ANSWER_SECONDS:g} s")
+            continue
+        except OSError as error:
+            problems.append(f"{name}: {error.strerror or error}")
             continue
         if answer.returncode == 0:
             return path
-        said = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
-        problems.append(f"{name}: {said[-1]}")
+        lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        problems.append(f"{name}: {lines[-1]}")
     raise PreflightRefused(
         "image.builder: docker needs a container engine where the flow runs"
         f" ({'; '.join(problems)}); "

@@ -71,7 +71,9 @@ def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -
     """
     root = config.build_context
     if not (root / "Dockerfile").is_file():
-        raise PreflightRefused(f"image.context: {root} has no Dockerfile")
+        raise PreflightRefused(
+            f"image.context: {root} has no Dockerfile; add one, or set image.uri"
+        )
     files = {name: _digest((root / name).read_bytes()) for name in list_context(root).files}
     arguments = build_arguments(config)
     bases = dockerfile_bases((root / "Dockerfile").read_text(errors="replace"), arguments)
@@ -287,7 +289,7 @@ def pushed_image(
     repository_name: str,
     repository: str,
     tag: str,
-    what: str,
+    build_name: str,
     build: Callable[[], str | None],
 ) -> Image:
     """Return the image that ECR has once `build` has ended.
@@ -299,7 +301,7 @@ def pushed_image(
         repository_name: the repository's name.
         repository: the repository's URI.
         tag: the image's tag.
-        what: the build's name in messages.
+        build_name: the build's name in messages.
         build: builds and pushes; returns the pushed digest, None if unknown.
 
     Raises:
@@ -314,14 +316,17 @@ def pushed_image(
     digest = find(ecr, repository_name, tag)
     if digest is None:
         raise failure or ImageBuildFailed(
-            f"{what} succeeded, but ECR has no {repository_name}:{tag}"
+            f"{build_name} succeeded, but ECR has no {repository_name}:{tag}"
         )
     if pushed not in (None, digest):
         raise ImageBuildFailed(
-            f"{what} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR"
+            f"{build_name} pushed {pushed}, but {repository_name}:{tag} is {digest} in ECR"
         )
     if failure is not None:
-        logger.warning("%s:%s is in ECR anyway and is used; %s", repository_name, tag, failure)
+        logger.warning(
+            "using %s:%s, which is in ECR although the build failed: %s",
+            repository_name, tag, failure,
+        )  # fmt: skip
     return Image(names.image_uri(repository, digest), tag, built=failure is None)
 
 

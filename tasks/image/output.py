@@ -46,7 +46,7 @@ class BuildOutput:
         """Log the newest of the new lines, and how many were left out."""
         new = self._hider.hide(line for line in lines if line.strip())
         self._last.extend(new)
-        told = [found.group("kind", "text") for found in map(_TOLD.fullmatch, new) if found]
+        notes = [found.group("kind", "text") for found in map(_TOLD.fullmatch, new) if found]
         new = [line for line in new if not _TOLD.fullmatch(line)]
         left_out = len(new) - MAX_LINES_AT_ONCE
         if left_out > 0:
@@ -54,7 +54,7 @@ class BuildOutput:
             self._logger.info("build: … %d lines left out", left_out, extra=left_out_line)
         for line in new[-MAX_LINES_AT_ONCE:]:
             self._logger.info("build: %s", line, extra=event_extra("build-line", stage="image"))
-        for kind, text in told:
+        for kind, text in notes:
             if kind == "NOTE":
                 self._logger.warning("%s", text, extra=event_extra("message", stage="image"))
             else:

@@ -137,8 +137,7 @@ def build_failure_remedy(output: str) -> str:
     package = found["package"]
     return (
         f"{package} {found['version']} requires torch {found['torch']}, but the image keeps torch"
-        f" {kept['torch']}. Remove the version of {package} to get the matching release, or pin"
-        " that release. "
+        f" {kept['torch']}. Unpin {package} to get the matching release, or pin that release. "
     )
 
 

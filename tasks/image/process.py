@@ -33,9 +33,9 @@ class BuildProcess:
     """
 
     def __init__(
-        self, what: str, environment: Mapping[str, str], clock: Clock, deadline: float
+        self, name: str, environment: Mapping[str, str], clock: Clock, deadline: float
     ) -> None:
-        self._what = what
+        self._name = name
         self.environment = environment
         self._clock = clock
         self._deadline = deadline
@@ -64,28 +64,29 @@ class BuildProcess:
         """
         output = BuildOutput(logger)
         lines: list[str] = []
-        logger.info("%s: %s", self._what, step)
-        started = said = self._clock.monotonic()
+        logger.info("%s: %s", self._name, step)
+        started = drained_at = self._clock.monotonic()
         with _started(command, {**self.environment, **(variables or {})}, secret) as (
             process,
             arrived,
         ):
             while process.poll() is None:
                 now = self._clock.monotonic()
-                if now - said >= _PROGRESS_SECONDS:
-                    said = now
+                if now - drained_at >= _PROGRESS_SECONDS:
+                    drained_at = now
                     self._drain(arrived, secret, lines, output)
                 if now > self._deadline:
                     self._drain(arrived, secret, lines, output)
                     raise ImageBuildFailed(
-                        f"{self._what} was stopped: it timed out after {now - started:.0f} s in"
-                        f" {self._progress_text(step, lines)}{output.tail()}"
+                        f"{self._name} exceeded image.build_timeout_minutes and was stopped after"
+                        f" {now - started:.0f} s in {self._progress_text(step, lines)}"
+                        f"{output.tail()}"
                     )
                 self._clock.sleep(_POLL_SECONDS)
         self._drain(arrived, secret, lines, output)
         if process.returncode != 0:
             raise ImageBuildFailed(
-                f"{self._what} failed in {self._progress_text(step, lines)} (exit code"
+                f"{self._name} failed in {self._progress_text(step, lines)} (exit code"
                 f" {process.returncode}){output.tail()}"
             )
         return lines

@@ -73,7 +73,10 @@ class NodeSlots:
             # The job has ended, and so will the lease, whatever Prefect's client raises.
             except Exception as error:
                 logger.warning(
-                    "the slots of %s are released when their lease expires: %s", job_name, error
+                    "the slots of %s can't be released, and stay taken until their lease expires:"
+                    " %s",
+                    job_name,
+                    error,
                 )
 
     def release_all(self) -> None:

@@ -30,19 +30,20 @@ _STOP_GRACE_SECONDS = 600
 
 def failure_text(platform: PlatformConfig, job: JobStatus, last_lines: Sequence[str] = ()) -> str:
     """Return why an incomplete job gave no verdict, with its last lines and its log's location."""
-    what = "failed" if job.state == "failed" else "was stopped"
+    ending = "failed" if job.state == "failed" else "was stopped"
     if job.state == "failed" and job.started_at is None:
-        what = "failed before it got its instances"
-    said = [job.exit_message, job.reason]
+        ending = "failed before it got its instances"
+    reasons = [job.exit_message, job.reason]
     why = (
-        "; ".join(text.strip().rstrip(".") for text in said if text) or "SageMaker gives no reason"
+        "; ".join(text.strip().rstrip(".") for text in reasons if text)
+        or "SageMaker gives no reason"
     )
     endpoint = f" --endpoint-url {platform.endpoint_url}" if platform.endpoint_url else ""
     sweep = names.sweep_of_validation_job(job.name)
     lines = "".join(f"\n    {line}" for line in last_lines) + ("\n" if last_lines else " ")
     return (
         "the dataset was not validated, and nothing else was started: the Processing job"
-        f" {job.name} {what}: {why}.{lines}Its log: nodesweep logs {sweep} --validation --config"
+        f" {job.name} {ending}: {why}.{lines}Its log: nodesweep logs {sweep} --validation --config"
         f" CONFIG, or aws logs tail {LOG_GROUP} --log-stream-name-prefix {job.name}/ --since 1d"
         f" --region {platform.region}{endpoint}"
     )

@@ -35,7 +35,7 @@ def materialize_assets(store: Store, sweep: str, provenance: Mapping[str, Any]) 
         _materialize(_asset(uri, f"scaling report of {sweep}", link), sources)
     # Prefect refuses a URI as a key, or its server does not respond; the report is complete anyway.
     except Exception as error:
-        logger.warning("the assets of %s could not be recorded: %s", sweep, error)
+        logger.warning("the assets of %s can't be recorded in Prefect: %s", sweep, error)
 
 
 def _asset(key: str, name: str, url: str | None = None) -> Asset:

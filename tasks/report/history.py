@@ -38,7 +38,7 @@ def read_history_files(store: Store, benchmark: str) -> dict[str, bytes]:
     bodies: dict[str, bytes] = {}
     for key in keys:
         uri = store.uri(key)
-        with best_effort(f"left out: {uri} can't be read"):
+        with best_effort(f"history file left out: {uri} can't be read"):
             if (body := store.get(key)) is not None:
                 bodies[uri] = body
     return bodies

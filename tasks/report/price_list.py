@@ -91,7 +91,9 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
     """Yield the URLs of the regions' files, or the one file itself."""
     is_url = origin.startswith(_URLS)
     if not is_url and not Path(origin).exists():
-        raise PriceListNotFound(f"--from: use an http(s):// URL or a file path, got {origin}")
+        raise PriceListNotFound(
+            f"--from: {origin} is neither an http(s):// URL nor an existing file"
+        )
     if not is_url or origin.endswith(".json"):
         yield origin
         return
@@ -103,8 +105,8 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
             for entry in index["regions"].values()
         }
     except (AttributeError, KeyError, TypeError) as error:
-        what = "it lists no regions; check --from"
-        raise PriceListRefused(_not_list(base + _INDEX, what)) from error
+        problem = "it lists no regions; check --from"
+        raise PriceListRefused(_not_list(base + _INDEX, problem)) from error
     if unknown := sorted(set(wanted) - set(paths)):
         raise PriceListNotFound(
             f"--region: the Price List has no {', '.join(unknown)}; it has"
@@ -112,8 +114,8 @@ def _sources(origin: str, wanted: tuple[str, ...]) -> Iterator[str]:
         )
     for region, path in sorted(paths.items()):
         if not path.startswith("/offers/"):
-            what = f"the path of {region} is {path!r}; check --from"
-            raise PriceListRefused(_not_list(base + _INDEX, what))
+            problem = f"the path of {region} is {path!r}; check --from"
+            raise PriceListRefused(_not_list(base + _INDEX, problem))
         if not wanted or region in wanted:
             yield base + path
 
@@ -122,8 +124,8 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
     """Return the training prices in one file of the list, by region."""
     try:
         if offer["offerCode"] != SERVICE:
-            what = f"it is that of {offer['offerCode']}; check --from"
-            raise PriceListRefused(_not_list(source, what))
+            problem = f"it is for {offer['offerCode']}; check --from"
+            raise PriceListRefused(_not_list(source, problem))
         published = datetime.fromisoformat(offer["publicationDate"]).date()
         on_demand = offer["terms"].get("OnDemand", {})
         by_region: dict[str, dict[str, set[float]]] = defaultdict(lambda: defaultdict(set))
@@ -140,10 +142,10 @@ def _region_prices(source: str, offer: Mapping[str, Any]) -> dict[str, RegionPri
             if (usd_per_hour := _certain_prices(types))
         }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        what = "its products, terms or date are not as AWS documents them"
+        problem = "its products, terms or date are not as AWS documents them"
         if isinstance(error, KeyError):
-            what = f"it has no {error}"
-        raise PriceListRefused(_not_list(source, f"{what}; check --from")) from error
+            problem = f"it has no {error}"
+        raise PriceListRefused(_not_list(source, f"{problem}; check --from")) from error
 
 
 def _certain_prices(types: Mapping[str, set[float]]) -> dict[str, float]:
@@ -160,22 +162,22 @@ def _edition_problem(
 ) -> str | None:
     """Return why an edition is refused: it is old, in the future, or lacks many known types."""
     age = today - prices.published
-    what = f"{prices.source}: the Price List of {region}"
+    edition = f"{prices.source}: the Price List of {region}"
     behind = known is not None and prices.published < known.published
     if behind or age > timedelta(days=OLD_PRICE_DAYS):
-        than = f", older than the table's of {known.published}" if known and behind else ""
+        than = f", older than the table's edition of {known.published}" if known and behind else ""
         return (
-            f"{what} was published on {prices.published}, {age.days} days ago{than}; check for a"
+            f"{edition} was published on {prices.published}, {age.days} days ago{than}; check for a"
             " caching proxy or stale mirror, or download the current list and give it with --from"
         )
     if age < timedelta(days=-1):  # otherwise, it would block all editions until then
         return (
-            f"{what} was published on {prices.published}, but today is {today}; check this"
+            f"{edition} was published on {prices.published}, but today is {today}; check this"
             " machine's clock and where the list comes from"
         )
     if known is not None and len(prices.usd_per_hour) < _KEPT_SHARE * len(known.usd_per_hour):
         return (
-            f"{what} has {len(prices.usd_per_hour)} training prices, but the table has"
+            f"{edition} has {len(prices.usd_per_hour)} training prices, but the table has"
             f" {len(known.usd_per_hour)}, so it is probably cut off; try again, or delete the table"
             " to start over"
         )
@@ -190,12 +192,12 @@ def _read_json(source: str) -> Mapping[str, Any]:
         content = json.loads(body)
     except (OSError, EOFError, ValueError, RecursionError) as error:
         is_page = body.lstrip()[:1] == b"<"
-        what = (
+        problem = (
             "it is an HTML or XML page; look for a proxy or login page"
             if is_page
             else "it is cut off or not JSON; download it again"
         )
-        raise PriceListRefused(_not_list(source, what)) from error
+        raise PriceListRefused(_not_list(source, problem)) from error
     if not isinstance(content, dict):
         raise PriceListRefused(_not_list(source, "it is not a JSON object; check --from"))
     return content
@@ -214,8 +216,8 @@ def _read_bytes(source: str) -> bytes:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 if error.code != HTTPStatus.TOO_MANY_REQUESTS and error.code < 500:
-                    what = f"HTTP {error.code}; check that this host may reach it"
-                    raise PriceListRefused(_not_list(source, what)) from error
+                    problem = f"HTTP {error.code}; check that this host may reach it"
+                    raise PriceListRefused(_not_list(source, problem)) from error
             is_malformed = isinstance(error, ValueError | http.client.InvalidURL)
             pause = None if is_malformed else next(pauses, None)
             if pause is None or time.monotonic() + pause > deadline:
@@ -242,5 +244,5 @@ def _download(source: str, deadline: float) -> bytes:
     return bytes(body)
 
 
-def _not_list(source: str, what: str) -> str:
-    return f"{source} is not a Price List of Amazon SageMaker: {what}"
+def _not_list(source: str, problem: str) -> str:
+    return f"{source} is not a Price List of Amazon SageMaker: {problem}"

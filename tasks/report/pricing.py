@@ -184,8 +184,8 @@ def price_instance(
     key = f"{platform.endpoint_url or 'aws'} {region} {name}"
     if component != TRAINING:
         key += f" {component.name}"
-    if (kept := load_cached_price(path, key, today)) is not None:
-        return with_price(instance, region, *kept), ()
+    if (cached := load_cached_price(path, key, today)) is not None:
+        return with_price(instance, region, *cached), ()
     try:
         pricing = aws_client("pricing", platform.model_copy(update={"region": _REGION}), quick=True)
         usd_per_hour = query_price(pricing, name, region, component)
@@ -194,8 +194,8 @@ def price_instance(
             str(error) if isinstance(error, NoPrice) else f"pricing:GetProducts: {_short(error)}"
         )
         if component != TRAINING:
-            what = f"the price of a Processing job on {name}"
-            return instance, (f"{what} is unavailable, so its cost is unknown: {reason}",)
+            subject = f"the price of a Processing job on {name}"
+            return instance, (f"{subject} is unavailable, so its cost is unknown: {reason}",)
         known = price_of(instance, region)
         used = f"that of {known.date} is used" if known.usd_per_hour else "none is known"
         return instance, (f"the current price of {name} is unavailable; {used}: {reason}",)

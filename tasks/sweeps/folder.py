@@ -92,11 +92,11 @@ def parse_record(body: bytes, origin: str) -> dict[str, Any]:
         isinstance(record.get(part), dict) for part in ("config", "inputs", "provenance")
     ):
         raise RecordDamaged(
-            f"{origin}: damaged, not a sweep record; restore it, or start a new sweep"
+            f"{origin}: damaged, or not a sweep record; restore it, or start a new sweep"
         )
     if record.get("schema_version", SCHEMA_VERSION) != SCHEMA_VERSION:
         raise RecordDamaged(
-            f"{origin}: a record of schema version {record['schema_version']!r}, this nodesweep"
-            f" reads version {SCHEMA_VERSION}; use the nodesweep that wrote it"
+            f"{origin}: the record has schema version {record['schema_version']!r}, but this"
+            f" nodesweep reads version {SCHEMA_VERSION}; use the version that wrote it"
         )
     return record

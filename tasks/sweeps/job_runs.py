@@ -181,7 +181,7 @@ class JobRuns:
                 self._send(name, view)
         except Exception as error:  # a busy or unreachable server fails no sweep
             if not self._has_failed:
-                logger.warning("a job can't be shown in Prefect, which is tried again: %s", error)
+                logger.warning("a job can't be shown in Prefect yet, retrying: %s", error)
             self._has_failed = True
             self._failures[name] += 1
             self.close()

@@ -106,7 +106,7 @@ def read_heartbeat(store: Store, sweep: str) -> Heartbeat | None:
     left_running = _left_running(found.body)
     if left_running is None:
         logger.warning(
-            "%s is damaged, and does not count as a heartbeat of %s", store.uri(key), sweep
+            "%s is damaged and does not count as a heartbeat of %s", store.uri(key), sweep
         )
         return None
     return Heartbeat(found.written_at, found.read_at, left_running)

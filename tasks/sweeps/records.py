@@ -160,7 +160,9 @@ def add_to_provenance(store: Store, sweep: str, found: Mapping[str, str]) -> Non
     try:
         record = persistent(read_sweep_record)(store, sweep)
     except (RecordDamaged, SweepNotFound) as error:
-        logger.warning("not recorded: %s: %s", ", ".join(found.values()), error)
+        logger.warning(
+            "can't record a change of the dataset (%s): %s", ", ".join(found.values()), error
+        )
         return
     record = {**record, "provenance": record["provenance"] | found}
     write_sweep_record(store, sweep, record)

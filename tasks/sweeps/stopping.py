@@ -62,10 +62,13 @@ def end_jobs(
     for name in sorted(ending.pending - ending.failures.keys()):
         if name in ending.stopping:
             logger.warning(
-                "%s did not stop within %.0f s; check it in the console", name, STOPPING_SECONDS
+                "%s did not stop within %.0f s; check it in the AWS console or, on Slurm, with"
+                " squeue",
+                name,
+                STOPPING_SECONDS,
             )
         else:
-            why = f"it is not known to have stopped within {STOPPING_SECONDS:.0f} s"
+            why = f"unknown if it stopped within {STOPPING_SECONDS:.0f} s"
             ending.failures[name] = why
     release_pools(launcher, sorted(ending.with_pool - ending.pending), clock)
     if ending.failures:
@@ -73,7 +76,8 @@ def end_jobs(
             f"{name}: {why}" for name, why in sorted(ending.failures.items())
         )
         raise JobRefused(
-            f"these jobs could not be stopped; stop them in the console:\n{listed_failures}"
+            "these jobs could not be stopped; stop them in the AWS console or, on Slurm, with"
+            f" scancel:\n{listed_failures}"
         )
     if ending.lost is not None:
         raise ending.lost
@@ -148,9 +152,9 @@ class _Ending:
                         self.with_pool.add(job.name)
 
     @contextmanager
-    def _listing_source(self, what: str) -> Iterator[None]:
+    def _listing_source(self, failure: str) -> Iterator[None]:
         """Apply best_effort() to a call that reports the jobs; one successful call is enough."""
-        with best_effort(what):
+        with best_effort(failure):
             try:
                 yield
             except CALL_ERRORS as error:
@@ -245,7 +249,8 @@ def stop_sweep_jobs_now(
         )
     except CALL_ERRORS:
         logger.warning(
-            "the jobs of %s are unknown, and some may still be running: `nodesweep stop %s`",
+            "the jobs of %s are unknown, and some may still be running; stop them with `nodesweep"
+            " stop %s`",
             sweep,
             sweep,
         )

@@ -32,27 +32,27 @@ def _choice(command: Callable[..., None]) -> Callable[..., None]:
             type=click.FloatRange(min=0),
             default=25.0,
             show_default=True,
-            help="Refuse checks that can cost more than this together.",
+            help="Refuse checks that could cost more than this in total.",
         ),
-        click.option("--all", "everything", is_flag=True, help="Choose the optional checks, too."),
+        click.option("--all", "everything", is_flag=True, help="Include the optional checks."),
         click.option(
             "--check",
             "names",
             multiple=True,
             metavar="ID",
-            help="Choose this check; repeatable. Default: all that are not optional.",
+            help="Choose only this check; repeatable. Default: all checks that are not optional.",
         ),
     ):
         command = option(command)
     return command
 
 
-@click.group("conformance", short_help="Check what has not been seen on AWS yet.")
+@click.group("conformance", short_help="Check behavior that has not been seen on AWS yet.")
 def conformance() -> None:
     """Check behavior that has not been seen on AWS yet, and write a result file."""
 
 
-@conformance.command("plan", short_help="List the checks and what they can cost.")
+@conformance.command("plan", short_help="List the checks and their maximum costs.")
 @config_argument
 @set_option
 @_choice
@@ -84,7 +84,7 @@ def _chosen(names: tuple[str, ...], everything: bool) -> tuple[Check, ...]:
     from nodesweep.conformance.run import chosen
 
     if names and everything:
-        raise click.UsageError("give either --check or --all")
+        raise click.UsageError("give either --check or --all, not both")
     try:
         return chosen(names, everything)
     except ValueError as error:
@@ -98,7 +98,7 @@ def _bill_text(lines: list[BillLine]) -> str:
         usd = "unknown" if line.usd is None else f"{line.usd:.2f}"
         rows.append(f"{line.check.id:<{width}} {usd:>11}  {line.check.needs}")
     known = sum(line.usd or 0.0 for line in lines)
-    rows.append(f"{'together':<{width}} {known:>11.2f}")
+    rows.append(f"{'total':<{width}} {known:>11.2f}")
     return "\n".join(rows)
 
 
@@ -112,9 +112,9 @@ def _bill_text(lines: list[BillLine]) -> str:
     help="Result file, from which an interrupted run resumes;"
     " default: conformance/NAME-REGION.json in report.directory.",
 )
-@click.option("--retry", is_flag=True, help="Run checks again that failed or were skipped.")
+@click.option("--retry", is_flag=True, help="Rerun checks that failed or were skipped.")
 @click.option(
-    "--emulator", metavar="TEXT", help="Name of an emulator other than nodesweep's, for the file."
+    "--emulator", metavar="TEXT", help="Name of an emulator other than nodesweep's, to record."
 )
 @guarded
 def run(

@@ -115,10 +115,14 @@ def check_folders(config: BenchmarkConfig) -> Finding:
         check_directories(config)
     except ConfigError as error:
         return Finding("missing", str(error), "fix the config")
-    for name in (config.report.directory, config.platform.state_directory):
+    for field, name in (
+        ("report.directory", config.report.directory),
+        ("platform.state_directory", config.platform.state_directory),
+    ):
         folder = _nearest(Path(name))
         if not os.access(folder, os.W_OK | os.X_OK):
-            return Finding("missing", f"{folder} is not writable", "run in a writable folder")
+            remedy = f"make it writable, or set {field} to a writable folder"
+            return Finding("missing", f"{folder} is not writable", remedy)
     return Finding("ok", f"reports go to {config.report.directory}")
 
 
@@ -142,13 +146,13 @@ def check_prefect(config: BenchmarkConfig) -> Finding:
     """
     command = [sys.executable, "-P", "-m", "nodesweep.cli.commands.prefect_check"]
     try:
-        looked = subprocess.run(
+        done = subprocess.run(
             command, capture_output=True, text=True, timeout=_PREFECT_SECONDS, check=True
         )
     except subprocess.TimeoutExpired:
         remedy = "try again, or set PREFECT_API_URL to a running server"
         return Finding("warning", f"no response within {_PREFECT_SECONDS:g} s", remedy)
-    return Finding(*json.loads(looked.stdout))
+    return Finding(*json.loads(done.stdout))
 
 
 def check_packages(config: BenchmarkConfig) -> Finding:
@@ -161,11 +165,11 @@ def check_packages(config: BenchmarkConfig) -> Finding:
 def check_control_groups(config: BenchmarkConfig) -> Finding:
     """Check that control groups can limit the CPU of emulated nodes."""
     command = [sys.executable, "-P", "-m", "sagemaker_emulator.engine.host.scope"]
-    looked = subprocess.run(
+    done = subprocess.run(
         command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
-    output = looked.stdout.strip() or "could not be checked"
-    if looked.returncode == 0:
+    output = done.stdout.strip() or "could not be checked"
+    if done.returncode == 0:
         return Finding("ok", output)
     remedy = (
         "none needed: a duty cycle limits the nodes' CPU instead; running as root may enable quotas"
@@ -184,7 +188,9 @@ def check_containers(config: BenchmarkConfig) -> Finding:
                     "none needed: nodes run as processes",
                 )
             return Finding("ok", f"{program}; tested when the platform starts")
-    return Finding("warning", "neither podman nor docker", "none needed: nodes run as processes")
+    return Finding(
+        "warning", "neither podman nor docker is installed", "none needed: nodes run as processes"
+    )
 
 
 def check_java(config: BenchmarkConfig) -> Finding:
@@ -195,20 +201,20 @@ def check_java(config: BenchmarkConfig) -> Finding:
     if found.state == "ok" or wants_spark:
         return found
     text = f"{found.text}; only dataset.validation.engine: spark needs it"
-    return Finding("ok", text, f"nothing; to use Spark, first: {_INSTALL_JAVA}")
+    return Finding("ok", text, f"none needed; to use Spark: {_INSTALL_JAVA}")
 
 
 def _java() -> Finding:
     """Check the version of the Java program that a Spark job would find."""
     program = shutil.which("java")
     if program is None:
-        return Finding("warning", "no Java", _INSTALL_JAVA)
-    asked = subprocess.run(
+        return Finding("warning", "Java is not installed", _INSTALL_JAVA)
+    done = subprocess.run(
         [program, "-version"], capture_output=True, text=True, timeout=_CALL_SECONDS, check=False
     )
-    output = asked.stderr or asked.stdout
+    output = done.stderr or done.stdout
     version = re.search(r'version "(\d+)[^"]*"', output)
-    if asked.returncode != 0 or version is None:
+    if done.returncode != 0 or version is None:
         return Finding("warning", f"{program} does not report its version", _INSTALL_JAVA)
     if int(version[1]) < _LEAST_JAVA:
         text = f"{program} has {version[0]}; Spark needs {_LEAST_JAVA} or newer"
@@ -261,8 +267,8 @@ def check_cluster(config: BenchmarkConfig) -> Finding:
 
     found = backend_of(config.platform).check_account(read_facts(config))
     if found.problems:
-        return Finding("missing", "; ".join(found.problems), "change the config as said")
-    return Finding("ok", "; ".join(found.notices) or "it answers, and has room for the sweep")
+        return Finding("missing", "; ".join(found.problems), "correct the config")
+    return Finding("ok", "; ".join(found.notices) or "the cluster responds and can run the sweep")
 
 
 def check_credentials(config: BenchmarkConfig) -> Finding:

@@ -102,7 +102,7 @@ def parse_readable(files: Mapping[str, bytes]) -> list[DataFrame]:
         try:
             frames.append(parse_history(body, uri))
         except HistoryError as error:
-            print_notice(f"nodesweep: left out: {error}")
+            print_notice(f"nodesweep: history file left out: {error}")
     return frames
 
 

@@ -26,7 +26,7 @@ from nodesweep.cli.sweep_ids import complete_sweep_or_file
     "--batches",
     multiple=True,
     metavar="REPORT",
-    help="Report with runs on one node at another global batch, for its compute; repeatable.",
+    help="Report whose one-node runs show the compute time of another global batch; repeatable.",
 )
 @click.option(
     "--config",

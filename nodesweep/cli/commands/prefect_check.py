@@ -48,9 +48,10 @@ def check_prefect_server() -> tuple[Literal["ok", "warning", "missing"], str, st
         return _own_server(settings)
     where = _without_password(str(settings.api.url))
     with _client(settings) as client:
-        version, problems = _examine(client)
+        version, is_polled, problems = _examine(client)
     if not problems:
-        return "ok", f"{where}, {version or 'version unknown'}; a worker polls {_POOL}", ""
+        polled = f"; a worker polls {_POOL}" if is_polled else ""
+        return "ok", f"{where}, {version or 'version unknown'}{polled}", ""
     state: Literal["warning", "missing"] = (
         "missing" if any(problem.is_blocking for problem in problems) else "warning"
     )
@@ -83,26 +84,32 @@ def _client(settings: Any) -> httpx.Client:
     )
 
 
-def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
-    """Return the server's version (None if not reported) and the problems found."""
+def _examine(client: httpx.Client) -> tuple[str | None, bool, list[Problem]]:
+    """Return the server's version, True if a worker is known to poll the pool, and the problems.
+
+    The version is None if the server does not report it.
+    """
     import httpx
 
     try:
         stuck = list(_stuck_in_cancelling(client))
     except httpx.HTTPStatusError as error:
         if error.response.status_code in (401, 403):
-            remedy = "export PREFECT_API_AUTH_STRING (docs/production.md)"
-            return None, [Problem("the server requires a password", remedy, is_blocking=True)]
-        return None, [_not_prefect_problem(f"HTTP {error.response.status_code}")]
+            words = f"the server refused the credentials (HTTP {error.response.status_code})"
+            remedy = (
+                "export PREFECT_API_AUTH_STRING with the server's password (docs/production.md)"
+            )
+            return None, False, [Problem(words, remedy, is_blocking=True)]
+        return None, False, [_not_prefect_problem(f"HTTP {error.response.status_code}")]
     except httpx.TimeoutException:
         remedy = "check the server, or unset PREFECT_API_URL"
         words = f"no response within {ANSWER_SECONDS:g} s"
-        return None, [Problem(words, remedy, is_blocking=True)]
+        return None, False, [Problem(words, remedy, is_blocking=True)]
     except httpx.HTTPError as error:
         remedy = "start the server (`make up`), or unset PREFECT_API_URL"
-        return None, [Problem(f"does not respond ({error})", remedy, is_blocking=True)]
+        return None, False, [Problem(f"does not respond ({error})", remedy, is_blocking=True)]
     except (ValueError, TypeError, KeyError):
-        return None, [_not_prefect_problem("unexpected response")]
+        return None, False, [_not_prefect_problem("unexpected response")]
     version: str | None = None
     found: list[Problem] = []
     # Prefect Cloud lacks the first two endpoints, and other server versions may lack them, too
@@ -112,9 +119,12 @@ def _examine(client: httpx.Client) -> tuple[str | None, list[Problem]]:
     with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
         settings = _request(client, "GET", "/admin/settings").json()
         found += _lease_problems(settings["server"]["concurrency"]["lease_storage"])
-    with suppress(httpx.HTTPError, ValueError, TypeError, KeyError):
-        found += _worker_problems(client)
-    return version, found + stuck
+    is_polled = False
+    with suppress(httpx.HTTPError, ValueError, TypeError):
+        workers = list(_worker_problems(client))
+        is_polled = not workers
+        found += workers
+    return version, is_polled, found + stuck
 
 
 def _request(client: httpx.Client, method: str, path: str, **body: Any) -> httpx.Response:

@@ -157,7 +157,7 @@ def read_facts(
     except (ReportUnreadable, RecordDamaged, OSError) as error:
         problem = str(error)
         if isinstance(error, OSError):
-            problem = f"{path}: cannot be read: {error.strerror or error}"
+            problem = f"{error.filename or path}: cannot be read: {error.strerror or error}"
         return SweepFacts(sweep, "unreadable", None, None, None, started, problem), None, None
     raw = record["config"] if record is not None else report.config if report is not None else None
     try:

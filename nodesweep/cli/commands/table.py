@@ -121,9 +121,7 @@ def _write(
 
     judged = goal is not None or rules.parity != ParityConfig()
     if judged and all(outcome.final_metric is None for outcome in outcomes):
-        raise refusal(
-            "final_metric: there is none, so there is nothing for a goal or tolerance to judge"
-        )
+        raise refusal("final_metric: no run has one, so a goal or tolerance cannot be applied")
     goals = rules.recommendation
     if choose_train_clock(outcomes) == "throughput" and (
         goals.deadline_seconds is not None or goals.hour_value_usd is not None
@@ -174,8 +172,8 @@ def find_runs(folder: Path) -> list[RunFiles]:
         if names.METRICS_FILE not in files and not _is_in_run(place, done):
             if is_deep and folders:
                 problems.append(
-                    f"{_printable(place)}: has folders more than {_MOST_DEPTH} deep, which are not "
-                    "read; give a folder nearer to the runs"
+                    f"{_printable(place)}: has folders more than {_MOST_DEPTH} levels deep, which "
+                    "are not read; give a folder closer to the runs"
                 )
             problems += [
                 f"{_printable(os.path.normpath(os.path.join(place, name)))}: a link to a folder; "
@@ -286,14 +284,15 @@ def _table_price(outcomes: Sequence[JobOutcome], region: str | None) -> Price:
     instance_type = next(
         (outcome.instance_type for outcome in outcomes if outcome.instance_type), None
     )
-    given = next((outcome.region for outcome in outcomes if outcome.region), None)
-    if given is not None and region not in (None, given):
+    own_region = next((outcome.region for outcome in outcomes if outcome.region), None)
+    if own_region is not None and region not in (None, own_region):
         raise MeasuredTableError(
-            f"region: the table says {given}, but {region} was requested; give only one of them"
+            f"region: the table says {own_region}, but {region} was requested; give only"
+            " one of them"
         )
     if instance_type is None:
         return unknown_price(None, "the table has no instance_type")
-    region = given or region
+    region = own_region or region
     if region is None:
         return unknown_price(instance_type, "the table has no region, and none was given")
     try:

@@ -59,7 +59,7 @@ def compare(
     """Check whether sweep B is slower than sweep A.
 
     A and B are each a sweep id, a report.json or its folder. Exit code 1 if a regression is
-    established, or if no run of B completed.
+    established, or if B has no completed run at a node count that A measured.
     """
     from nodesweep.cli.commands.compare import find_report
     from nodesweep.scaling.trend.compare import ComparisonError
@@ -112,7 +112,7 @@ def history(
     tolerance: float,
     output: Path | None,
 ) -> None:
-    """Show the trend of benchmark NAME across sweeps; exit code 1 if the latest sweep alarms."""
+    """Show the trend of benchmark NAME across sweeps; exit code 1 if the latest raises an alarm."""
     benchmark = read_config(config, output=output)
     from nodesweep.cli.commands.history import show_history
     from nodesweep.scaling.trend.history import HistoryError

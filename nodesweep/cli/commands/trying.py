@@ -25,7 +25,7 @@ def try_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options --try and --from."""
     source = click.option(
         "--from", "source", metavar="SWEEP_ID", default=None, shell_complete=complete_sweep,
-        help="With --try: the finished sweep of this config to go by; default: the newest.",
+        help="With --try: finished sweep of this config whose report is used; default: the newest.",
     )  # fmt: skip
     best = click.option(
         "--try", "tried", type=click.Choice(["best"]),
@@ -142,7 +142,11 @@ def _why_unknown(report: ScalingReport) -> str:
         base = report.baseline and report.baseline.nodes
         own = [each.reason for each in report.missing_parts if each.nodes == base]
         why = "; ".join(dict.fromkeys(own))
-        why = f"has no parts ({why})" if why else "was contended or has no parts; measure it again"
+        why = (
+            f"has no step-time breakdown ({why})"
+            if why
+            else "was contended or has no step-time breakdown; measure it again"
+        )
         return f"the report of sweep {report.sweep_id} predicts no changes: its baseline {why}"
     reasons = dict.fromkeys(each.reason for each in report.missing_parts)
     why = f": {'; '.join(reasons)}"
@@ -158,8 +162,9 @@ def _why_none(report: ScalingReport) -> str:
     if not changes:
         return f"the report of sweep {report.sweep_id} predicts no saving above the noise"
     return (
-        f"what the report of sweep {report.sweep_id} predicts to help is a change of the script, of"
-        f" a node, or of a hyperparameter that this config does not have: {'; '.join(changes)}"
+        f"the report of sweep {report.sweep_id} only predicts savings from changes that this config"
+        " cannot make, to the script, the node type or a hyperparameter that it does not have:"
+        f" {'; '.join(changes)}"
     )
 
 
@@ -194,14 +199,14 @@ def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
     unjudged = ""
     if repeats < MIN_REPEATS:
         unjudged = (
-            f". With sweep.repeats={repeats}, the report can't say if the prediction is right, as"
-            f" fewer than {MIN_REPEATS} runs give no interval; to judge it, add --set"
+            f". With sweep.repeats={repeats}, the report can't confirm the prediction,"
+            f" because fewer than {MIN_REPEATS} runs give no interval; to check it, add --set"
             f" sweep.repeats={MIN_REPEATS}"
         )
     most = "unknown"
     if plan.cost_bound_usd is not None:
         most = f"at most {format_usd(plan.cost_bound_usd)}"
     return (
-        f"to try, by sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain}; cost of the"
-        f" runs with and without it: {most} ({plan.cost_bound_reason}){unjudged}"
+        f"to try, according to sweep {report.sweep_id}: {trial.remedy.change} ({set_}){gain};"
+        f" cost of the runs with and without it: {most} ({plan.cost_bound_reason}){unjudged}"
     )

@@ -142,18 +142,18 @@ class Screen:
         if rows:
             max_rows = max(_LEAST_ROWS, room - len(words))
             top += _points(self._state, self._now, max_rows, options.max_width)
-        said = [
+        recent = [
             Text(escape_control_characters(line), "dim", no_wrap=True, overflow="ellipsis")
             for line in words
         ]
-        yield Group(*top, *said, *bottom)
+        yield Group(*top, *recent, *bottom)
 
 
 def _why_jobs_wait(state: RunState) -> str:
     """Return the reason jobs wait, e.g. "Pending: another training job runs"; "" if unknown."""
     waiting = (each for each in state.points if each.runs and each.trains_since is None)
-    said = next(((each.state, each.why) for each in waiting if each.why), None)
-    return "" if said is None else escape_control_characters(": ".join(said))
+    reason = next(((each.state, each.why) for each in waiting if each.why), None)
+    return "" if reason is None else escape_control_characters(": ".join(reason))
 
 
 def _decision(text: str, console: Console, options: ConsoleOptions) -> Text:
@@ -195,8 +195,8 @@ def _points(state: RunState, now: float, room: int, width: int) -> list[Renderab
     shown = points
     if len(points) > room:
         order = sorted(range(len(points)), key=lambda at: (_urgency(points[at]), at))
-        kept = sorted(order[: room - 1])
-        shown = [points[at] for at in kept]
+        indices = sorted(order[: room - 1])
+        shown = [points[at] for at in indices]
     has_arms = any(point.arm for point in points)
     rows = [_cells(point, state, now, has_arms) for point in shown]
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")

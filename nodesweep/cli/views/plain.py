@@ -66,10 +66,10 @@ class EventFilter:
         return False
 
     def _shows_progress(self, event: Event) -> bool:
-        what, now = str(event.facts.get("what")), self._monotonic()
-        if now - self._progress_at.setdefault(what, now) < PROGRESS_SECONDS:
+        step, now = str(event.facts.get("what")), self._monotonic()
+        if now - self._progress_at.setdefault(step, now) < PROGRESS_SECONDS:
             return False
-        self._progress_at[what] = now
+        self._progress_at[step] = now
         return True
 
 

@@ -28,7 +28,7 @@ from nodesweep.launch.sagemaker.cloudwatch import CloudWatchLog
 from nodesweep.launch.sagemaker.kind import TRAINING, JobKind
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs, submit
 from nodesweep.launch.sagemaker.listing import held_jobs
-from nodesweep.launch.sagemaker.request import given
+from nodesweep.launch.sagemaker.request import without_none
 from nodesweep.launch.sagemaker.status import read_training_job
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
@@ -113,7 +113,7 @@ class QueuedTraining(JobKind):
                 serviceRequestPayload=json.dumps({**request, f"{self.member}Name": token}),
                 retryStrategy={"attempts": 1},
                 clientToken=token,
-                **given(
+                **without_none(
                     shareIdentifier=queue.share_identifier,
                     schedulingPriority=queue.scheduling_priority,
                     timeoutConfig=seconds and {"attemptDurationSeconds": seconds},
@@ -230,7 +230,7 @@ class QueuedTraining(JobKind):
             "SecondaryStatus": QUEUED,
             "SecondaryStatusTransitions": changes,
             "CreationTime": _moment(service_job, "createdAt"),
-            **given(FailureReason=reason if has_ended else None),
+            **without_none(FailureReason=reason if has_ended else None),
         }
 
     def _payload(self, service_job: ServiceJob) -> dict[str, Any]:
@@ -286,7 +286,7 @@ def _from_batch(description: Mapping[str, Any], service_job: ServiceJob | None) 
     reason = service_job.get("statusReason", _RECEIVED)
     is_over_time = description.get("SecondaryStatus") == OVER_TIME
     if description["TrainingJobStatus"] == "Stopped" and not is_over_time:
-        found |= given(FailureReason=None if reason.startswith(_RECEIVED) else reason)
+        found |= without_none(FailureReason=None if reason.startswith(_RECEIVED) else reason)
     return found
 
 

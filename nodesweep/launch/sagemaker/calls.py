@@ -68,8 +68,8 @@ def check_same_request(
     found = poll_until_known(read_digest, clock)
     if found != wanted:
         raise JobRefused(
-            f"{name} exists with a different request (digest {found}, expected {wanted}); it is"
-            " not adopted: delete it, or start a new sweep"
+            f"{name} exists with a different request (digest {found or 'missing'}, expected"
+            f" {wanted}), so it is not adopted; delete it, or start a new sweep"
         )
 
 

@@ -25,7 +25,7 @@ class CloudWatchLog:
         self._next_token: str | None = None
         self._hiders: dict[str, LogHider] = {}
         """The secret filter of each log stream."""
-        self._said: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
         """The time of each line since `_since_milliseconds`, by its ID."""
 
     @property
@@ -44,8 +44,8 @@ class CloudWatchLog:
         streams: dict[str, list[dict[str, Any]]] = {}
         for event in self._next_page(prefix):
             # A platform may ignore the prefix.
-            if event["logStreamName"].startswith(prefix) and event["eventId"] not in self._said:
-                self._said[event["eventId"]] = event["timestamp"]
+            if event["logStreamName"].startswith(prefix) and event["eventId"] not in self._seen:
+                self._seen[event["eventId"]] = event["timestamp"]
                 streams.setdefault(event["logStreamName"], []).append(event)
         for stream, events in streams.items():
             hider = self._hiders.setdefault(stream, LogHider())
@@ -55,12 +55,12 @@ class CloudWatchLog:
                 (event["timestamp"], f"{host}: {text}")
                 for event, text in zip(events, texts, strict=True)
             )
-        if self._next_token is None and self._said:
+        if self._next_token is None and self._seen:
             # A page token is valid only for an unchanged query.
-            newest = max(self._said.values())
+            newest = max(self._seen.values())
             since = max(self._since_milliseconds, newest - _LATE_MILLISECONDS)
             self._since_milliseconds = since
-            self._said = {line: at for line, at in self._said.items() if at >= since}
+            self._seen = {line: at for line, at in self._seen.items() if at >= since}
 
     def _next_page(self, prefix: str) -> list[dict[str, Any]]:
         token = {"nextToken": self._next_token} if self._next_token is not None else {}

@@ -87,7 +87,7 @@ class _Session(boto3.Session):
         if changed:
             raise _refusal(
                 self._request,
-                f"sagemaker-core does not know all of {', '.join(changed)}; a newer version may",
+                f"sagemaker-core does not support all of {', '.join(changed)}; a newer version may",
             )
         answer = self._sagemaker.create_training_job(**self._request)
         self.was_accepted = True

@@ -51,8 +51,8 @@ def read_job_log(
     log that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
     `own_name` returns the name of the job's log streams.
     """
-    kept = names.log_file(job_name, "*")
-    if not completed or not any(folder.glob(kept)):
+    pattern = names.log_file(job_name, "*")
+    if not completed or not any(folder.glob(pattern)):
         with best_effort(f"the log of {job_name} can't be read"):
             logs, streams_of = aws_client("logs", platform), own_name(job_name)
             try:
@@ -65,7 +65,7 @@ def read_job_log(
                         *(_lines_of_node(logs, group, *node) for node in of_nodes), key=BY_TIME
                     )
                 )
-    return read_saved_log(sorted(folder.glob(kept)))
+    return read_saved_log(sorted(folder.glob(pattern)))
 
 
 def save_log(logs: Any, job_name: str, folder: Path, streams_of: str | None = None) -> list[Path]:

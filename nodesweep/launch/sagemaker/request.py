@@ -41,13 +41,13 @@ def render(platform: PlatformConfig, spec: JobSpec) -> dict[str, Any]:
         **_input_data([*_dataset_channels(spec), *_extra_channels(training)]),
         "OutputDataConfig": {
             "S3OutputPath": jobs_uri,
-            **given(KmsKeyId=training.output_kms_key_id),
+            **without_none(KmsKeyId=training.output_kms_key_id),
         },
         "ResourceConfig": {
             **_types(training),
             "InstanceCount": spec.nodes,
             "VolumeSizeInGB": training.volume_size_gb,
-            **given(
+            **without_none(
                 VolumeKmsKeyId=training.volume_kms_key_id,
                 KeepAlivePeriodInSeconds=training.keep_alive_seconds,
                 TrainingPlanArn=training.training_plan_arn,
@@ -98,7 +98,7 @@ def _named(platform: PlatformConfig, request: dict[str, Any], spec: JobSpec) -> 
     return {"TrainingJobName": spec.name, **request}
 
 
-def given(**members: Any) -> dict[str, Any]:
+def without_none(**members: Any) -> dict[str, Any]:
     """Return the members that are not None."""
     return {name: value for name, value in members.items() if value is not None}
 
@@ -109,7 +109,7 @@ def network_members(training: TrainingConfig) -> dict[str, Any]:
         "Subnets": list(training.vpc.subnets),
         "SecurityGroupIds": list(training.vpc.security_group_ids),
     }
-    return given(
+    return without_none(
         VpcConfig=vpc,
         EnableInterContainerTrafficEncryption=training.encrypt_inter_container_traffic or None,
     )
@@ -131,7 +131,7 @@ def _features(training: TrainingConfig, jobs_uri: str) -> dict[str, Any]:
     if training.mlflow is not None:
         features["MlflowConfig"] = {
             "MlflowResourceArn": training.mlflow.resource_arn,
-            **given(MlflowExperimentName=training.mlflow.experiment_name),
+            **without_none(MlflowExperimentName=training.mlflow.experiment_name),
         }
     return features
 
@@ -153,7 +153,7 @@ def _placement(training: TrainingConfig, nodes: int) -> dict[str, Any] | None:
     on_one = [{"UltraServerId": ultra_server, "InstanceCount": nodes}]
     return {
         "EnableMultipleJobs": placement.share_ultra_servers,
-        **given(PlacementSpecifications=None if ultra_server is None else on_one),
+        **without_none(PlacementSpecifications=None if ultra_server is None else on_one),
     }
 
 

@@ -51,7 +51,7 @@ def read_metrics(s3: Any, bucket: str, key: str) -> dict[str, Any] | None:
         content, budgets = _metrics_in(answer["Body"])
         metrics = None if content is None else parse_metrics(content, budgets)
     except UnusableMetrics as error:
-        logger.warning("%s: %s; the job is used without its program's metrics", uri, error)
+        logger.warning("%s: %s; continuing without the program's metrics", uri, error)
         return None
     except (tarfile.TarError, EOFError, ValueError, zlib.error, gzip.BadGzipFile) as error:
         logger.warning("%s contains no readable %s: %s", uri, names.METRICS_FILE, error)
@@ -117,10 +117,10 @@ def _metrics_in(archive: Any) -> tuple[bytes | None, list[bytes]]:
                 continue
             if found is None or depth < found[0]:
                 if member.size > MAX_METRICS_BYTES:
-                    said = (
+                    problem = (
                         f"its {member.name} has {member.size} bytes, more than {MAX_METRICS_BYTES}"
                     )
-                    found = (depth, UnusableMetrics(said))
+                    found = (depth, UnusableMetrics(problem))
                     continue
                 stream = tar.extractfile(member)
                 found = (depth, stream.read() if stream else b"")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.launch.sagemaker.request import given, network_members
+from nodesweep.launch.sagemaker.request import network_members, without_none
 from nodesweep.scaling import names
 from nodesweep.scaling.planning.validation import validation_section
 
@@ -35,13 +35,13 @@ def build_validation_request(
                 "InstanceType": asked.instance_type,
                 "InstanceCount": asked.instance_count,
                 "VolumeSizeInGB": asked.volume_size_gb,
-                **given(VolumeKmsKeyId=training.volume_kms_key_id),
+                **without_none(VolumeKmsKeyId=training.volume_kms_key_id),
             }
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": asked.max_runtime_seconds},
         "AppSpecification": {"ImageUri": image_uri, "ContainerEntrypoint": list(ENTRYPOINT)},
         "RoleArn": platform.role_arn,
-        **given(NetworkConfig=network_members(training) or None),
+        **without_none(NetworkConfig=network_members(training) or None),
     }
     digest = names.canonical_digest(
         {"request": request, "document": document_digest, "key": training.output_kms_key_id}
@@ -59,7 +59,7 @@ def build_validation_request(
         "ProcessingInputs": [_input(_folder_uri(config, sweep, job, "request"))],
         "ProcessingOutputConfig": {
             "Outputs": [_output(_folder_uri(config, sweep, job, "verdict"))],
-            **given(KmsKeyId=training.output_kms_key_id),
+            **without_none(KmsKeyId=training.output_kms_key_id),
         },
         "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }

@@ -88,7 +88,7 @@ def _check_partitions(facts: Facts) -> Findings:
     try:
         text = run(["sinfo", "--all", "--noheader", "--format=%P|%a|%l|%s|%F|%c"])
     except CommandFailed as error:
-        return Findings((f"platform: the cluster does not answer: {error}",))
+        return Findings((f"platform: the cluster can't be queried: {error}",))
     partitions, default = read_partitions(text)
     wanted = section_of(facts.config.platform).partition or default
     if wanted is None:
@@ -114,7 +114,7 @@ def _check_partitions(facts: Facts) -> Findings:
 def _problems(facts: Facts, name: str, partition: Partition, flags: str) -> Iterator[str]:
     """Yield what the partition refuses; the QOS's flags may lift its limits."""
     if not partition.is_up:
-        yield f"platform.partition: {name} is down; use another one, or wait"
+        yield f"platform.partition: {name} is not up; use another one, or wait"
     limit = None if "PartitionMaxNodes" in flags else partition.job_nodes
     seconds = None if "PartitionTimeLimit" in flags else partition.time_seconds
     limit = min(partition.nodes, limit or partition.nodes)
@@ -214,9 +214,9 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
     return Findings(tuple(problems), tuple(notices)), flags
 
 
-def _accounted(fields: Sequence[str], *what: str) -> list[list[str]]:
+def _accounted(fields: Sequence[str], *query: str) -> list[list[str]]:
     """Return the rows of `sacctmgr show` with these fields."""
-    options = ["--noheader", "--parsable2", "--readonly", "show", *what]
+    options = ["--noheader", "--parsable2", "--readonly", "show", *query]
     text = run(["sacctmgr", *options, f"format={','.join(fields)}"])
     rows = (line.split("|") for line in text.splitlines())
     return [row for row in rows if len(row) == len(fields)]
@@ -253,13 +253,13 @@ def _above_limits(
 def _notices(facts: Facts, name: str, partition: Partition) -> Iterator[str]:
     if partition.usable < facts.max_nodes <= partition.nodes:
         yield (
-            f"platform.partition: only {nodes_text(partition.usable)} of {name} are neither down"
-            f" nor drained, so jobs on {facts.max_nodes} wait"
+            f"platform.partition: {name} has only {nodes_text(partition.usable)} up (neither down"
+            f" nor drained), so jobs on {nodes_text(facts.max_nodes)} wait"
         )
     cores = facts.instance.vcpus
     if partition.cores is not None and cores is not None and cores > partition.cores:
         yield (
-            f"platform.node.cores: got {cores:g}, but {name} has nodes of {partition.cores} CPUs"
+            f"platform.node.cores: got {cores:g}, but nodes of {name} have {partition.cores} CPUs"
         )
 
 

@@ -12,7 +12,7 @@ DEADLINE_SECONDS = 60.0
 """Deadline of a command; a busy slurmctld takes seconds."""
 _NO_CLUSTER = "Could not establish a configuration source"
 """A part of what all commands say on a machine without the cluster's slurm.conf."""
-_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
+_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS")
 _OF_THE_USER = ("HOME", "LOGNAME", "SHELL", "USER")
 _CHANGES_COMMANDS = ("SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_", "SLURM_")
 
@@ -66,26 +66,26 @@ def run(
         ) from error
     except subprocess.TimeoutExpired as error:
         raise CommandFailed(
-            f"{name} did not answer within {deadline_seconds:.0f} s; check slurmctld with"
+            f"{name} did not respond within {deadline_seconds:.0f} s; check slurmctld with"
             " `scontrol ping`"
         ) from error
     if done.returncode != 0:
         words = done.stderr.strip() or done.stdout.strip()
-        said = f"{name} failed with exit code {done.returncode}: {words}"
+        message = f"{name} failed with exit code {done.returncode}: {words}"
         if _NO_CLUSTER in words:
             remedy = "run nodesweep on a login node of the cluster, or set SLURM_CONF"
-            raise CommandUnusable(f"{said}; {remedy}", words)
-        raise CommandFailed(said, words)
+            raise CommandUnusable(f"{message}; {remedy}", words)
+        raise CommandFailed(message, words)
     return done.stdout
 
 
 def _environment() -> dict[str, str]:
-    kept = {
+    variables = {
         key: text
         for key, text in os.environ.items()
-        if key in _KEPT or not key.startswith(_CHANGES_COMMANDS)
+        if key in _OF_THE_CLUSTER or not key.startswith(_CHANGES_COMMANDS)
     }
-    return kept | {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    return variables | {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
 
 
 def environment_of_jobs(sbatch: str) -> dict[str, str]:
@@ -97,6 +97,8 @@ def environment_of_jobs(sbatch: str) -> dict[str, str]:
     Args:
         sbatch: the path of sbatch, next to which the script finds srun.
     """
-    kept = {key: text for key in (*_OF_THE_USER, *_KEPT) if (text := os.environ.get(key))}
+    variables = {
+        key: text for key in (*_OF_THE_USER, *_OF_THE_CLUSTER) if (text := os.environ.get(key))
+    }
     folders = dict.fromkeys((os.path.dirname(sbatch), "/usr/local/bin", "/usr/bin", "/bin"))
-    return kept | {"PATH": ":".join(folders), "LANG": "C.UTF-8"}
+    return variables | {"PATH": ":".join(folders), "LANG": "C.UTF-8"}

@@ -97,7 +97,7 @@ def read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping
         parts = [path.read_bytes() for path in budgets if path.stat().st_size <= MAX_BUDGET_BYTES]
         metrics = parse_metrics(found[0].read_bytes(), parts)
     except (UnusableMetrics, ValueError) as error:
-        logger.warning("%s: %s; the job is used without its program's metrics", output, error)
+        logger.warning("%s: %s; continuing without the program's metrics", output, error)
         return None
     except OSError as error:
         raise file_error(output, error) from error

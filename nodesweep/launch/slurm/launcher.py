@@ -209,13 +209,15 @@ class SlurmJobs:
         # "1234", or "1234;cluster" on a federation, in the last line
         found = re.search(r"^(\d+)(;.*)?$", answer.strip().rpartition("\n")[2])
         if found is None:
-            raise CommandFailed(f"sbatch answered without the number of {spec.name}: {answer!r}")
+            raise CommandFailed(f"sbatch reported no job id for {spec.name}: {answer!r}")
         job_id = int(found[1])
         self._record(spec.name, job_id, time.time())
         self.queue.forget()
         job = self._submission(spec.name)
         if job is not None and job.job_id != job_id:
-            logger.info("%s is job %d; %d is cancelled", spec.name, job.job_id, job_id)
+            logger.info(
+                "%s is already job %d; cancelling the duplicate %d", spec.name, job.job_id, job_id
+            )
             run(["scancel", str(job_id)])
         status = JobStatus(spec.name, "running", PENDING_PHASE, nodes=spec.nodes)
         return replace(status, instance_type=spec.instance_type)
@@ -311,7 +313,7 @@ class SlurmJobs:
         except CommandFailed as error:
             if not job.runs or job.runs[-1].ended_at is None:
                 raise
-            logger.warning("%s; the end of %s is that of its script", error, job.name)
+            logger.warning("%s; using the end that the script of %s recorded", error, job.name)
             return None
 
     def _cancel(self, job: Submission, reason: str) -> None:

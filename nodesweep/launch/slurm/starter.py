@@ -34,7 +34,7 @@ platform:
   launcher: slurm
   cluster: "{cluster}"
   folder: {folder}
-  partition: "{partition}"       # {others}; account, qos, constraint and gres can be set, too
+  partition: "{partition}"       # {others}; account, qos, constraint and gres can also be set
   node: {node}  # from sinfo; set usd_per_hour for costs in USD
 {gres}  setup: []                    # commands before the program: module load …, source …
 """
@@ -70,7 +70,7 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
     if len(gpus) == len(mine):
         model, node["gpus"] = min(gpus, key=lambda each: each[1])
         node |= {} if model is None else {"gpu": re.sub("[^A-Za-z0-9]+", " ", model).strip()[:40]}
-    kind = "{kind: torch_distributed, processes_per_node: 1}  # 1 per node; torchrun starts them"
+    kind = "{kind: torch_distributed, processes_per_node: 1}  # torchrun, one process per node"
     if "gpus" in node:
         kind = "{kind: torch_distributed}  # torchrun, one process per GPU"
     found = _CLUSTER.search(run(["scontrol", "show", "config"]))

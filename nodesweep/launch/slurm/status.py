@@ -36,11 +36,11 @@ _STATES: Mapping[str, JobState] = {
 """States of slurm.schedmd.com/job_state_codes.html; all others are of jobs that wait or run."""
 _MEANINGS = {
     "BOOT_FAIL": "a node did not boot",
-    "CANCELLED": "the job was cancelled by somebody else",
+    "CANCELLED": "the job was cancelled, but not by nodesweep",
     "DEADLINE": "the job could not end by its deadline",
     "NODE_FAIL": "a node failed",
-    "OUT_OF_MEMORY": "the program exceeded the memory that Slurm gave it",
-    "PREEMPTED": "a job of higher priority took the nodes",
+    "OUT_OF_MEMORY": "the program exceeded the memory that Slurm allocated",
+    "PREEMPTED": "a job with higher priority took the nodes",
 }
 _NO_LOG = 53
 """Wait status of a job whose script.log slurmd could not open, which sacct writes as 0:53."""
@@ -210,5 +210,5 @@ def _exit(status: int | None) -> str:
         return f"the script was killed by signal {os.WTERMSIG(status)}"
     code = os.WEXITSTATUS(status)
     if code == NOT_THE_OWNER:
-        return "another submission of this name is the job"
+        return "another job of this name was submitted first"
     return f"the script ended with exit code {code}"

@@ -318,9 +318,9 @@ class ColumnTypes:
 
     def add(self, file: str, types: Mapping[str, tuple[str, str]]) -> None:
         """Add a file's types (Table.types)."""
-        for column, (what, name) in types.items():
-            before, its_name, its_file = self._first.setdefault(column, (what, name, file))
-            if before != what and column not in self.changed:
+        for column, (kind, name) in types.items():
+            before, its_name, its_file = self._first.setdefault(column, (kind, name, file))
+            if before != kind and column not in self.changed:
                 self.changed[column] = (
                     f"column {column!r} is {its_name} in {its_file} and {name} in {file};"
                     " use the same type in every file"

@@ -107,7 +107,9 @@ def describe_remote(s3: Any, config: DatasetConfig) -> RemoteDataset:
     except ClientError as error:
         code = error_code(error)
         if code == "NoSuchBucket":
-            raise DatasetMissing(f"dataset.source: there is no bucket {bucket}") from error
+            raise DatasetMissing(
+                f"dataset.source: there is no bucket {bucket}; correct the name, or create it"
+            ) from error
         if code in _NOT_ALLOWED:
             raise DatasetRefused(
                 f"dataset.source: s3://{bucket}/{prefix} can't be listed ({error}); grant"

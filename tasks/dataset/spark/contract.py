@@ -116,7 +116,7 @@ def report_of(
     try:
         return _report(verdict, section, dataset, now)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise _unusable(f"{type(error).__name__}: {error}") from error
+        raise _unusable(f"it is malformed ({type(error).__name__}: {error})") from error
 
 
 def _check_verdict(

@@ -84,7 +84,7 @@ def test_program_that_can_not_run_costs_one_small_job(
         match="--epochs 3",
     ) as refused:
         check_points(config, result)
-    assert "Fix it" in str(refused.value)
+    assert "Fix the cause" in str(refused.value)
     assert "--resume sweep" not in str(refused.value)
     again = measure(config, resume=True)
     assert len(nodes_of_jobs(served, result.sweep_id)) == 2, (

@@ -457,7 +457,7 @@ def test_job_that_does_not_stop_is_its_points_outcome_and_no_other_is_lost(
         if stubborn:
             return watch(platform, sweep, jobs, *rest)
         stubborn.append(jobs[0])
-        why = "it did not stop within 300 s of being asked to"
+        why = "it did not stop within 300 s of the request"
         return [JobStatus(jobs[0], "stopping", reason=why)]
 
     monkeypatch.setattr(nodesweep.flows.stages.sweep, "watch_training_jobs", given_up)

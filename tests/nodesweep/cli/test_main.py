@@ -273,6 +273,11 @@ def test_outcomes_that_do_not_compare_are_a_message() -> None:
     assert explain(MixedOutcomesError("region: two")) == ("region: two", 1)
 
 
+def test_an_os_error_names_its_file_if_it_has_one() -> None:
+    assert explain(OSError(5, "Input/output error", "a")) == ("a: Input/output error", 1)
+    assert explain(OSError(104, "Connection reset")) == ("Connection reset", 1)
+
+
 @pytest.mark.usefixtures("without_plots")
 def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(

@@ -200,3 +200,14 @@ def test_server_that_does_not_start_is_one_message(monkeypatch: pytest.MonkeyPat
     ):
         connect_prefect()
     assert len(started) == 3
+
+
+def test_server_that_hangs_has_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = SimpleNamespace(poll=lambda: None)
+    monkeypatch.setattr(prefect_server, "_start", lambda port, password: server)
+    monkeypatch.setattr(prefect_server, "_wait_until_ready", lambda server, port: False)
+    with (
+        temporary_settings(restore_defaults={PREFECT_API_URL}),
+        pytest.raises(RunFailed, match="no response in time"),
+    ):
+        connect_prefect()

@@ -77,13 +77,13 @@ def test_what_is_left_out_is_counted_and_named(
 ) -> None:
     config = dataset_at(write(tmp_path, FILES), "csv")
     hidden, others = notices_of(config, list_directory(config).names)
-    assert ": 4 (" in hidden and ".f.csv" in hidden and "_temporary" in hidden
-    assert ": 2 (" in others and "labels.json, other.parquet" in others
+    assert "4 paths" in hidden and ".f.csv" in hidden and "_temporary" in hidden
+    assert "2 files" in others and "labels.json, other.parquet" in others
     put(s3, FILES)
     there = dataset_at(SOURCE, "csv")
     hidden, others = notices_of(there, describe_remote(s3, there).names)
     assert hidden == snapshot
-    assert ": 4 (" in hidden
+    assert "4 paths" in hidden
     assert "_temporary/0/task/d.csv" in hidden
     assert others == snapshot
     assert notices_of(config, Names(("a.csv",))) == []
@@ -125,9 +125,9 @@ def test_what_looks_like_a_table_and_is_not_read_is_refused(
 def test_nothing_but_hidden_files_says_so(s3: Any, tmp_path: Path) -> None:
     files = {"_temporary/a.csv": ROWS}
     put(s3, files)
-    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*: 1 \(_temporary"):
+    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*1 path .*: _temporary"):
         list_directory(dataset_at(write(tmp_path, files), "csv"))
-    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*: 1 \(_temporary"):
+    with pytest.raises(DatasetMissing, match=r"no \*\.csv.*1 path .*: _temporary"):
         describe_remote(s3, dataset_at(SOURCE, "csv"))
 
 

@@ -177,7 +177,7 @@ def test_a_stop_that_fails_is_asked_again_until_the_job_is_given_up() -> None:
 
 def test_one_that_nobody_knows_is_given_up() -> None:
     platform = FakePlatform({0.0: None})
-    with pytest.raises(ValidationJobFailed, match="has not known it"):
+    with pytest.raises(ValidationJobFailed, match="has not reported it"):
         wait_for(platform)
     assert 300 <= platform.seconds < 400
 

@@ -44,8 +44,8 @@ def query_queue(context: RuleContext) -> QueueResponse:
         if error_code(error) not in NO_PERMISSION:
             raise
         raise ResourceNotFound(
-            f"{_FIELD}: these credentials may not call batch:ListServiceJobs, without which nobody"
-            " could follow or stop the jobs; allow it on the resource *"
+            f"{_FIELD}: these credentials may not call batch:ListServiceJobs, which is needed to"
+            " follow and stop the jobs; allow it on the resource *"
         ) from error
     used = [each["serviceEnvironment"] for each in found[0].get("serviceEnvironmentOrder", ())]
     if not used:
@@ -66,7 +66,10 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
         )
     status = queue.get("status", "VALID") if queue["state"] == "ENABLED" else queue["state"]
     if status not in ("VALID", "UPDATING"):
-        return _problem(f"{name} is {status} and accepts no jobs; enable it, or use another queue")
+        remedy = "enable it, or use another queue"
+        if status not in ("DISABLED", "DISABLING"):
+            remedy = "use another queue, or wait until `aws batch describe-job-queues` shows VALID"
+        return _problem(f"{name} is {status} and accepts no jobs; {remedy}")
     has_policy, share = bool(queue.get("schedulingPolicyArn")), batch.share_identifier
     if has_policy and share is None:
         return Findings(
@@ -85,7 +88,10 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
     usable = [one for one in response.environments if one["state"] == "ENABLED"]
     if response.environments and not usable:
         named = ", ".join(one["serviceEnvironmentName"] for one in response.environments)
-        return _problem(f"its service environment {named} is disabled, so no job starts; enable it")
+        return _problem(
+            f"{name} starts no job, because its service environments ({named}) are disabled;"
+            " enable one"
+        )
     most = max((_capacity(one) for one in usable), default=facts.max_nodes)
     if most < facts.max_nodes:
         return _problem(

@@ -202,12 +202,12 @@ def _on_demand_text(arm: Facts, node_hours: float) -> str:
 
 
 def _spot_text(prices: Sequence[float] | None, reason: str) -> str:
-    what = "EC2 spot price, last 24 h, for reference only"
+    label = "EC2 spot price, last 24 h, for reference only"
     if prices is None:
-        return f"{what}: unknown ({reason})"
+        return f"{label}: unknown ({reason})"
     if not prices:
-        return f"{what}: none, so there may be no spot capacity"
-    return f"{what}: {min(prices):g}-{max(prices):g} USD/h"
+        return f"{label}: none, so there may be no spot capacity"
+    return f"{label}: {min(prices):g}-{max(prices):g} USD/h"
 
 
 def _plan_texts(

@@ -30,7 +30,7 @@ _ACCOUNT = """\
 
 Read-only calls, made in parallel. If the credentials may not make a call, or the endpoint has no
 such service, the rule is skipped with a notice that names the action. An invalid response
-(a page, a redirect), or none from S3 within about a minute, is reported for
+(a web page, a redirect), or none from S3 within about a minute, is reported for
 `platform.endpoint_url`; without an endpoint in the config the problem names service and region.
 Missing or expired credentials end the command (exit code 1).
 """
@@ -105,11 +105,11 @@ source and date.
 
 def preflight_document() -> str:
     """Return the whole page as Markdown."""
-    asked = [
+    online_rows = [
         _row(rule.name, f"{rule.queries} ({_actions(rule)})", rule.refuses, rule.remedy, rule.says)
         for rule in ACCOUNT_RULES
     ]
-    looked = [_row(rule.name, rule.refuses, rule.remedy, rule.says) for rule in OFFLINE_RULES]
+    offline_rows = [_row(rule.name, rule.refuses, rule.remedy, rule.says) for rule in OFFLINE_RULES]
     return "\n".join(
         (
             _HEAD,
@@ -118,12 +118,12 @@ def preflight_document() -> str:
                 _row("rule", "what it queries (IAM action)", "problem", "what to do", "notice"),
                 "|---" * 5 + "|",
             ),
-            *(*asked, "", _PRICE, _policy(), ""),
+            *(*online_rows, "", _PRICE, _policy(), ""),
             *(
                 _OFFLINE,
                 _row("about", "problem", "what to do", "hint"),
                 "|---" * 4 + "|",
-                *looked,
+                *offline_rows,
                 "",
                 _TAIL.rstrip(),
             ),

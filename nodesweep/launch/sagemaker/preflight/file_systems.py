@@ -79,8 +79,8 @@ def judge_fsx(
     )
     if apart:
         problems.append(
-            f"{_SUBNETS}: {channel.id} of {field} is in {' and '.join(sorted(zones))}, unlike"
-            f" {' and '.join(apart)}; a job has to run in the file system's zone, and reads across"
+            f"{_SUBNETS}: {' and '.join(apart)} not in {' and '.join(sorted(zones))}, the zone of"
+            f" {channel.id} ({field}); a job has to run in the file system's zone, and reads across"
             " zones are slow and billed; use subnets in that zone"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
@@ -129,7 +129,11 @@ def judge_all_fsx(region: str, answer: FsxResponse) -> Findings:
             else (
                 judge_fsx(field, channel, system, nodes, own)
                 if system
-                else Findings(notices=(f"{field}.id: the endpoint does not know {channel.id}",))
+                else Findings(
+                    notices=(
+                        f"{field}.id: not checked, since the endpoint does not know {channel.id}",
+                    )
+                )
             )
         )
         for field, channel, system, own in mounts
@@ -200,7 +204,7 @@ def _other_network(
         return ()
     return (
         (
-            f"{field}.id: {channel.id} is in {' and '.join(sorted(known))}, {_SUBNETS} in"
+            f"{field}.id: {channel.id} is in {' and '.join(sorted(known))}, but {_SUBNETS} are in"
             f" {' and '.join(apart)}; jobs can reach it only if the two are connected (peering or a"
             " transit gateway)"
         ),

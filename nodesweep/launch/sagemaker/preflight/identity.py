@@ -331,7 +331,7 @@ def _is_allowed_by_organization(result: Mapping[str, Any]) -> bool:
 
 def _denial_reason(results: list[Mapping[str, Any]]) -> str:
     if not all(map(_is_allowed_by_organization, results)):
-        return "a policy of the organization"
+        return "an organization policy denies it"
     return (
         "a policy explicitly denies it"
         if any(one["EvalDecision"] == "explicitDeny" for one in results)

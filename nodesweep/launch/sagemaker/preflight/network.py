@@ -31,7 +31,7 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
     problems, notices = [], []
     zones = sorted({str(subnet["AvailabilityZone"]) for subnet in subnets})
     if len(zones) > 1:
-        text = f"{_SUBNETS}: they are in {' and '.join(zones)}"
+        text = f"{_SUBNETS}: the subnets are in {' and '.join(zones)}"
         if most > 1:
             problems.append(
                 f"{text}; communication between nodes in different zones is slow, and EFA does not"
@@ -42,7 +42,7 @@ def judge_subnets(subnets: Rows, peak: int, most: int) -> Findings:
     networks = sorted({str(subnet["VpcId"]) for subnet in subnets})
     if len(networks) > 1:
         problems.append(
-            f"{_SUBNETS}: they belong to {' and '.join(networks)}; use subnets in one VPC"
+            f"{_SUBNETS}: the subnets belong to {' and '.join(networks)}; use subnets in one VPC"
         )
     free = sum(int(subnet["AvailableIpAddressCount"]) for subnet in subnets)
     if free < peak:
@@ -66,7 +66,8 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
     networks = sorted({str(group["VpcId"]) for group in groups})
     if len(networks) > 1:
         problems.append(
-            f"{_GROUPS}: they belong to {' and '.join(networks)}; use groups of the subnets' VPC"
+            f"{_GROUPS}: the groups belong to {' and '.join(networks)}; use groups of the subnets'"
+            " VPC"
         )
     if not any(_is_from(rule, ids) for rule in _open_rules(groups, "IpPermissions")):
         problems.append(
@@ -83,7 +84,7 @@ def judge_groups(groups: Rows, has_efa: bool | None) -> Findings:
     elif not to_itself and has_efa is not False:
         notices.append(
             f"{_GROUPS}: outbound traffic is allowed by address only, which does not cover EFA"
-            f"{' (whether the instance type has it is unknown)' if has_efa is None else ''}; "
+            f"{' (unknown if the instance type has it)' if has_efa is None else ''}; "
             "add an outbound rule: all protocols, destination the group itself"
         )
     return Findings(tuple(problems), tuple(notices))
@@ -99,7 +100,7 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
     if len(of_subnets) != 1 or len(of_groups) != 1 or of_subnets == of_groups:
         return Findings()
     problem = (
-        f"{_GROUPS}: they belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; use"
+        f"{_GROUPS}: the groups belong to {of_groups.pop()}, the subnets to {of_subnets.pop()}; use"
         " groups and subnets in the same VPC"
     )
     return Findings((problem,))
@@ -136,7 +137,7 @@ def _subnets(context: RuleContext) -> Rows:
 
 
 @contextmanager
-def _translate_not_found(field: str, what: str) -> Iterator[None]:
+def _translate_not_found(field: str, resources: str) -> Iterator[None]:
     """Convert EC2's error about an unknown ID into ResourceNotFound."""
     try:
         yield
@@ -144,7 +145,7 @@ def _translate_not_found(field: str, what: str) -> Iterator[None]:
         if error_code(error) not in MISSING:
             raise
         raise ResourceNotFound(
-            f"{field}: {error.response['Error']['Message']}; use {what} in platform.region"
+            f"{field}: {error.response['Error']['Message']}; use {resources} in platform.region"
         ) from error
 
 

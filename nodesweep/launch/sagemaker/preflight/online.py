@@ -60,7 +60,7 @@ def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyResponse]:
             "the key does not exist, is disabled or is not symmetric, or a policy explicitly denies"
             " access"
         ),
-        remedy="use a key in the region, enable it, allow the role to use it",
+        remedy="use a key in the region, enable it, or allow the role to use it",
         says="not allowed by the role alone: the key's own policy may allow it",
     )
 
@@ -117,7 +117,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         remedy="use a plan that is active; drop the larger node counts",
         says=(
             "instances that are in use, or fewer than the jobs at once need; a plan that ends"
-            " before a job of `max_runtime_seconds` would"
+            " before a job of `max_runtime_seconds` would end"
         ),
     ),
     AccountRule(
@@ -275,7 +275,7 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         remedy=(
             "create it or set `platform.create_missing: true`; use a bucket in `platform.region`"
         ),
-        says="it does not exist yet and is created",
+        says="it does not exist yet; the run creates it",
     ),
     AccountRule(
         "the image",

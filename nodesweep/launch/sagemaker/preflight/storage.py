@@ -61,8 +61,8 @@ def judge_bucket(platform: PlatformConfig, region: str | None) -> Findings:
     if region == platform.region:
         return Findings()
     problem = (
-        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker reads objects in its"
-        f" own region only; use a bucket in {platform.region}, or platform.region: {region}"
+        f"platform.bucket: {platform.bucket} is in {region}, and SageMaker only reads objects in"
+        f" its own region; use a bucket in {platform.region}, or platform.region: {region}"
     )
     return Findings((problem,))
 
@@ -73,8 +73,12 @@ def judge_image(config: BenchmarkConfig, failures: Sequence[Mapping[str, Any]]) 
     That is image.uri, or the container named by framework or base_image if it runs unmodified.
     """
     as_it_is = config.image.context is None
-    field = "image.framework or base_image" if as_it_is else "image.uri"
-    advice = "use another" if as_it_is else "correct it, or omit image.uri to have the image built"
+    field = "image.framework or image.base_image" if as_it_is else "image.uri"
+    advice = (
+        "use another container"
+        if as_it_is
+        else "correct it, or omit image.uri to have the image built"
+    )
     return Findings(
         tuple(
             f"{field}: {config.image.uri}:"

@@ -116,9 +116,9 @@ def judge_plan(facts: Facts, response: PlanResponse) -> Findings:
     runtime = facts.training.max_runtime_seconds
     if ends - ENDS_EARLY < now + timedelta(seconds=runtime):
         notices.append(
-            f"{_FIELD}: instances of {name} are taken back from {utc_text(ends - ENDS_EARLY)} on,"
-            f" before a job of max_runtime_seconds ({runtime}) that starts now ends; jobs may be"
-            " cut off"
+            f"{_FIELD}: SageMaker reclaims the instances of {name} from"
+            f" {utc_text(ends - ENDS_EARLY)} on, before a job that starts now and runs for"
+            f" max_runtime_seconds ({runtime} s) would end; jobs may be cut off"
         )
     return Findings((), tuple(notices))
 
@@ -142,8 +142,8 @@ def _unusable(response: PlanResponse) -> str | None:
         if "StartTime" in block and block["StartTime"] > now
     ]
     if status == "Scheduled" or (starts and not response.active_blocks):
-        at = f" until {utc_text(min(starts))}" if starts else ""
-        return f"{name} has no instances{at}; start the sweep then, or use a plan that is active"
+        at = f" until {utc_text(min(starts))}" if starts else " yet"
+        return f"{name} has no instances{at}; wait, or use a plan that is active"
     return None
 
 

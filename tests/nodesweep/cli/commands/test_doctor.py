@@ -163,7 +163,7 @@ def test_folders_that_can_not_be_written_or_are_not_there(
     assert list(empty_folder.iterdir()) == []
     monkeypatch.setattr("os.access", lambda path, mode: False)
     finding = doctor.check_folders(local())
-    assert finding.state == "missing"
+    assert (finding.state, "report.directory" in finding.remedy) == ("missing", True)
     assert plain(finding.text, folder=empty_folder) == snapshot
     dataset = CONFIG.dataset.model_copy(update={"source": "nowhere"}) if CONFIG.dataset else None
     finding = doctor.check_folders(CONFIG.model_copy(update={"dataset": dataset}))
@@ -239,7 +239,7 @@ def test_java_is_wanted_by_spark_alone(
     assert ("openjdk-17-jre-headless" in wanted.remedy) == (state == "warning")
     idle = doctor.check_java(CONFIG)
     assert idle.state == "ok" and idle.text.startswith(wanted.text)
-    assert idle.remedy.startswith("nothing") == (state == "warning")
+    assert idle.remedy.startswith("none needed") == (state == "warning")
     assert ("dataset.validation.engine" in idle.text) == (state == "warning")
 
 

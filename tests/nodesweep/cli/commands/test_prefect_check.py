@@ -123,7 +123,7 @@ def test_what_a_server_of_another_kind_does_not_say_is_no_problem(
     served: Served, silent: Any
 ) -> None:
     """Prefect Cloud says nothing of its settings, and a pool that nobody has made needs no
-    worker.
+    worker, and is not reported as polled.
     """
     state, text, _ = served(
         **{
@@ -132,7 +132,7 @@ def test_what_a_server_of_another_kind_does_not_say_is_no_problem(
             "work_pools/nodesweep/workers/filter": silent,
         }
     )
-    assert (state, "unknown" in text) == ("ok", True)
+    assert (state, "unknown" in text, "worker" in text) == ("ok", True, False)
 
 
 def test_several_problems_are_all_said(served: Served) -> None:

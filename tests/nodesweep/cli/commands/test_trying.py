@@ -123,7 +123,7 @@ def test_nodes_that_only_the_config_describes_can_be_tried(
     write_sweep(path)
     done = nodesweep("plan", path, "--try", "best")
     assert done.exit_code == 0, done.output
-    assert "to try, by sweep" in done.stderr
+    assert "to try, according to sweep" in done.stderr
 
 
 def test_the_newest_finished_sweep_decides_unless_another_is_named(config_file: Configs) -> None:

@@ -224,12 +224,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"RoleArn": None}, "role_arn: Missing required argument"),
     (
         {"StoppingCondition": {"MaxRuntimeInSeconds": 1, "Colour": 1}},
-        "sagemaker-core does not know all of StoppingCondition; a newer version may",
+        "sagemaker-core does not support all of StoppingCondition; a newer version may",
     ),
-    ({"Colour": "red"}, "sagemaker-core does not know all of Colour; a newer version may"),
+    ({"Colour": "red"}, "sagemaker-core does not support all of Colour; a newer version may"),
     (
         {"EnableManagedSpotTraining": "yes"},
-        "sagemaker-core does not know all of EnableManagedSpotTraining",
+        "sagemaker-core does not support all of EnableManagedSpotTraining",
     ),
 ]
 

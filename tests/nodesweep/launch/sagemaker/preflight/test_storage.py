@@ -134,7 +134,7 @@ def test_container_that_runs_as_it_is_is_named_by_its_own_field(
     )
     (problem,) = ask_image(question(config, lambda *_: aws("ecr"))).problems
     assert problem == snapshot
-    assert problem.endswith("; use another")
+    assert problem.endswith("; use another container")
 
 
 def test_an_image_that_is_built_needs_a_repository(
