@@ -72,18 +72,18 @@ def _path_problems(config: BenchmarkConfig, worker: Mapping[str, str]) -> Iterat
                 continue
             target = os.path.realpath(path)
             shown = repr(truncate(path)) + (
-                "" if target == path else f", which is {truncate(target)!r}"
+                "" if target == path else f", which resolves to {truncate(target)!r}"
             )
             yield _problem(field, shown, [*always_allowed, *named], PATHS)
     if config.dataset is not None and config.dataset.follow_links_outside:
         yield (
-            f"  dataset.follow_links_outside: got true, but with {PATHS} set no link may point"
-            " outside the dataset's folder; replace the links with copies"
+            f"  dataset.follow_links_outside: got true; while {PATHS} is set, no link may point"
+            " outside the dataset's folder. Set it to false, and replace the links with copies"
         )
     if getattr(config.platform, "setup", ()):
         yield (
-            f"  platform.setup: got commands, but with {PATHS} set only programs in the listed"
-            " folders run; do the same in the program, and leave it out"
+            f"  platform.setup: got commands; while {PATHS} is set, only programs in the listed"
+            " folders may run. Remove the commands, and have the program do their work"
         )
 
 

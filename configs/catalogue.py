@@ -149,8 +149,8 @@ class InstanceType(_Row):
     price_date: datetime.date | None = Field(
         default=None,
         description=(
-            "Day of the price; refresh both once it is more than a few months old. Null"
-            " without a price."
+            "Day of the price; refresh price and day once they are more than a few months old."
+            " Null without a price."
         ),
     )
     price_note: str | None = Field(
@@ -222,7 +222,7 @@ class InstanceType(_Row):
             raise ValueError(
                 f"{self.instance_type}: accelerators is 0, but accelerator, accelerator_memory_gib"
                 f" and devices_per_accelerator are {accelerator_facts};"
-                " a CPU instance has three nulls"
+                " set all three to null for a CPU instance"
             )
         price_facts = (self.price_region, self.price_source, self.price_date)
         if any((fact is None) != (self.on_demand_usd_per_hour is None) for fact in price_facts):
@@ -232,11 +232,11 @@ class InstanceType(_Row):
                 f" {tuple(map(str, price_facts))}; a price needs all three"
             )
         if self.on_demand_usd_per_hour is None and not self.price_note:
-            raise ValueError(f"{self.instance_type}: no price; say why in price_note")
+            raise ValueError(f"{self.instance_type}: no price; give the reason in price_note")
         if self.emulated != self.instance_type.startswith("ml.local."):
             raise ValueError(
                 f"{self.instance_type}: emulated is {self.emulated};"
-                " true for ml.local.* and only there"
+                " it must be true for ml.local.* and false for all other types"
             )
         return self
 

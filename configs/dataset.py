@@ -139,7 +139,7 @@ class DatasetConfig(Section):
         ):
             raise ValueError(
                 f"min_rows is {self.min_rows} and max_rows is {self.max_rows}:"
-                " no dataset can satisfy both"
+                " no dataset can satisfy both; lower min_rows or raise max_rows"
             )
         return self
 
@@ -155,8 +155,8 @@ class DatasetConfig(Section):
             )
         if not self.is_table:
             raise ValueError(
-                f"validation.engine is spark, and format is {self.format}, which is not read; leave"
-                " validation out, or use format: parquet or csv"
+                f"validation.engine is spark, but with format: {self.format}, nothing is read;"
+                " leave out validation, or use format: parquet or csv"
             )
         return self
 
@@ -200,8 +200,8 @@ class DatasetConfig(Section):
                 )
             if self.channel is None:
                 raise ValueError(
-                    "channel: null turns folders into channels, for format files only;"
-                    f" {self.format} has one channel"
+                    "channel: null, which turns each folder into a channel, requires format: files;"
+                    f" format is {self.format}, so give the channel a name"
                 )
             return self
         given = [
@@ -211,7 +211,7 @@ class DatasetConfig(Section):
         ]
         if given:
             raise ValueError(
-                f"{', '.join(given)}: format files is not read, so its rows can't be checked; leave"
-                " them out, or use format: parquet or csv"
+                f"{', '.join(given)}: with format: files, nothing is read, so rows can't be"
+                f" checked; leave out {', '.join(given)}, or use format: parquet or csv"
             )
         return self

@@ -120,8 +120,8 @@ class _Full(DesignRules):
 
 class _Sequential(DesignRules):
     text = (
-        "one job each, then only the repeats needed to decide the limits of report.recommendation,"
-        " error rate at most 5% per sweep (docs/sequential.md)"
+        "one job at every node count, then only the repeats needed to decide the limits of"
+        " report.recommendation, with an error rate of at most 5% per sweep (docs/sequential.md)"
     )
     decides_as_it_goes = True
     repeats_as_needed = True
@@ -133,15 +133,15 @@ class _Sequential(DesignRules):
         if sweep.max_repeats == DEFAULT_MAX_REPEATS:
             return None
         return (
-            f"max_repeats is {sweep.max_repeats}, but only design: sequential uses it; set"
-            " repeats, or design: sequential"
+            f"max_repeats is {sweep.max_repeats}, but only design: sequential uses it; replace it"
+            " with repeats, or set design: sequential"
         )
 
     def sweep_problem(self, sweep: SweepConfig) -> str | None:
         if sweep.repeats != DEFAULT_REPEATS:
             return (
-                f"repeats is {sweep.repeats}, but design: sequential decides that itself; set"
-                " max_repeats, or design: full"
+                f"repeats is {sweep.repeats}, but design: sequential decides the number itself;"
+                " replace it with max_repeats, or set design: full"
             )
         if len(sweep.node_counts) < 2:
             return (
@@ -254,7 +254,7 @@ class _Predict(DesignRules):
                 f" supports one {sweep.arm_kind}; set design: probe or full, or remove it"
             )
         if sweep.confirm is not None and sweep.confirm not in predicted:
-            return f"confirm is {sweep.confirm}; allowed: a predicted node count, {predicted}"
+            return f"confirm is {sweep.confirm}; use a node count that is predicted: {predicted}"
         return None
 
     def ends_early(self, config: BenchmarkConfig) -> bool:
@@ -283,7 +283,8 @@ class _Predict(DesignRules):
         sweep = config.sweep.model_copy(update={"probe": whole})
         return (
             config.model_copy(update={"sweep": sweep}),
-            "a predict sweep begun before short runs resumes with `--set sweep.probe.max_share=1`",
+            "if the sweep is from before predict had short runs, add `--set"
+            " sweep.probe.max_share=1`",
         )
 
     def problem(self, config: BenchmarkConfig) -> str | None:

@@ -35,7 +35,7 @@ _HIDDEN_FIELDS = (
 """Fields whose values may be secret; messages leave the values out."""
 _KINDS_OF_VALUES = {
     str: "a string", int: "a whole number", float: "a number", bool: "true or false",
-    tuple: "a list", dict: "a mapping",
+    tuple: "a list", list: "a list", dict: "a mapping",
 }  # fmt: skip
 _TAGS = ("kind", "launcher", "type")
 """Fields that tell the sections of a choice apart."""
@@ -61,8 +61,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> BenchmarkConfig:
     folder = path.resolve().parent
     if not _is_valid_unicode(str(folder)):
         raise ConfigError(
-            f"{path}: the name of its directory is not valid UTF-8, and records store it as "
-            "text; rename it"
+            f"{path}: the path of its directory is not valid UTF-8, so records cannot store it;"
+            " rename the directory"
         )
     return _build_config(raw, overrides, str(path), folder)
 
@@ -132,7 +132,7 @@ def parse_config(raw: Mapping[str, Any], origin: str) -> BenchmarkConfig:
         problems += _explain(error)
     problems += [*_instance_problems(raw), *_region_problems(raw), *_expectation_problems(raw)]
     if len(problems) > _MAX_PROBLEMS:
-        problems[_MAX_PROBLEMS:] = [f"  … and {len(problems) - _MAX_PROBLEMS} more like these"]
+        problems[_MAX_PROBLEMS:] = [f"  … and {len(problems) - _MAX_PROBLEMS} more problems"]
     if problems:
         raise ConfigError(f"{origin} is not a valid benchmark config:\n" + "\n".join(problems))
     return config
@@ -221,7 +221,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
+        raise ConfigError(
+            f"{path}: byte {error.start + 1} is not valid UTF-8; save the file as UTF-8"
+        ) from None
     return _parse_mapping(text, str(path))
 
 
@@ -233,7 +235,7 @@ def _parse_mapping(text: str, origin: str) -> dict[str, Any]:
     if not isinstance(raw, dict):
         raise ConfigError(
             f"{origin}: expected a mapping with the sections of a benchmark,"
-            f" got {type(raw).__name__}"
+            f" got {_KINDS_OF_VALUES.get(type(raw), 'a value') if raw is not None else 'nothing'}"
         )
     return raw
 
@@ -303,7 +305,7 @@ def _explain(error: ValidationError) -> list[str]:
             message = f"Field required: {_wanted(field, kinds)}"
         elif problem["type"].startswith("union_tag_"):
             tag = problem["ctx"]["discriminator"].strip("'").removesuffix("()")
-            message = f"{tag} is missing or unknown; one of {', '.join(kinds)}"
+            message = f"{tag} is missing or unknown; use one of {', '.join(kinds)}"
         is_shown = problem["type"] not in (
             "missing",
             "extra_forbidden",
@@ -328,12 +330,12 @@ def _wanted(field: FieldInfo, kinds: list[str]) -> str:
     """Describe the value of a missing field: its type and its description."""
     chosen_by_default = _default_section(field.annotation) if kinds else None
     if chosen_by_default is not None:
-        what = _kind_of_value(chosen_by_default)
+        wanted = _kind_of_value(chosen_by_default)
     elif kinds:
-        what = f"a section whose kind is one of {', '.join(kinds)}"
+        wanted = f"a section whose kind is one of {', '.join(kinds)}"
     else:
-        what = _kind_of_value(field.annotation)
-    return f"{what}. {field.description}" if field.description else what
+        wanted = _kind_of_value(field.annotation)
+    return f"{wanted}. {field.description}" if field.description else wanted
 
 
 def _default_section(annotation: Any) -> Any:

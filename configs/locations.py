@@ -48,7 +48,8 @@ def _check_source(source: str) -> str:
         return _check_path(source)
     if not _S3.fullmatch(source):
         raise ValueError(
-            "expected s3://BUCKET/PREFIX; a bucket's name is 3 to 63 of a-z, 0-9, '.' and '-'"
+            "expected s3://BUCKET/PREFIX; a bucket name has 3 to 63 characters of a-z, 0-9, '.'"
+            " and '-', and begins and ends with a letter or digit"
         )
     _check_form_of_bucket(source.split("/")[2])
     if len(source.encode()) > len("s3://") + 63 + 1 + MAX_S3_KEY_BYTES:
@@ -61,7 +62,8 @@ def _check_source(source: str) -> str:
 def _check_form_of_bucket(name: str) -> None:
     if ".." in name or re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", name):
         raise ValueError(
-            f"{name!r}: an S3 bucket name has no two dots in a row, nor the form of an IP address"
+            f"{name!r}: an S3 bucket name must not have two dots in a row or look like an IP"
+            " address"
         )
 
 
@@ -82,7 +84,7 @@ def _check_bucket(name: str) -> str:
     if name.startswith(_RESERVED_PREFIXES) or name.endswith(_RESERVED_SUFFIXES):
         raise ValueError(
             f"{name!r}: S3 reserves names that begin with {', '.join(_RESERVED_PREFIXES)}"
-            f" or end with {', '.join(_RESERVED_SUFFIXES)}"
+            f" or end with {', '.join(_RESERVED_SUFFIXES)}; choose another name"
         )
     return name
 
@@ -90,10 +92,12 @@ def _check_bucket(name: str) -> str:
 def _check_path(path: str) -> str:
     size = len(path.encode())
     if size > MAX_PATH_BYTES:
-        raise ValueError(f"the path has {size} bytes; Linux allows {MAX_PATH_BYTES}")
+        raise ValueError(f"the path has {size} bytes; Linux allows {MAX_PATH_BYTES}; shorten it")
     longest = max(len(name.encode()) for name in path.split("/"))
     if longest > MAX_NAME_BYTES:
-        raise ValueError(f"a file name in it has {longest} bytes; Linux allows {MAX_NAME_BYTES}")
+        raise ValueError(
+            f"a file name in it has {longest} bytes; Linux allows {MAX_NAME_BYTES}; shorten it"
+        )
     return path
 
 
@@ -137,7 +141,7 @@ ImageReference = Annotated[
 def url_problem(url: str) -> str | None:
     """Return the reason an http(s) URL cannot be an endpoint; None if it can."""
     if re.search(r"\s", url):
-        return "a URL contains no whitespace"
+        return "it must not contain whitespace"
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -146,10 +150,10 @@ def url_problem(url: str) -> str | None:
     if not parts.hostname:
         return "the host is missing"
     if port == 0:
-        return "port 0 cannot be connected to"
+        return "port 0 is not a valid port"
     if "@" in parts.netloc:
-        return "no user or password here (platform.credentials selects the keys)"
-    return "an endpoint has no query or fragment" if parts.query or parts.fragment else None
+        return "it must not contain a user or password (platform.credentials selects the keys)"
+    return "it must not have a query or fragment" if parts.query or parts.fragment else None
 
 
 def is_loopback_with_port(url: str | None) -> bool:

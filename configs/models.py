@@ -362,9 +362,9 @@ class BenchmarkConfig(Section):
     def _check_build_context(self) -> Self:
         if self.runs_unmodified_container and self.image.build_args:
             raise ValueError(
-                "image.build_args apply to a build, but none is made: training.source_dir runs in"
-                " the unmodified container of image.framework or base_image; remove build_args, or"
-                " set image.context to build one"
+                "image.build_args only apply to a build, but no image is built: training.source_dir"
+                " runs in the unmodified container of image.framework or base_image; remove"
+                " build_args, or set image.context to build an image"
             )
         return self
 
@@ -470,7 +470,7 @@ class BenchmarkConfig(Section):
         if unknown := sorted(set(plans) - set(types or ())):
             raise ValueError(
                 f"training.training_plan_arns: {unknown} not in sweep.instance_types,"
-                f" {list(types or ())}; use those types"
+                f" {list(types or ())}; use only types listed there"
             )
         return self
 

@@ -51,8 +51,8 @@ class BatchConfig(Section):
         default=None,
         ge=60,
         description=(
-            "Seconds after which Batch stops a job that has left the queue, its start included; at"
-            " least 60. Null: training.max_runtime_seconds alone limits it."
+            "Seconds after which Batch stops a job that has left the queue, start-up included; at"
+            " least 60. Null: only training.max_runtime_seconds limits it."
         ),
     )
 
@@ -115,7 +115,7 @@ class PlatformConfig(Section):
         default="chain",
         description=(
             "chain: boto3's default credential chain; platform: the key in state_directory,"
-            " which the local platform at endpoint_url must prove it holds."
+            " which the local platform at endpoint_url must prove that it holds."
         ),
     )
     calls_per_second: Annotated[float | None, NOT_MEASURED] = Field(
@@ -138,7 +138,8 @@ class PlatformConfig(Section):
         default=False,
         description=(
             "Use the local platform of state_directory and start it if it is not running, at"
-            " endpoint_url or on a free port if that one is taken; stop it afterwards."
+            " endpoint_url or on a free port if that one is taken. A platform started this way"
+            " stops after the last run that uses it."
         ),
     )
     state_directory: Annotated[LocalDirectory, NOT_MEASURED] = Field(
@@ -168,8 +169,8 @@ class PlatformConfig(Section):
             found.append(
                 f"platform.batch.attempt_timeout_seconds: {seconds}, but"
                 f" training.max_runtime_seconds lets a job run for {training.max_runtime_seconds},"
-                " so Batch could stop a job that is within its limit; leave it out, or raise it"
-                " above max_runtime_seconds by the time that a start takes"
+                " so Batch could stop a job that is within its limit; leave it out, or set it to"
+                " max_runtime_seconds plus the time that a job takes to start"
             )
         return tuple(found)
 
@@ -179,8 +180,8 @@ class PlatformConfig(Section):
         if self.batch is None:
             return None
         return (
-            "platform.batch: jobs may wait in the queue for days, and --detach would leave nobody"
-            " to apply sweep.queue_deadline_seconds; leave out platform.batch, or run without"
+            "platform.batch: jobs may wait in the queue for days, and with --detach nothing would"
+            " enforce sweep.queue_deadline_seconds; leave out platform.batch, or run without"
             " --detach"
         )
 

@@ -80,7 +80,7 @@ def _read(path: Path, stamp: int) -> PriceTable:
     try:
         return PriceTable.model_validate_json(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, ValueError, zlib.error):  # gzip raises OSError for other formats
-        logger.warning("%s is damaged and not used; run `nodesweep prices refresh`", path)
+        logger.warning("%s is damaged and was ignored; run `nodesweep prices refresh`", path)
         return PriceTable()
 
 

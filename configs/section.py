@@ -65,18 +65,18 @@ PLACEHOLDERS = frozenset(
 _UNFILLED = re.compile(r"(?<!\$)\{(\w+)\}")  # ${seed} is a shell variable
 
 
-def refuse_placeholders(what: str, text: str) -> None:
+def refuse_placeholders(field: str, text: str) -> None:
     """Raise ValueError if the text holds a placeholder that nothing would fill in.
 
     Args:
-        what: The field, as the message names it.
+        field: The field, as the message names it.
         text: The value to check.
     """
     if held := set(_UNFILLED.findall(text)) & PLACEHOLDERS:
         shown = ", ".join(f"{{{each}}}" for each in sorted(held))
         raise ValueError(
-            f"{what} contains {shown}; placeholders are only filled in the values of"
-            " training.hyperparameters, so set it there"
+            f"{field} contains {shown}; only values of training.hyperparameters may contain"
+            " placeholders, so pass it there"
         )
 
 

@@ -25,22 +25,22 @@ _Image = Annotated[
 ]  # pyxis: REGISTRY#IMAGE
 _KINDS = ("torch_distributed", "none")
 _NOT_ON_SLURM = {
-    "spot": "the time of a preempted job is lost",
+    "spot": "Slurm has no spot capacity",
     "checkpoints": "write them to a folder that the nodes share",
-    "keep_alive_seconds": "nodes go back to the cluster",
+    "keep_alive_seconds": "nodes return to the cluster after each job",
     "training_plan_arn": "set platform.reservation",
     "instance_fallbacks": "the cluster chooses the nodes",
-    "vpc": "it is an AWS network",
-    "encrypt_inter_container_traffic": "the cluster's network decides it",
-    "volume_kms_key_id": "it is a key of AWS",
-    "output_kms_key_id": "it is a key of AWS",
-    "extra_channels": "read the folders in the program",
-    "tensorboard": "write to the folder SM_OUTPUT_DATA_DIR",
+    "vpc": "a VPC is an AWS network",
+    "encrypt_inter_container_traffic": "the cluster's network determines it",
+    "volume_kms_key_id": "KMS keys exist only on AWS",
+    "output_kms_key_id": "KMS keys exist only on AWS",
+    "extra_channels": "have the program read the folders itself",
+    "tensorboard": "write the logs to $SM_OUTPUT_DATA_DIR",
     "retry_attempts": "set platform.requeue",
     "infra_check": "the cluster checks its nodes",
     "placement": "set platform.constraint",
-    "mlflow": "log to the server in the program",
-    "volume_size_gb": "jobs use the disks of the nodes",
+    "mlflow": "have the program log to the server itself",
+    "volume_size_gb": "jobs use the nodes' own disks",
     "tags": "jobs are charged to platform.account",
 }
 """Fields of `training` that only SageMaker supports, and what to do instead."""
@@ -121,10 +121,10 @@ class SlurmPlatform(PlatformWithoutAws):
     fixed_image: ClassVar[str | None] = "none"
 
     launcher: Literal["slurm"] = Field(  # type: ignore[assignment]
-        description="The kind of backend."
+        description="slurm: jobs run on a Slurm cluster."
     )
     cluster: Slug = Field(description="Name of the cluster, shown in reports.")
-    node: NodeConfig = Field(description="What is known about the partition's nodes.")
+    node: NodeConfig = Field(description="Known facts about the partition's nodes.")
     folder: Annotated[str, LOCAL_PATH] = Field(
         pattern=r"^/[A-Za-z0-9_.+@:/-]*[A-Za-z0-9_.+@:-]$",
         max_length=1000,
@@ -144,17 +144,18 @@ class SlurmPlatform(PlatformWithoutAws):
         default=None, description="Quality of service (sbatch --qos). Null: the default."
     )
     reservation: Word | None = Field(
-        default=None, description="Reservation to use (sbatch --reservation)."
+        default=None, description="Reservation to use (sbatch --reservation). Null: none."
     )
     constraint: Word | None = Field(
         default=None,
         description=(
             "Features that every node must have (sbatch --constraint). Set it where a partition"
-            " mixes kinds of nodes."
+            " mixes kinds of nodes. Null: any."
         ),
     )
     gres: Word | None = Field(
-        default=None, description="Generic resources of each node (sbatch --gres), e.g. gpu:4."
+        default=None,
+        description="Generic resources of each node (sbatch --gres), e.g. gpu:4. Null: none.",
     )
     exclusive: bool = Field(
         default=True,
@@ -221,7 +222,7 @@ class SlurmPlatform(PlatformWithoutAws):
         training, dataset = config.training, config.dataset
         fields = type(training).model_fields
         found = [
-            f"training.{name}: is not supported on Slurm; remove it ({instead})"
+            f"training.{name}: not supported on Slurm; remove it ({instead})"
             for name, instead in _NOT_ON_SLURM.items()
             if getattr(training, name) != fields[name].get_default(call_default_factory=True)
         ]
@@ -236,8 +237,8 @@ class SlurmPlatform(PlatformWithoutAws):
             )
         if config.image.uri != self.fixed_image:
             found.append(
-                "image: jobs on Slurm run in no image that nodesweep builds; remove the section,"
-                " and prepare the environment in platform.setup or platform.container_image"
+                "image: nodesweep builds no images for Slurm; remove the section, and prepare the"
+                " environment with platform.setup or platform.container_image"
             )
         if self.container_image is None and self.container_runtime != "pyxis":
             found.append(
@@ -247,8 +248,8 @@ class SlurmPlatform(PlatformWithoutAws):
         sources = [self.folder] if dataset is None else [self.folder, dataset.source]
         if self.container_image is not None and re.search("[,:]", "".join(sources)):
             found.append(
-                f"platform.container_image: can't be given {' or '.join(sources)}, since , and :"
-                " separate the folders of a container; move to paths without them"
+                f"platform.container_image: the container can't mount {' or '.join(sources)}, since"
+                " , and : separate mounts; use paths without them"
             )
         distribution = training.distribution
         if distribution.kind not in _KINDS:
@@ -257,7 +258,9 @@ class SlurmPlatform(PlatformWithoutAws):
                 f" one of {', '.join(_KINDS)}"
             )
         if isinstance(distribution, TorchDistributed) and distribution.smddp:
-            found.append("training.distribution.smddp: is a library of SageMaker; set it to false")
+            found.append(
+                "training.distribution.smddp: SMDDP exists only on SageMaker; set it to false"
+            )
         if (
             isinstance(distribution, TorchDistributed)
             and not self.node.gpus
@@ -265,7 +268,7 @@ class SlurmPlatform(PlatformWithoutAws):
         ):
             found.append(
                 "training.distribution.processes_per_node: not set; set it, since the nodes have"
-                " no GPUs (platform.node.gpus) that would give their number"
+                " no GPUs (platform.node.gpus) to derive it from"
             )
         if references := variables_of(training.environment):
             found.append(
@@ -293,20 +296,21 @@ class SlurmPlatform(PlatformWithoutAws):
             if moves and (own == training.instance_type or "platform.node" not in variant.set):
                 found.append(
                     f"sweep.variants: {variant.name} sets {' and '.join(moves)}, so it runs on"
-                    " other nodes; set training.instance_type to your name for them, and describe"
-                    " them in a whole platform.node (the same values, if they are alike)"
+                    " other nodes; set training.instance_type to a name of your choice for them,"
+                    " and describe them in a complete platform.node (with the same values if they"
+                    " are alike)"
                 )
             elif nodes.setdefault(own, variant.node_settings) == variant.node_settings:
                 continue
             elif variant.node_settings:
                 found.append(
-                    f"sweep.variants: {variant.name} has its own platform.node, but the"
-                    f" training.instance_type of other nodes, {own}; set that, too, to your name"
-                    " for its nodes"
+                    f"sweep.variants: {variant.name} has its own platform.node, but its"
+                    f" training.instance_type, {own}, names other nodes; set that, too, to a name"
+                    " of your choice for its nodes"
                 )
             else:
                 found.append(
                     f"sweep.variants: {variant.name} uses {own}, which another variant describes"
-                    " by platform.node; let it set the same platform.node"
+                    " in platform.node; set the same platform.node here"
                 )
         return tuple(found)

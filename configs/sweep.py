@@ -98,21 +98,21 @@ class Variant(Section):
     @classmethod
     def _check_name(cls, value: str) -> str:
         if value in _TAKEN:
-            raise ValueError(f"{value} is the name of something else in a report; choose another")
+            raise ValueError(f"{value} already names something else in a report; choose another")
         return value
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:
         if not self.set:
             raise ValueError(
-                f"variant {self.name} sets nothing, but the config as it is is measured anyway, as"
-                f" {BASE}; let it set a field, or remove it"
+                f"variant {self.name} sets nothing, and the unchanged config is measured anyway, as"
+                f" {BASE}; set a field, or remove the variant"
             )
         for key in self.set:
             if not f"{key}.".startswith(tuple(f"{each}." for each in VARYING)):
                 raise ValueError(
-                    f"variant {self.name} sets {truncate(key)}, which is the same for all variants;"
-                    f" these may differ: {', '.join(VARYING)}; use separate sweeps for others"
+                    f"variant {self.name} sets {truncate(key)}, which must be the same in all"
+                    f" variants; set one of {', '.join(VARYING)}, or use separate sweeps"
                 )
         return self
 
@@ -219,9 +219,8 @@ class SweepConfig(Section):
         default=None,
         gt=0,
         description=(
-            "Reject the sweep if nodes x attempts x max_runtime x price, summed over all"
-            " jobs, exceeds this many USD; no attempt starts that could exceed it. Null: no"
-            " limit."
+            "Reject the sweep if it could cost more than this many USD (docs/config.md has the"
+            " formula); no attempt starts that could exceed it. Null: no limit."
         ),
     )
     poll_interval_seconds: Annotated[float, NOT_MEASURED] = Field(
@@ -229,7 +228,7 @@ class SweepConfig(Section):
         ge=0.2,
         le=300,
         description=(
-            "Seconds between two polls of the jobs, 0.2–300; backs off to 4x while nothing"
+            "Seconds between two polls of the jobs, 0.2–300; up to 4x as long while nothing"
             " changes. platform.calls_per_second limits the rate of the calls."
         ),
     )
@@ -283,7 +282,7 @@ class SweepConfig(Section):
         description=(
             "auto: until new code has logged its first step (a metric definition's match, or"
             " step=N) or completed a job, run jobs one at a time, smallest first; never: start"
-            " in the planned order at once. Turn it off if a first job at the smallest count"
+            " in the planned order at once. Choose never if a first job at the smallest count"
             " takes very long."
         ),
     )
@@ -310,7 +309,7 @@ class SweepConfig(Section):
     @classmethod
     def _check_instance_types(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if value is not None and len(set(value)) != len(value):
-            raise ValueError(f"instance types {list(value)} repeat one; list each once")
+            raise ValueError(f"instance types {list(value)} repeat a type; list each once")
         return value
 
     @field_validator("variants")
@@ -318,7 +317,7 @@ class SweepConfig(Section):
     def _check_variants(cls, value: tuple[Variant, ...] | None) -> tuple[Variant, ...] | None:
         variants = [variant.name for variant in value or ()]
         if len(set(variants)) != len(variants):
-            raise ValueError(f"variants {variants} repeat a name; give each its own")
+            raise ValueError(f"variants {variants} repeat a name; give each a different one")
         return value
 
     @model_validator(mode="after")
@@ -327,8 +326,8 @@ class SweepConfig(Section):
             return self
         if self.instance_types is not None:
             raise ValueError(
-                f"instance_types is {list(self.instance_types)}, but variants are given, too;"
-                " remove it, and give each type as a variant that sets training.instance_type"
+                f"instance_types is {list(self.instance_types)}, but variants are set, too; remove"
+                " instance_types, and add a variant per type that sets training.instance_type"
             )
         return self
 
@@ -345,14 +344,18 @@ class SweepConfig(Section):
         points = self.most_jobs
         checks = {0: "", 1: " and the validation run"}
         check = checks.get(self.max_checks, f" and {self.max_checks} validation runs")
-        what = "types" if self.variants is None else "configurations"
-        types = f"{self.arm_count} {what} x " if self.arm_count > 1 else ""
+        arms = "types" if self.variants is None else "configurations"
+        types = f"{self.arm_count} {arms} x " if self.arm_count > 1 else ""
         counts = len(self.measured_counts)
-        jobs = f"{types}{counts} node counts x {self.arm_repeats} repeats{check}"
+        confirm = "" if self.confirm is None else " and the run of sweep.confirm"
+        jobs = (
+            f"{types}{counts} node count{'s' * (counts > 1)} x {self.arm_repeats}"
+            f" repeat{'s' * (self.arm_repeats > 1)}{confirm}{check}"
+        )
         if points > MAX_JOBS:
             raise ValueError(
-                f"{jobs} are {points} jobs; a sweep has at most {MAX_JOBS}, the most that was "
-                "tested: use fewer node counts or repeats"
+                f"{jobs} are {points:,} jobs; a sweep may have at most {MAX_JOBS:,}, the most that"
+                " were tested; use fewer node counts or repeats"
             )
         if self.min_points is not None and self.min_points > points:
             raise ValueError(

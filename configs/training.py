@@ -33,10 +33,10 @@ _NO_MESSAGES.log_errors = False  # RE2 would also write the errors to stderr
 _OF_BATCH = frozenset({"global_batch_size", "per_replica_batch_size", "accumulate_grad_batches"})
 
 _WITHOUT_FALLBACKS = {
-    "spot": "spot is set, and a spot job has one type",
-    "placement": "placement is set, and a placed job has one type",
+    "spot": "spot is set, and a spot job supports only one type",
+    "placement": "placement is set, and a placed job supports only one type",
     "training_plan_arn": "training_plan_arn reserves nodes of one type",
-    "keep_alive_seconds": "a job of several types is not known to keep its nodes",
+    "keep_alive_seconds": "SageMaker may not keep the nodes of a job that lists several types",
 }
 """Fields that exclude instance_fallbacks, and why."""
 
@@ -180,8 +180,8 @@ class TrainingConfig(JobFeatures):
         exclude_if=lambda seconds: seconds is None,
         description=(
             "Approximate training time of the first run at the smallest node count, 5–86,400"
-            " s. That run derives a step count from its first steps and all other jobs train"
-            " for as many (docs/config.md). Null: your script sets the number of steps."
+            " s. That run derives a step count from its first steps, and all other jobs run that"
+            " many (docs/config.md). Null: your script sets the number of steps."
         ),
     )
     steps: int | None = Field(
@@ -202,9 +202,8 @@ class TrainingConfig(JobFeatures):
         exclude_if=lambda measure: measure == "auto",
         description=(
             "Source of the train time if your script reports none. auto: nodesweep observes its"
-            " optimizer steps, in images built from infra/image; helper: none, and a job whose"
-            " script reports no time has none; off: the platform's Training phase, without a"
-            " speedup."
+            " optimizer steps, in images built from infra/image; helper: none, so only reported"
+            " times count; off: the platform's Training phase, which gives no speedup."
         ),
     )
     seed: Annotated[int, NOT_COMPARED] = Field(
@@ -246,7 +245,8 @@ class TrainingConfig(JobFeatures):
             refuse_placeholders(f"hyperparameter {key!r}", key)
             if key.startswith("sagemaker_"):
                 raise ValueError(
-                    f"hyperparameter {key!r}: names that begin with sagemaker_ are set by nodesweep"
+                    f"hyperparameter {key!r}: names that begin with sagemaker_ are reserved;"
+                    " rename it"
                 )
             if isinstance(scalar, str) and (
                 unknown := set(_PLACEHOLDER.findall(scalar)) - PLACEHOLDERS
@@ -290,8 +290,8 @@ class TrainingConfig(JobFeatures):
         types = (self.instance_type, *self.instance_fallbacks)
         if len(set(types)) < len(types):
             raise ValueError(
-                f"instance_fallbacks: {list(self.instance_fallbacks)} names a type twice, or"
-                f" instance_type, {self.instance_type}; name each other type once"
+                f"instance_fallbacks: {list(self.instance_fallbacks)} repeats a type, or contains"
+                f" instance_type, {self.instance_type}; list each other type once"
             )
         for name, why in _WITHOUT_FALLBACKS.items():
             if self.instance_fallbacks and getattr(self, name):
@@ -339,7 +339,9 @@ class TrainingConfig(JobFeatures):
     def _reject_nul(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if "\0" in name + text:
-                raise ValueError(f"variable {name!r} contains a NUL, which no process accepts")
+                raise ValueError(
+                    f"variable {name!r} contains a NUL, which no process accepts; remove it"
+                )
             refuse_placeholders(f"variable {name!r}", name + text)
         return value
 
@@ -360,7 +362,9 @@ class TrainingConfig(JobFeatures):
                     f"metric {name!r}: {shown} is nested too deeply for a regular expression"
                 ) from None
             if groups < 1:
-                raise ValueError(f"metric {name!r}: {shown} has no group around the number")
+                raise ValueError(
+                    f"metric {name!r}: {shown} has no group; put the number in parentheses"
+                )
             try:
                 compile_metric(pattern)
             except re2.error as error:

@@ -70,8 +70,8 @@ class ValidationConfig(Section):
     instance_type: str = Field(
         default="ml.m5.4xlarge",
         description=(
-            "SageMaker instance type of the Processing job. Choose more memory if Spark runs"
-            " out of it."
+            "SageMaker instance type of the Processing job. Choose one with more memory if Spark"
+            " runs out of it."
         ),
     )
     instance_count: int = Field(

@@ -91,7 +91,7 @@ def main() -> None:
     """Convert the archive named on the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m nodesweep.configs.data.make_cifar10",
-        description="CIFAR-10 as Parquet files",
+        description="Convert CIFAR-10 to Parquet files.",
     )
     parser.add_argument("archive", type=Path, metavar="ARCHIVE", help="cifar-10-binary.tar.gz")
     help = f"directory of the Parquet files (default: {DEFAULT_DIRECTORY})"

@@ -20,7 +20,7 @@ _PLAIN = "\n".join(
         "launchers: docs/distribution.md",
         '  # Its environment has SM_HOSTS (["algo-1","algo-2"]), SM_CURRENT_HOST (its '
         "name), SM_NUM_GPUS, MASTER_ADDR (algo-1) and",
-        "  # MASTER_PORT, but no rank; it uses them to divide the work. "
+        "  # MASTER_PORT, but no rank: use them to divide the work. "
         "docs/shell-and-binaries.md has examples.",
     )
 )

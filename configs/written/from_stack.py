@@ -104,20 +104,20 @@ def sections_of(template: str) -> dict[str, str]:
 
 
 def _training_lines(stack: Stack) -> list[str]:
-    given = stack.outputs
+    outputs = stack.outputs
     lines = []
-    if given.get("SubnetId") and given.get("SecurityGroupId"):
+    if outputs.get("SubnetId") and outputs.get("SecurityGroupId"):
         lines.append(
-            f"vpc: {{subnets: [{given['SubnetId']}], security_group_ids:"
-            f" [{given['SecurityGroupId']}]}}"
+            f"vpc: {{subnets: [{outputs['SubnetId']}], security_group_ids:"
+            f" [{outputs['SecurityGroupId']}]}}"
         )
-    if given.get("KeyArn"):
-        lines.append(f"output_kms_key_id: {given['KeyArn']}")
-    if given.get("FileSystemId") and given.get("FileSystemPath"):
-        path = _scalar(given["FileSystemPath"])
+    if outputs.get("KeyArn"):
+        lines.append(f"output_kms_key_id: {outputs['KeyArn']}")
+    if outputs.get("FileSystemId") and outputs.get("FileSystemPath"):
+        path = _scalar(outputs["FileSystemPath"])
         lines += [
             "extra_channels:",
-            f"  fsx: {{type: FSxLustre, id: {given['FileSystemId']}, directory_path: {path}}}",
+            f"  fsx: {{type: FSxLustre, id: {outputs['FileSystemId']}, directory_path: {path}}}",
         ]
     return lines
 

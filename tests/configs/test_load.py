@@ -301,6 +301,12 @@ def test_file_that_is_no_config_is_refused(
     assert plain(refused.value, folder=tmp_path) == snapshot
 
 
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_bytes("name: é".encode("latin-1"))
+    with pytest.raises(ConfigError, match="byte 7 is not valid UTF-8"):
+        load_config(tmp_path / "c.yaml")
+
+
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(tmp_path / "c.yaml")):
         load_config(tmp_path / "c.yaml")
@@ -350,8 +356,8 @@ def test_a_build_without_a_context_is_this_projects(
 def test_build_arguments_without_a_build_are_refused(make_config: Any) -> None:
     image = {**OWN_CODE["image"], "build_args": {"REQUIREMENTS": "requirements-on-dlc.lock"}}
     message = (
-        "image.build_args apply to a build, but none is made: .*remove build_args, or set"
-        " image.context"
+        "image.build_args only apply to a build, but no image is built: .*remove build_args, or"
+        " set image.context"
     )
     with pytest.raises(ConfigError, match=message):
         make_config(image=image, training=OWN_CODE["training"])

@@ -53,9 +53,9 @@ DATASET = (
 FIELDS = [
     (f"dataset={{{DATASET}, min_rows: 5, max_rows: 4}}",
      "dataset: min_rows is 5 and max_rows is 4"),
-    ("sweep.min_points=3", "sweep: min_points is 3, and 2 node counts x 1 repeats are 2 points"),
+    ("sweep.min_points=3", "sweep: min_points is 3, but 2 node counts x 1 repeat are 2 points"),
     (f"sweep={{node_counts: {list(range(1, 513))}, repeats: 50}}",
-     "25600 jobs; a sweep has at most 1000"),
+     "25,600 jobs; a sweep may have at most 1,000"),
     ("sweep.repeats=true", "sweep.repeats: Input should be a valid integer, unable to parse"),
     ("sweep.node_counts=[true]", "sweep.node_counts.0: Input should be a valid integer"),
     ("training.learning_rate.value=yes",
@@ -133,7 +133,7 @@ FIELDS = [
     ("sweep.node_counts=[" + ",".join(["1"] * 15_000) + "]", "sweep.node_counts: "),
     ("sweep.node_counts=[" + ",".join(["x"] * 15_000) + "]", "sweep.node_counts"),
     ("training={" + ", ".join(f"k{number}: 1" for number in range(9_000)) + "}",
-     "more like these"),
+     "more problems"),
     (f"report.title={{{'k' * 900}: 1, {'k' * 900}: 2}}", "appears more than once"),
     ("report.title=*%s" % ("a" * 100_000), "undefined alias"),
     ("%s=1" % ("k" * 100_000), "unknown key"),
@@ -329,11 +329,11 @@ CAN_NOT_BE_MEANT = [
     ("platform.bucket=data--x-s3", "platform.bucket: 'data--x-s3': S3 reserves names"),
     (
         "dataset.source=s3://192.168.0.1/x",
-        "dataset.source: '192.168.0.1': an S3 bucket name has no",
+        "dataset.source: '192.168.0.1': an S3 bucket name must not",
     ),
     (
         "training.extra_channels={a: {type: S3, uri: 's3://a..b/c'}}",
-        "'a..b': an S3 bucket name has no",
+        "'a..b': an S3 bucket name must not",
     ),
     (
         "training.extra_channels={a: {type: S3, uri: 's3://b/run-{repeat}'}}",
@@ -345,8 +345,8 @@ CAN_NOT_BE_MEANT = [
     ("image.uri='a@sha256:'", "image.uri: expected a reference such as"),
     ("image.uri='a@sha256:12'", "image.uri: expected a reference such as"),
     ("image.base_image='-a'", "image.base_image: expected a reference such as"),
-    ("training.environment={A: 'run-{nodes}'}", "variable 'A' contains {nodes}; placeholders are"),
-    ("training.environment={'A{seed}': a}", "variable 'A{seed}' contains {seed}; placeholders are"),
+    ("training.environment={A: 'run-{nodes}'}", "variable 'A' contains {nodes}; only values of"),
+    ("training.environment={'A{seed}': a}", "variable 'A{seed}' contains {seed}; only values of"),
     ("image.build_args={A: '{repeat}'}", "image.build_args.A: a build argument contains {repeat};"),
     ("training.hyperparameters={'x{seed}': 1}", "hyperparameter 'x{seed}' contains {seed};"),
 ]

@@ -73,6 +73,9 @@ def test_a_written_config_reads_back(make_config, sweep):
         {"sweep": {"confirm": 2}},
         {"sweep": PREDICT | {"confirm": 2}},
         {"sweep": PREDICT | {"confirm": 16}},
+        {
+            "sweep": PREDICT | {"confirm": 8, "min_points": 6}
+        },  # 2 counts twice, and the confirming run
         {"sweep": PREDICT | {"node_counts": [1, 2]}},
         {"sweep": PREDICT | {"node_counts": [4]}},
         {"sweep": PREDICT | {"instance_types": ["ml.m5.xlarge", "ml.c5.xlarge"]}},

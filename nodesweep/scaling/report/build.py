@@ -272,7 +272,10 @@ def _ask_for_unit(
 def _installed_at_start(provenance: Mapping[str, Any]) -> Sequence[str]:
     """Return a caveat if nodes install packages at every start, which phase times include."""
     reason = _text(provenance.get("requirements_at_start"))
-    return [] if reason is None else [f"{at_start_text(reason)}."]
+    if reason is None:
+        return []
+    text = at_start_text(reason)
+    return [f"{text[0].upper()}{text[1:]}."]
 
 
 def _changed_dataset(provenance: Mapping[str, Any]) -> Sequence[str]:

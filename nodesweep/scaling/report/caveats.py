@@ -73,8 +73,8 @@ def _platform(evidence: CaveatInputs) -> Iterator[str]:
         yield "Simulated: no training ran; every time was computed from a model."
     elif kind == "slurm":
         yield (
-            f"A cluster that others use: the jobs had {isolation or 'an unknown share of nodes'}. "
-            "The load of the network and of the shared file systems by others is not measured."
+            f"Shared cluster: the jobs had {isolation or 'an unknown share of their nodes'}. The "
+            "load that other users put on the network and the shared file systems was not measured."
         )
     elif kind == "measured":
         conditions = evidence.report.conditions
@@ -139,7 +139,7 @@ def _contended(evidence: CaveatInputs) -> Iterator[str]:
         subject = f"{pluralize(left_out, 'job')} excluded; times" if left_out else "Times"
         yield (
             "Contended: this machine did other work alongside the nodes, and the most affected "
-            f"node got {got} of the CPU it requested (threshold {format_least_attained()}). "
+            f"node did not get the CPU it requested: {got} (threshold {format_least_attained()}). "
             f"{subject} there are too long. A node count without other runs is judged by both "
             "bounds of the time it would have taken on an idle machine: that share of its time, "
             "and all of it."
@@ -147,9 +147,8 @@ def _contended(evidence: CaveatInputs) -> Iterator[str]:
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
     if unknown:
         yield (
-            f"Unknown at {_nodes(unknown)}: whether the nodes got the CPU that their quota "
-            "promised. The kernel does not report it here, or the run was too short to measure "
-            "it."
+            f"CPU share unknown at {_nodes(unknown)}: the kernel does not report here whether the "
+            "nodes got the CPU of their quota, or the run was too short to measure it."
         )
 
 
@@ -258,11 +257,11 @@ def _unknown_losses(evidence: CaveatInputs) -> Iterator[str]:
     times, costs = without.values()
     if times == costs:
         without = {("time and cost", "billable_seconds and cost_usd"): times}
-    for (what, columns), at in without.items():
+    for (figures, columns), at in without.items():
         if at:
             yield (
-                f"Unknown {what} of {pluralize(len(at), 'failed attempt')} at {_nodes(at)}: "
-                f"counted as in a completed run; give {columns}."
+                f"Unknown {figures} of {pluralize(len(at), 'failed attempt')} at {_nodes(at)}: "
+                f"assumed to be as in a completed run; add {columns} to the table."
             )
 
 
@@ -486,9 +485,10 @@ def _growing_batch(evidence: CaveatInputs) -> Iterator[str]:
     if weak and not evidence.sampled:
         yield (
             "Weak scaling: the global batch grows and the times do not fall, so the runs at every "
-            "node count are taken to have made equally many steps. S, E and D compare samples per "
-            "second; the cost is that of a whole run. If all runs trained as many samples, the "
-            "speedup is T(N0)/T(N); if you know the rates, give samples_per_second instead."
+            "node count are assumed to have made the same number of steps. S, E and D compare "
+            "samples per second; the cost is that of a whole run. If all runs trained the same "
+            "number of samples, the speedup is T(N0)/T(N); if you know the rates, give "
+            "samples_per_second instead."
         )
     yield from _jumps(rows, sizes)
 
@@ -579,8 +579,8 @@ def _measurement(evidence: CaveatInputs) -> Iterator[str]:
             f"{format_percent(row.data_wait_share)} at {nodes_text(row.nodes)}" for row in waiting
         )
         yield (
-            f"Share of the train time spent waiting for data: {shares}; a loader-bound job "
-            "scales with its data loaders."
+            f"Share of the train time spent waiting for data: {shares}; such a job scales with its "
+            "data loaders."
         )
 
 

@@ -25,12 +25,18 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
         if (share := _share(point)) is not None:
             shares.setdefault(point.nodes, []).append(share)
     at = {nodes: median(values) for nodes, values in sorted(shares.items())}
+    is_measured = all(
+        QUOTA_USED in point.utilisation for point in used if _share(point) is not None
+    )
     if any(share < LOW_USE for share in at.values()):
-        told = join_words(f"{format_percent(at[nodes])} at {nodes_text(nodes)}" for nodes in at)
+        listed = join_words(f"{format_percent(at[nodes])} at {nodes_text(nodes)}" for nodes in at)
+        # CloudWatch's means cover the whole job
+        when = "during the measurement" if is_measured else "while their jobs ran"
+        start = "" if is_measured else ", or the job was starting up"
         yield (
-            f"The nodes used {told} of their CPU during the measurement. The rest of the time "
-            "they waited: for data, for each other, for a lock or in a sleep. Look there first "
-            "for the bottleneck; more or faster processors would change little."
+            f"The nodes used only part of their CPU {when}: {listed}. The rest of the time they "
+            f"waited for data, for each other or for a lock, or slept{start}. Look there first for "
+            "the bottleneck; where the share is low, more or faster processors would change little."
         )
 
 

@@ -30,8 +30,8 @@ RULE_TEXTS: Mapping[Rule, str] = {
 }
 BASIS_TEXTS: Mapping[str, str] = {
     "interval": (
-        "the whole interval: if a limit lies inside it, the count is undecided (slowdowns that no "
-        "run met are not in it)"
+        "the whole interval: if a limit lies inside it, the count is undecided (it does not cover "
+        "slowdowns that no run had)"
     ),
     "point": "point estimates, since fewer than 3 runs give no interval",
     **{design.name: design.bounds_text for design in DESIGNS.values() if design.bounds_text},
@@ -43,8 +43,8 @@ _CLOCK_TEXTS: Mapping[TrainClock, str] = {
     "program": "program: from metrics.json, which the training program writes",
     "logged": "logged: from the program's log, train_seconds of the slowest rank",
     "observed": (
-        "observed: from rank 0's first request for data to its last optimizer step, evaluations "
-        "in between included, since the program reports no time"
+        "observed: from rank 0's first request for data to its last optimizer step, including "
+        "evaluations in between, since the program reports no time"
     ),
     **{clock: f"{clock}: {text}" for clock, text in PHASE_HOLDS.items()},
     "measured": "measured: as given",
@@ -119,8 +119,8 @@ def condition_facts(report: ScalingReport) -> list[tuple[str, str]]:
 
 def provenance_facts(report: ScalingReport) -> list[tuple[str, str]]:
     """Return the provenance without values that are already in the conditions."""
-    said = {value for _, value in condition_facts(report)}
-    return [(key, value) for key, value in _flatten(report.provenance) if value not in said]
+    conditions = {value for _, value in condition_facts(report)}
+    return [(key, value) for key, value in _flatten(report.provenance) if value not in conditions]
 
 
 def costs_text(report: ScalingReport) -> str | None:
@@ -146,8 +146,8 @@ def costs_text(report: ScalingReport) -> str | None:
             else None
         )
     text = (
-        f"The whole sweep cost {format_usd(costs.spent_usd)},"
-        f"{' measured,' if report.train_clock == 'projected' else ''}"
+        f"The whole sweep cost {format_usd(costs.spent_usd)}"
+        f"{' (measured, not projected)' if report.train_clock == 'projected' else ''},"
         " including attempts that did not complete"
     )
     if costs.warm_pool_usd is not None:

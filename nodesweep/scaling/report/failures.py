@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nodesweep.scaling.formats import nodes_text
+from nodesweep.scaling.formats import nodes_text, pluralize
 from nodesweep.scaling.outcome.program_error import failure_cause
 from nodesweep.scaling.report.model import Point, ScalingReport
 
@@ -25,7 +25,8 @@ def failure_lines(report: ScalingReport) -> list[str]:
         for line in _cause_lines(points, report.instances is not None)
     ]
     if len(causes) > MAX_CAUSES_SHOWN:
-        lines.append(f"{len(causes) - MAX_CAUSES_SHOWN} more causes are in the report.")
+        more = pluralize(len(causes) - MAX_CAUSES_SHOWN, "more cause")
+        lines.append(f"The report lists {more}.")
     if any(point.log_tail for points in causes.values() for point in points):
         lines.append(f"The full log of every node: nodesweep logs {report.sweep_id}")
     return lines
@@ -35,9 +36,10 @@ def _cause_lines(points: Sequence[Point], has_types: bool) -> Iterator[str]:
     first = points[0]
     error = first.program_error
     others = f" (and {len(points) - 1} more like it)" if len(points) > 1 else ""
-    said = error.text if error else (first.reason or "no reason was given")[:_REASON_CHARACTERS]
+    reason = (first.reason or "no reason was given")[:_REASON_CHARACTERS]
     nodes = f"{first.nodes} x {first.instance_type}" if has_types else nodes_text(first.nodes)
     yield (
-        f"{nodes}, repeat {first.repeat}, attempt {first.attempt}{others}: {first.status}: {said}"
+        f"{nodes}, repeat {first.repeat}, attempt {first.attempt}{others}: {first.status}: "
+        f"{error.text if error else reason}"
     )
     yield from (f"    {line}" for line in first.log_tail[-LINES_SHOWN:])

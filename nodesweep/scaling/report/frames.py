@@ -90,7 +90,7 @@ SUMMARY: Mapping[str, Field] = {
         "projection_error_seconds", "largest error of a projected train time, half of an interval"
     ),
     "next_run_seconds": Field(
-        "train.next_run_seconds", "19 of 20 next runs in this session are shorter"
+        "train.next_run_seconds", "95% of further runs in this session are shorter"
     ),
     **_ratios("train."),
     "process_efficiency": Field("accelerator_efficiency", "efficiency against one process"),
@@ -115,7 +115,7 @@ SUMMARY: Mapping[str, Field] = {
     ),
     "next_run_usd": Field(
         "cost_spread.next_run_usd",
-        "19 of 20 next runs in this session cost less, including the warm pool",
+        "95% of further runs in this session cost less, including the warm pool",
     ),
     "usd_per_result": Field(
         "per_result.result.usd", "expected cost of a result; empty if no attempt failed"

@@ -243,10 +243,11 @@ def _smddp(report: ScalingReport) -> Iterator[Advice]:
         "SMDDP",
         "SMDDP may be worth a sweep (training.distribution.kind smddp): at "
         f"{nodes_text(last.nodes)} efficiency is {format_percent(last.train.efficiency)}, below "
-        f"{format_percent(least)}, no run there waited for data, and "
-        f"{report.conditions.instance_type} supports it. For larger clusters, AWS reports 20 to "
-        "40% more throughput than with PyTorch DDP or Horovod. Not measured here; it needs a "
-        "container that includes it (docs/distribution.md)",
+        f"{format_percent(least)}, no run there reported waiting for data for more than "
+        f"{format_percent(DATA_WAIT_LIMIT)} of its time, and {report.conditions.instance_type} "
+        "supports SMDDP. For larger clusters, AWS reports 20 to 40% more throughput than with "
+        "PyTorch DDP or Horovod. Not measured here; it needs a container that includes SMDDP "
+        "(docs/distribution.md)",
         BLOG,
     )
 

@@ -184,8 +184,8 @@ def _result(
     )
     why = better or "no larger count was faster"
     attempts = attempts_text(base)
-    told = "" if attempts is None else f"; {attempts} there"
-    return f"{advice}: {why}{_repeats_note(rows)}{scaling}{told}{open_}"
+    tries = "" if attempts is None else f"; {attempts} there"
+    return f"{advice}: {why}{_repeats_note(rows)}{scaling}{tries}{open_}"
 
 
 def _settled_by(kind: PlatformKind, clock: TrainClock | None) -> str:
@@ -330,5 +330,5 @@ def _faster_but(
 
 
 def _time(baseline: Baseline, clock: TrainClock | None) -> str:
-    what = {"throughput": " per sample", "projected": " projected"}.get(clock or "", "")
-    return f"{format_seconds(baseline.train_seconds)}{what}"
+    suffix = {"throughput": " per sample", "projected": " projected"}.get(clock or "", "")
+    return f"{format_seconds(baseline.train_seconds)}{suffix}"

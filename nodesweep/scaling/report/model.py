@@ -110,7 +110,7 @@ class SteadyWindow(Part):
     """The window over which steady_step_seconds is the median step time."""
 
     steps: int | None = Field(description="Optimizer steps in the window.")
-    seconds: float | None = Field(description="Length of the window.")
+    seconds: float | None = Field(description="Length of the window, seconds.")
     short_window: bool | None = Field(
         description=("True if the window has under 100 steps and under 60 s.")
     )
@@ -213,8 +213,8 @@ class Point(Part):
     interruptions: int | None = Field(
         default=None,
         description=(
-            "Times that a spot job lost its nodes and resumed from a checkpoint; null: not "
-            "reported."
+            "Number of times that a spot job lost its nodes and resumed from a checkpoint; null: "
+            "not reported."
         ),
     )
     launch_path_only: str | None = Field(

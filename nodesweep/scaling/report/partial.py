@@ -64,9 +64,9 @@ def unrequested_partial_notes(
     if untold:
         yield (
             f"Ended early for no known reason: probes ran {_parts_text(untold)}, although "
-            "nothing had asked them to end. The projection covers all the steps that the "
-            "program reports for a full run; if a full run has no more than these, the program "
-            "miscounts its steps."
+            "nothing had told them to end. The projection covers all steps that the program "
+            "reports for a full run; if a full run only has the steps that ran, the program "
+            "reports too many."
         )
 
 

@@ -239,7 +239,7 @@ def _context(report: ScalingReport) -> dict[str, Any]:
             (report if report.instances is None else of_all_types(report)).platform,
             report.train_clock,
         ),
-        "titled": lambda what: titled(what, report),
+        "titled": lambda title: titled(title, report),
         "rule": RULE_TEXTS,
         "basis": BASIS_TEXTS,
         "rejected_shown": MAX_NODE_COUNTS_SHOWN,

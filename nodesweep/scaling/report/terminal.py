@@ -89,7 +89,7 @@ def render_terminal(report: ScalingReport, typed: Callable[[str], str] = str) ->
     ]
     bars = _bars(report)
     if len(bars) > 1:
-        parts += [SpeedupBars(titled("Speedup of the ideal", report), bars), Text("")]
+        parts += [SpeedupBars(titled("Speedup, compared with the ideal", report), bars), Text("")]
     if report.prediction is not None and report.prediction.counts:
         parts += [prediction_table(report.prediction)]
     parts.append(Text(typed(report.headline), style="bold"))

@@ -58,12 +58,12 @@ def resources_are_of_the_run(facts: Facts) -> Iterator[str]:
         if region != platform.region:
             yield (
                 f"{field}: it is in {region}, but platform.region is {platform.region}; use one "
-                f"of that region, or run the sweep in {region}"
+                f"in {platform.region}, or run the sweep in {region}"
             )
         if account != own:
             yield (
-                f"{field}: it is of account {account}, but platform.role_arn is of {own}; use one "
-                "of the account that runs the jobs"
+                f"{field}: it belongs to account {account}, but platform.role_arn to {own}; use "
+                f"one of account {own}, which runs the jobs"
             )
 
 
@@ -79,8 +79,8 @@ def placement_is_on_an_ultra_server(facts: Facts) -> Iterator[str]:
         return
     if not name.startswith("ml.p6e-gb200."):
         yield (
-            f"training.placement: {name} is not part of an UltraServer, to which placement "
-            "applies; leave it out, or use ml.p6e-gb200.36xlarge"
+            f"training.placement: only applies to UltraServers, and {name} is not part of one; "
+            "leave it out, or use ml.p6e-gb200.36xlarge"
         )
     elif placement.ultra_server_id is not None and facts.max_nodes > ULTRA_SERVER_NODES:
         yield (
@@ -214,8 +214,8 @@ def fallbacks_have_as_many_accelerators(facts: Facts) -> Iterator[str]:
         if devices != planned:
             yield (
                 f"training.instance_fallbacks: {name} has {_accelerators(devices)}, but {own} has "
-                f"{_accelerators(planned)}, and so another number of processes; use types with as "
-                "many, or compare both with sweep.instance_types"
+                f"{_accelerators(planned)}, so the number of processes would differ; use types "
+                "with equally many, or compare both with sweep.instance_types"
             )
 
 
@@ -236,11 +236,11 @@ def fallbacks_are_launched_alike(facts: Facts) -> Iterator[str]:
                 f"{key} {other[key]!r} instead of {sent[key]!r}" for key in differing
             )
             yield (
-                f"training.instance_fallbacks: {name} needs other launch settings than {own} "
-                f"({quoted}), but the first job is sent those of {own} whichever type it gets, and "
-                "so the baseline would be launched differently from the other jobs; use types "
-                "with the same kind of Elastic Fabric Adapter, set "
-                "training.distribution.efa_flags: false, or compare both with sweep.instance_types"
+                f"training.instance_fallbacks: {name} needs different launch settings than {own} "
+                f"({quoted}). The first job gets those of {own}, whichever type it runs on, so it "
+                "could be launched differently from the other jobs; use types with the same kind "
+                "of Elastic Fabric Adapter, set training.distribution.efa_flags: false, or compare "
+                "both with sweep.instance_types"
             )
 
 
@@ -340,34 +340,41 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
     keep, runtime = facts.training.keep_alive_seconds, facts.training.max_runtime_seconds
     if not keep:
         return []
-    if facts.config.sweep.most_repeats == 1:
+    # Arms on the same type share their pools; jobs on other types only delay the next one.
+    sharing = facts.points_of_type or facts.plan.points
+    in_order = facts.points_of_all_arms or facts.plan.points
+    order = [point.nodes if point in sharing else None for point in in_order]
+    if facts.config.sweep.most_repeats == 1 and len({point.nodes for point in sharing}) == len(
+        sharing
+    ):
         return [
             "training.keep_alive_seconds: a warm pool serves jobs of the same node count only, "
-            "and with one repeat each count occurs once: nothing is reused, and every job's "
-            f"nodes are billed up to {keep} s longer; leave it out, or raise sweep.repeats"
+            "and each count occurs once: nothing is reused, and every job's nodes are billed up "
+            f"to {keep} s longer; leave it out, or raise sweep.repeats"
         ]
-    between = _most_jobs_between([point.nodes for point in facts.plan.points])
+    between = _most_jobs_between(order)
     if between * runtime <= keep:
         return []
     jobs = "1 job runs" if between == 1 else f"{between} jobs run"
     return [
-        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only; up "
-        f"to {jobs} between two of them, each for up to {runtime} s, so a pool kept {keep} s "
-        "may expire unused, and its time is billed for nothing; a sweep of one node count "
-        "always reuses it"
+        "training.keep_alive_seconds: a warm pool serves jobs of the same node count only. Up "
+        f"to {jobs} between two of them, each for up to {runtime} s, so a pool kept for {keep} s "
+        "may expire unused and still be billed; keep it for longer, or measure one node count"
     ]
 
 
-def _most_jobs_between(node_order: Sequence[int]) -> int:
+def _most_jobs_between(node_order: Sequence[int | None]) -> int:
     """Return the maximum number of jobs between two consecutive jobs of one node count.
 
-    Jobs before the first and after the last one of a count do not matter.
+    Jobs before the first and after the last one of a count do not matter. None is a job that cannot
+    use the pools.
     """
     last: dict[int, int] = {}
     most = 0
     for index, nodes in enumerate(node_order):
-        most = max(most, index - last.get(nodes, index - 1) - 1)
-        last[nodes] = index
+        if nodes is not None:
+            most = max(most, index - last.get(nodes, index - 1) - 1)
+            last[nodes] = index
     return most
 
 

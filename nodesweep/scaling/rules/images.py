@@ -143,8 +143,8 @@ def parse_image(
 
 def _cuda(tag: str, repository: str, version: tuple[int, ...]) -> str | None:
     """Return CUDA from the tag, for example "124", else the version that AWS builds with."""
-    if said := re.search(r"-cu(\d+)\b", tag):
-        return said[1]
+    if found := re.search(r"-cu(\d+)\b", tag):
+        return found[1]
     return _CUDA_OF_VERSION.get(version[:2]) if repository in PYTORCH else None
 
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from nodesweep.configs.catalogue import InstanceType, load_catalogue
+from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.rules.rule import Facts, advises
 
 _OPTIMISER_NAMES = frozenset({"optimizer", "optimiser", "optim"})
@@ -35,16 +36,20 @@ def growth_text(base: int, largest: int, optimiser: str = "") -> str:
     growth = largest / base
     times = f"{growth:,.0f}" if growth >= 10 else f"{growth:.3g}"
     text = (
-        f"The global batch grows {times} times, from {base:,} to {largest:,} samples: the same "
-        f"loss takes 1 to {times} times the samples, depending on the task's critical batch "
-        "(McCandlish et al. 2018, Shallue et al. 2019)"
+        f"The global batch grows by a factor of {times}, from {base:,} to {largest:,} samples: "
+        f"reaching the same loss takes 1 to {times} times as many samples, depending on the task's "
+        "critical batch size (McCandlish et al. 2018, Shallue et al. 2019)"
     )
     if optimiser.startswith("adam"):
-        return f"{text}; for Adam, the learning rate grows by the square root (Malladi et al. 2022)"
+        return (
+            f"{text}; for Adam, the learning rate scales with the square root of the batch size"
+            " (Malladi et al. 2022)"
+        )
     reach = "within" if largest <= LINEAR_BATCH else "beyond"
     return (
-        f"{text}; {largest:,} is {reach} the {LINEAR_BATCH:,} to which SGD with a linearly scaled "
-        "rate and warm-up is known to keep its accuracy (ResNet-50, Goyal et al. 2017)"
+        f"{text}; {largest:,} is {reach} the {LINEAR_BATCH:,} samples up to which SGD with a "
+        "linearly scaled rate and warm-up is known to keep its accuracy (ResNet-50, Goyal et al. "
+        "2017)"
     )
 
 
@@ -123,7 +128,8 @@ def batch_normalization_has_samples(facts: Facts) -> list[str]:
         return []
     return [
         f"training.batch.size: {batch.size} over the {most * facts.processes_per_node} ranks of "
-        f"{most} nodes leaves {sizes[most]} samples per replica ({sizes[least]} on {least}); "
+        f"{most} nodes leaves {sizes[most]} samples per replica ({sizes[least]} on "
+        f"{nodes_text(least)}); "
         f"batch normalization loses accuracy below {BATCH_NORM_SAMPLES}; if the model has it, "
         "use SyncBatchNorm or group normalization, a larger batch, or fewer nodes"
     ]

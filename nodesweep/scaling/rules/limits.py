@@ -42,10 +42,12 @@ def environment_fits(facts: Facts) -> Iterator[str]:
                 f"training.environment: the name {_shown(key)}", key, MAX_ENVIRONMENT_CHARS
             )
         if len(value) > MAX_ENVIRONMENT_CHARS:
-            message = _too_long(
-                f"training.environment: the value of {_shown(key)}", value, MAX_ENVIRONMENT_CHARS
+            yield _too_long(
+                f"training.environment: the value of {_shown(key)}",
+                value,
+                MAX_ENVIRONMENT_CHARS,
+                "put it in a file next to the program",
             )
-            yield f"{message}; put it in a file next to the program"
 
 
 @refuses
@@ -112,8 +114,8 @@ def image_uri_fits(facts: Facts) -> list[str]:
     if len(image.repository) <= room:
         return []
     return [
-        f"image.repository: {len(image.repository)} characters, plus registry and digest, make "
-        f"an image URI longer than SageMaker's limit of {MAX_IMAGE_URI_CHARS}; use at most "
+        f"image.repository: its {len(image.repository)} characters, plus registry and digest, "
+        f"make an image URI longer than SageMaker's limit of {MAX_IMAGE_URI_CHARS}; use at most "
         f"{room}"
     ]
 
@@ -184,8 +186,8 @@ def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]
     return problems
 
 
-def _too_long(what: str, text: str, most: int) -> str:
-    return f"{what} is {len(text)} characters; SageMaker allows {most}"
+def _too_long(name: str, text: str, most: int, remedy: str = "shorten it") -> str:
+    return f"{name} has {len(text)} characters; SageMaker allows {most}; {remedy}"
 
 
 def _shown(text: str) -> str:

@@ -32,13 +32,13 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "there are; an AWS container without the kind's library or version; no `.py` file "
             "under torchrun; an MCA parameter given twice or set by the toolkit, quotes in "
             "mpirun's options, device RDMA on an adapter without it; the hyperparameter "
-            "`mp_parameters` outside SMP; partitions, tensor, sharding, context or expert "
+            "`mp_parameters`; partitions, tensor, sharding, context or expert "
             "degrees that do not divide the processes, micro-batches that do not divide the "
             "batch, several replicas without `ddp`"
         ),
         remedy=("another instance type, kind, container or number, as named in the message"),
         says=(
-            "EFA that nothing enables; mpi4py that must be in the image; `parameter_server`, "
+            "an EFA that nothing enables; mpi4py that must be in the image; `parameter_server`, "
             "which starts no server; SMDDP on p3; an image built on a container without the "
             "kind's library; a kind whose library exists only on AWS"
         ),
@@ -120,26 +120,26 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.role_may_use_mlflow,
         ),
         refuses=(
-            "a plan, or an MLflow resource, of another region or account than the jobs'; a plan"
+            "a plan or an MLflow resource in a different region or account than the jobs; a plan"
             " together with spot"
         ),
         remedy="one of `platform.region` and the role's account; leave out spot or the plan",
         says=(
-            "that costs are those of the same node-hours on demand, not the plan's upfront fee;"
-            " that the role's access to MLflow is not checked"
+            "under a plan, costs are those of the same node-hours on demand, not the upfront fee;"
+            " the role's access to MLflow is not checked"
         ),
     ),
     Rule(
         "fallbacks",
         (features.fallbacks_have_as_many_accelerators, features.fallbacks_are_launched_alike),
         refuses=(
-            "a type of `training.instance_fallbacks` with another number of accelerators than "
-            "`training.instance_type`, or with other EFA settings for mpirun. All other rules hold "
-            "for each type"
+            "a type of `training.instance_fallbacks` with a different number of accelerators than "
+            "`training.instance_type`, or with different EFA settings for mpirun. All other rules "
+            "apply to each type"
         ),
         remedy=(
-            "types with as many accelerators and the same EFA; `sweep.instance_types` to compare "
-            "types"
+            "types with equally many accelerators and the same EFA settings; "
+            "`sweep.instance_types` to compare types"
         ),
     ),
     Rule(
@@ -262,7 +262,7 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         ),
         says=(
             "retries inside one job; a warm pool that nothing reuses; your training script in a "
-            "probe sweep, also if it does not report how many steps it ran; a step limit among "
+            "probe sweep, or one that does not report its steps there; a step limit among "
             "the hyperparameters; encryption between nodes"
         ),
     ),
@@ -331,11 +331,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         remedy="add mpi4py to `requirements.txt`",
     ),
     Rule(
-        "own code",
+        "code in the image",
         (requirements.own_code_is_unpacked,),
         refuses=(
             "`training.source_dir` together with a Dockerfile that copies files to "
-            "`/opt/ml/code`, so the toolkit would not unpack it there"
+            "`/opt/ml/code`, where the toolkit would then not unpack it"
         ),
         remedy=(
             "leave out one of the two, or copy the program elsewhere, as "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.planning.budget import budget_problem
 from nodesweep.scaling.planning.plan import fill_placeholders, replicas_of
 from nodesweep.scaling.rules import distribution
@@ -37,12 +38,12 @@ def batch_divides(facts: Facts) -> Iterator[str]:
         divisor = replicas_of(nodes * processes, shared) * batch.accumulate_grad_batches
         if batch.size % divisor:
             below, above = batch.size // divisor * divisor, -(-batch.size // divisor) * divisor
+            sizes = " or ".join(str(size) for size in (below, above) if size)
             yield (
-                f"training.batch.size: {batch.size} is not divisible by {divisor} ({nodes} "
-                f"nodes x {processes} processes{split} x {batch.accumulate_grad_batches} "
-                "accumulated batches); use "
-                f"{' or '.join(str(size) for size in (below, above) if size)}, or drop "
-                f"{nodes} nodes"
+                f"training.batch.size: {batch.size} is not divisible by {divisor} "
+                f"({nodes_text(nodes)} x {processes} process{'es' * (processes > 1)}{split} x "
+                f"{batch.accumulate_grad_batches} accumulated batches); use {sizes}, or remove "
+                f"{nodes} from sweep.node_counts"
             )
 
 
@@ -56,19 +57,19 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
     demands = {}
     if batch is not None:
         demands["{per_replica_batch_size} or {global_batch_size}"] = (
-            f"its batch size under policy {batch.policy}"
+            f"its batch size of policy {batch.policy}"
         )
         if batch.accumulate_grad_batches > 1:
             demands["{accumulate_grad_batches}"] = (
-                f"to accumulate {batch.accumulate_grad_batches} batches per step"
+                f"the number of batches to accumulate, {batch.accumulate_grad_batches}"
             )
     if rate is not None and rate.rule != "none":
         demands["{learning_rate}"] = f"the learning rate of rule {rate.rule}"
     used = " ".join(str(value) for value in facts.training.hyperparameters.values())
     return [
         f"training.hyperparameters: no value contains {placeholders}, so the program would not "
-        f"receive {what}; pass it under the name that your program reads"
-        for placeholders, what in demands.items()
+        f"receive {number}; pass it under the name that your program reads"
+        for placeholders, number in demands.items()
         if not any(placeholder in used for placeholder in placeholders.split(" or "))
     ]
 
@@ -102,8 +103,8 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
     for key, value in encoded.items():
         if len(key) > MAX_HYPERPARAMETER_KEY_CHARS:
             problems.append(
-                f"training.hyperparameters: the name {key[:37]!r}… is {len(key)} characters; "
-                f"SageMaker allows {MAX_HYPERPARAMETER_KEY_CHARS}"
+                f"training.hyperparameters: the name {key[:37]!r}… has {len(key)} characters; "
+                f"SageMaker allows {MAX_HYPERPARAMETER_KEY_CHARS}; shorten it"
             )
         if len(value) > MAX_HYPERPARAMETER_CHARS:
             if key.startswith("sagemaker_"):
@@ -111,13 +112,13 @@ def hyperparameter_problems(encoded: Mapping[str, str]) -> list[str]:
             else:
                 field, remedy = "hyperparameters", "put it in a file next to the program"
             problems.append(
-                f"training.{field}: {key!r} is {len(value)} characters as JSON; SageMaker allows "
+                f"training.{field}: {key!r} has {len(value)} characters as JSON; SageMaker allows "
                 f"{MAX_HYPERPARAMETER_CHARS}; {remedy}"
             )
     if len(encoded) > MAX_HYPERPARAMETERS:
         problems.append(
-            f"training.hyperparameters: {len(encoded)} including the toolkit's own; SageMaker "
-            f"allows {MAX_HYPERPARAMETERS}"
+            f"training.hyperparameters: {len(encoded)}, including the toolkit's own; SageMaker "
+            f"allows {MAX_HYPERPARAMETERS}; remove some"
         )
     return problems
 
@@ -140,7 +141,7 @@ def types_are_of_a_kind(facts: Facts) -> list[str]:
     field = "training.instance_fallbacks" if types else f"sweep.{facts.config.sweep.arms_field}"
     return [
         f"{field}: {', '.join(emulated)} are emulated nodes, and the"
-        " others are not; measure them in separate sweeps"
+        " other types are not; measure them in separate sweeps"
     ]
 
 

@@ -91,7 +91,8 @@ def package_is_installed(facts: Facts) -> Iterator[str]:
     if _is_package(facts) and launcher != "torchrun":
         yield (
             f"training.source_dir: {_PACKAGE} at its top level makes every job begin with `pip "
-            "install .` and run its program as a module (python -m); without it, neither happens"
+            "install .` and run its program as a module (python -m); remove it if that is not "
+            "intended"
         )
 
 

@@ -40,10 +40,10 @@ def merge_arms(found: Mapping[str, Findings]) -> Findings:
     """
 
     def merged(each: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        said = dict.fromkeys(sentence for sentences in each.values() for sentence in sentences)
+        distinct = dict.fromkeys(sentence for sentences in each.values() for sentence in sentences)
         return tuple(
             text
-            for sentence in said
+            for sentence in distinct
             for text in (
                 [sentence]
                 if all(sentence in sentences for sentences in each.values())

@@ -77,7 +77,7 @@ def drawing_style() -> Iterator[None]:
 
 def begin(
     kind: PlotKind,
-    what: str,
+    heading: str,
     report: ScalingReport,
     subtitle: str,
     height_inches: float = HEIGHT_INCHES,
@@ -89,8 +89,10 @@ def begin(
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
     figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout=layout)
     axes = figure.add_subplot()
-    title = titled(what, report)
-    axes.set_title(_wrapped(title, what), color=COLOURS["ink"], fontsize=12.5, loc="left", pad=24)
+    title = titled(heading, report)
+    axes.set_title(
+        _wrapped(title, heading), color=COLOURS["ink"], fontsize=12.5, loc="left", pad=24
+    )
     options: dict[str, Any] = {
         "xycoords": "axes fraction",
         "textcoords": "offset points",
@@ -107,11 +109,11 @@ def begin(
     return Drawing(kind, title, figure, axes)
 
 
-def _wrapped(title: str, what: str) -> str:
-    """Return a title on one line, or broken after `what`, which it begins with."""
+def _wrapped(title: str, heading: str) -> str:
+    """Return a title on one line, or broken after `heading`, which it begins with."""
     if len(title) <= _TITLE_CHARACTERS:
         return title
-    parts = (what, title.removeprefix(what).strip())
+    parts = (heading, title.removeprefix(heading).strip())
     return "\n".join(line for part in parts for line in textwrap.wrap(part, _TITLE_CHARACTERS))
 
 

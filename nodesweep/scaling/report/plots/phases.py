@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nodesweep.scaling.analysis.speedup import SummaryRow
-from nodesweep.scaling.formats import format_seconds, nodes_text
+from nodesweep.scaling.formats import format_seconds, nodes_text, pluralize
 from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.report.plots.canvas import Drawing, begin, finish
 from nodesweep.scaling.report.plots.stacks import (
@@ -55,7 +55,7 @@ def draw_phases(report: ScalingReport) -> Drawing | None:
     left_out = sum(bool(row.phases) for row in report.summary) - len(rows)
     drawing.caption = "You wait for all phases of a job; the speedup is that of the training alone."
     if left_out:
-        drawing.caption += f" {left_out} node counts are not shown."
+        drawing.caption += f" Not shown: {pluralize(left_out, 'node count')}."
     return drawing
 
 

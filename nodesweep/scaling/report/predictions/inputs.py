@@ -54,8 +54,8 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
         has = join_words(nodes_text(each.nodes) for each in sound)
         raise NotPredictable(
             f"{report.sweep_id}: predictions need the step budget of two node counts or more, one "
-            f"of them with several nodes; the report has that of {has} (contended runs don't "
-            "count). Measure 1, 2 and 4 nodes"
+            f"of them with several nodes; node counts with one in the report: {has} (contended "
+            "runs don't count). Measure 1, 2 and 4 nodes"
         )
     found = [_measurement(each, rows[each.nodes]) for each in sound]
     if report.baseline is None or found[0].place.nodes != report.baseline.nodes:
@@ -66,7 +66,7 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
     if len({each.place.processes / each.place.nodes for each in found}) > 1:
         raise NotPredictable(
             f"{report.sweep_id}: the number of processes per node differs between node counts, "
-            "which the model doesn't cover; use the same on all"
+            "which the model doesn't cover; use the same number on all"
         )
     return found
 
@@ -156,14 +156,15 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
         if size % processes:
             raise NotPredictable(
                 f"{nodes_text(nodes)}: the global batch of {size:g} is not a multiple of "
-                f"{processes} processes; ask for other node counts"
+                f"{processes} processes; choose other node counts"
             )
     elif len({each.place.batch for each in measured}) == 1:
         size = last.place.batch * processes
     else:
         raise NotPredictable(
             "global batch: the measured counts follow neither fixed_global nor fixed_per_replica, "
-            "so the batch of other counts is unknown"
+            "so the batch of other counts is unknown; measure these counts, or repeat the sweep "
+            "with one policy"
         )
     steps = [each.place.steps for each in measured]
     if all(each.work == last.work for each in measured):
@@ -173,7 +174,7 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
     else:
         raise NotPredictable(
             "samples: the runs at different node counts trained neither the same number of samples "
-            "nor of steps, so the work at other counts is unknown"
+            "nor of steps, so the work at other counts is unknown; measure these counts"
         )
     return Place(nodes, processes, size / processes, work / size), work
 
@@ -195,13 +196,15 @@ def read_passes(
     ]
     if differs:
         raise NotPredictable(
-            f"--batches: {other.sweep_id} was measured under another {join_words(differs)} than "
-            f"{report.sweep_id}"
+            f"--batches: {other.sweep_id} differs from {report.sweep_id} in {join_words(differs)}; "
+            "give a report with the same conditions"
         )
     rows = {row.nodes: row for row in other.summary}
     alone = other.step_budget and [each for each in other.step_budget.counts if each.nodes == 1]
     if not alone:
-        raise NotPredictable(f"--batches: {other.sweep_id} has no step budget of one node")
+        raise NotPredictable(
+            f"--batches: {other.sweep_id} has no step budget of 1 node; give a report that has one"
+        )
     found = _measurement(alone[0], rows[1])
     base = measured[0].place
     steps, base_steps = (

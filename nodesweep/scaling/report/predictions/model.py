@@ -40,7 +40,7 @@ class CheckedPrediction(Part):
     projected: bool = Field(
         default=False,
         exclude_if=lambda is_projected: not is_projected,
-        description="True: runs were short and `measured` is projected from them; absent: whole.",
+        description="True: runs were short and `measured` is projected from them; absent: full.",
     )
 
     @property
@@ -76,9 +76,11 @@ class PredictedTerm(Part):
     seconds: float | None = Field(
         description="Its seconds in T(N); null: the measurements only give bounds, see `source`."
     )
-    low: float = Field(description="The least that the measurements allow, without their noise.")
-    high: float = Field(description="The most.")
-    source: str = Field(description="What it was computed from or, without `seconds`, why not.")
+    low: float = Field(
+        description="Lowest value that the measurements allow, ignoring their noise."
+    )
+    high: float = Field(description="Highest value that they allow.")
+    source: str = Field(description="Source of the value, or why `seconds` is null.")
 
 
 class CountPrediction(Part):
@@ -117,8 +119,8 @@ class NextJob(Part):
 
     nodes: int = Field(description="Its node count.")
     global_batch_size: int = Field(description="Samples per optimizer step over all processes.")
-    seconds: float = Field(description="Its train time, about.")
-    usd: float | None = Field(description="Its cost, about; null: unknown.")
+    seconds: float = Field(description="Approximate train time, seconds.")
+    usd: float | None = Field(description="Approximate cost, USD; null: unknown.")
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
@@ -130,8 +132,10 @@ class NextJob(Part):
 class Predictions(Part):
     """Predictions from one report."""
 
-    sweep_id: str = Field(description="Sweep whose report it is made from.")
-    headline: str = Field(description="The recommendation, and that it rests on predictions.")
+    sweep_id: str = Field(description="Sweep whose report they are based on.")
+    headline: str = Field(
+        description="The recommendation, with a note that it is based on predictions."
+    )
     chosen: int | None = Field(
         description="Recommended node count, measured or predicted; null: none."
     )
@@ -146,4 +150,4 @@ class Predictions(Part):
     checked: tuple[CheckedPrediction, ...] = Field(
         description="Predictions of measured counts from smaller ones, to assess `counts`."
     )
-    assumes: tuple[str, ...] = Field(description="What the predictions take for granted.")
+    assumes: tuple[str, ...] = Field(description="Assumptions of the predictions.")

@@ -305,8 +305,8 @@ def _next_job(
             usd=node_cost_usd(1, compute.high, report.price),
             node_hours=charged_hours(1, compute.high, report.price),
             reason=(
-                f"compute at {place.batch:g} samples per process, if it makes as many steps; "
-                "give its report as --batches"
+                f"compute at {place.batch:g} samples per process, if it makes equally many steps; "
+                "pass its report as --batches"
             ),
         )
     left_out = (1 - share) * count.seconds
@@ -401,13 +401,11 @@ def _assumes(
         ),
         "All processes are replicas of the model that exchange gradients in a ring; memory effects "
         "(a cache that a smaller batch fits, swapping) are not modeled.",
-        "The bounds allow an exchange that outgrows the backward pass hiding it, but not one that "
-        "already did so between measured counts.",
+        "The bounds cover a gradient exchange that outgrows the backward pass hiding it beyond the "
+        "measured counts, but not one that already did so between them.",
     ]
     if report.policy in SCALING:
-        found.append(
-            "The larger batch is taken to train the model as well as at the measured counts."
-        )
+        found.append("The larger batch is assumed to train the model as well as the measured ones.")
     budget = report.step_budget
     if budget is not None and all(part.name != "waiting" for part in budget.counts[-1].parts):
         found.append("Communication includes waiting for the slowest process.")

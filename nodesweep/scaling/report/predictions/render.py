@@ -37,8 +37,8 @@ HEADINGS: Mapping[str, str] = {
 TERM_HEADINGS: Mapping[str, str] = {
     "N": "nodes",
     "part": "part of T",
-    "seconds": "the least and the most that the measured means allow",
-    "source": "measurements that it follows from",
+    "seconds": "lowest and highest value that the measured means allow",
+    "source": "measurements that the value is based on",
 }
 
 

@@ -58,11 +58,11 @@ _MEANINGS = {
     "T from": "source of the train time",
     "step": "steady clock",
     "billable": "billable clock",
-    "submit to end": "waited",
+    "submit to end": "submit-to-end clock",
     "goodput": "share of the billed time that trained",
     **dict.fromkeys(_UTILISATION, "mean utilization"),
     "attained": "lowest share of the requested CPU time that a node got",
-    "CPU speed": "BLAKE2b hashed per CPU second",
+    "CPU speed": "data hashed per CPU second (BLAKE2b)",
     "cost": "cost of the run",
     "job": "training job, or line of the table; its raw result below",
     "log": "stored log",
@@ -182,7 +182,7 @@ def _attempt_status(report: ScalingReport, point: Point) -> str:
     notes = {
         "contended": is_contended(point),
         "excluded": left_out,
-        "check": point.is_validation_run,
+        "validation run": point.is_validation_run,
         "world size unconfirmed": unknown,
     }
     return ", ".join([*words, *(note for note, applies in notes.items() if applies)])

@@ -48,7 +48,7 @@ def hidden_note(report: ScalingReport) -> str:
     """Return a caption's sentence on hidden rows, with a leading space; "" if none are hidden."""
     hidden = hidden_node_counts(report)
     return (
-        f" {hidden} of {len(report.summary)} node counts are not listed here; see report.json."
+        f" Not listed: {hidden} of {len(report.summary)} node counts; see report.json."
         if hidden
         else ""
     )

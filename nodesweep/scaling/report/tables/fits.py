@@ -71,11 +71,11 @@ def extrapolation_text(report: ScalingReport) -> str:
         return f"Extrapolation{to}: not supported: {beyond.supported.reason}."
     seconds = f"{format_seconds(beyond.train_seconds)}{time_unit(report)}"
     interval = format_interval(beyond.interval, format_seconds)
-    said = (
+    value = (
         f"T = {seconds}; 95% interval if one of these laws holds: {interval} "
         f"({beyond.supported.reason})"
     )
-    return f"Extrapolation{to}: {said}. {beyond.assumes}"
+    return f"Extrapolation{to}: {value}. {beyond.assumes}"
 
 
 def _parameter_value(parameter: Parameter, time_unit: str) -> str:

@@ -193,11 +193,11 @@ def no_result_text(report: ScalingReport) -> str:
 def parity_lines(report: ScalingReport) -> list[str]:
     """Return lines on node counts with no time-to-train, or with one by the target metric only."""
     only = "throughput only"
-    told = {"different": only, "unknown": only, "reached_target": "time to train"}
+    labels = {"different": only, "unknown": only, "reached_target": "time to train"}
     return [
-        f"{nodes_text(row.nodes)}: {told[row.parity.verdict]} ({row.parity.reason})."
+        f"{nodes_text(row.nodes)}: {labels[row.parity.verdict]} ({row.parity.reason})."
         for row in shown_rows(report)
-        if row.n and row.parity.verdict in told
+        if row.n and row.parity.verdict in labels
         if row.parity.verdict != "unknown" or row.convergence_unknown
     ]
 

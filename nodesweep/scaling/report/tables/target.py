@@ -21,8 +21,8 @@ _RATES = {
     False: "With other learning rates, they need more.",
     # benchmarks/results/noise_scale-2026-11-27.json
     True: (
-        "These runs did not scale the learning rate (rule: none); in our benchmark of three small "
-        "models that took 1.3 to 5 times as many samples as a tuned rate."
+        "These runs did not scale the learning rate (rule: none); in nodesweep's benchmark of "
+        "three small models, that took 1.3 to 5 times as many samples as a tuned rate."
     ),
 }
 

@@ -86,14 +86,14 @@ def gpu_supports_the_cuda(facts: Facts) -> Findings:
         remedy = f"it needs CUDA {_text(gpu.first)} or later: use {gpu.first_container} or later"
     else:
         return Findings()
-    said = (
+    message = (
         (
             f"{image.field}: {image.uri} has CUDA {_text(cuda)}, which has no code for the "
             f"{instance.accelerator} of {instance.instance_type} (compute capability "
             f"{gpu.capability}); {remedy}, or another instance type"
         ),
     )
-    return Findings(hints=said) if image.extended else Findings(said)
+    return Findings(hints=message) if image.extended else Findings(message)
 
 
 @advises

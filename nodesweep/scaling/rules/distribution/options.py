@@ -160,8 +160,7 @@ OPTIONS = (
         launcher="torchrun",
         runs_as="`torchrun --nnodes N --nproc_per_node P … train.py …` on every node",
         instances=(
-            "any; the SDK accepts CPU instances only with your own image, which is what is sent "
-            "here"
+            "any; on CPU instances the SDK requires an image URI, which nodesweep always sends"
         ),
         image_family=(
             "…/pytorch-training 1.13 or later, …/pytorch, or any with sagemaker-pytorch-training"
@@ -316,9 +315,9 @@ OPTIONS = (
                 "aborts if it is given twice."
             ),
             (
-                "AWS's text recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter "
-                "doesn't support it: libfabric aborts. It is set only where the adapter supports "
-                "it."
+                "AWS's guide recommends FI_EFA_USE_DEVICE_RDMA=1 on p3dn too, whose adapter "
+                "doesn't support it: libfabric aborts. nodesweep sets it only where the adapter "
+                "supports it."
             ),
             _MP_ARGUMENT,
             "horovod and contiguous are for TensorFlow; the SDK sends them for PyTorch too.",

@@ -187,13 +187,13 @@ def rdma_is_supported(facts: Facts) -> list[str]:
     )
     if not asked or not facts.instance.efa or has_device_rdma(facts.instance) is not False:
         return []
-    only_if = (
+    field = (
         f"{_FIELD}.custom_mpi_options"
         if f"{DEVICE_RDMA}=1" in facts.custom_mpi_options
         else "training.environment"
     )
     return [
-        f"{only_if}: {DEVICE_RDMA}=1, but the adapter of {facts.instance.instance_type} does"
+        f"{field}: {DEVICE_RDMA}=1, but the adapter of {facts.instance.instance_type} does"
         " not support RDMA read, so libfabric would abort every rank; remove it"
     ]
 
@@ -218,9 +218,9 @@ def no_model_parallel_hyperparameter(facts: Facts) -> Iterator[str]:
     """Refuse `mp_parameters`, with which the toolkit enables model parallelism under any kind."""
     if "mp_parameters" in facts.training.hyperparameters:
         yield (
-            "training.hyperparameters: 'mp_parameters' turns on model parallelism, which cannot "
-            "be combined with another distribution; use kind smp_v1 or smp_v2 (kind is "
-            f"{facts.distribution.kind})"
+            "training.hyperparameters: 'mp_parameters' turns on model parallelism under any kind; "
+            "remove it, and set the fields of training.distribution with kind smp_v1 or smp_v2 "
+            f"instead (kind is {facts.distribution.kind})"
         )
 
 
@@ -254,8 +254,8 @@ def partitions_fill_the_job(facts: Facts) -> Iterator[str]:
         config.ddp or config.horovod
     ):
         yield (
-            f"{_FIELD}.ddp: more processes than partitions means several replicas of the model, "
-            "whose gradients are not averaged without it; set ddp: true"
+            f"{_FIELD}.ddp: with more processes than partitions, there are several replicas of "
+            "the model, and without ddp their gradients are not averaged; set ddp: true"
         )
 
 
@@ -275,7 +275,7 @@ def microbatches_divide_the_batch(facts: Facts) -> Iterator[str]:
         )
         if shares and batch.size % shares == 0 and batch.size // shares % pieces:
             yield (
-                f"{_FIELD}.microbatches: {pieces} do not divide the per-replica batch of"
+                f"{_FIELD}.microbatches: {pieces} does not divide the per-replica batch of"
                 f" {batch.size // shares} on {nodes_text(nodes)};"
                 " change training.batch.size or microbatches"
             )
@@ -295,8 +295,8 @@ def degrees_fill_the_job(facts: Facts) -> Iterator[str]:
             "expert_parallel_degree": config.expert_parallel_degree or 1,
         }
         yield from (
-            f"{_FIELD}: {name} is {size}, which does not divide the {world} processes of {nodes}"
-            f" nodes x {facts.processes_per_node}; choose degrees that do"
+            f"{_FIELD}: {name} is {size}, which does not divide the {world} processes of"
+            f" {nodes_text(nodes)} x {facts.processes_per_node}; choose degrees that do"
             for name, size in groups.items()
             if world % size
         )
@@ -347,8 +347,8 @@ def base_is(fits: ImageTest, needs: str) -> Judge[Facts]:
         image = facts.image
         if image is not None and image.extended and not fits(image):
             yield (
-                f"image: {image.uri} lacks what kind {facts.distribution.kind} needs: {needs}; "
-                "make sure that the image built on it adds them"
+                f"image: {image.uri} does not suit kind {facts.distribution.kind}, which needs "
+                f"{needs}; make sure that the image built on it adds what is missing"
             )
 
     return rule
@@ -383,8 +383,8 @@ def mpi4py_is_there(facts: Facts) -> list[str]:
     if image is None:
         return [
             f"image: kind {facts.distribution.kind} starts `python -m mpi4py` through mpirun over "
-            "SSH; this image must contain mpi4py (or the code a requirements.txt that lists it), "
-            "Open MPI 4 and an SSH server"
+            "SSH; this image must contain Open MPI 4, an SSH server and mpi4py (or your code a "
+            "requirements.txt that lists mpi4py)"
         ]
     if image.cuda is None or image.version < (2, 11):
         return []

@@ -34,17 +34,18 @@ _TAIL = """\
 Under `mpi`, `horovod` and `smp_v1` the ranks of an instance with EFA get `FI_PROVIDER=efa`,
 `RDMAV_FORK_SAFE=1` and, where the adapter supports it, `FI_EFA_USE_DEVICE_RDMA=1`, as
 `-x NAME=value` after your `custom_mpi_options`. Your own values win, and `efa_flags: false` turns
-it off. Demanding device RDMA is refused on p3dn, g4dn and g5, where libfabric would abort. Under
-other kinds the toolkit sets them for the instance types it knows; for others the plan says what to
-put into `training.environment`.
+this off. Requesting device RDMA is refused on p3dn, g4dn and g5, where libfabric would abort. Under
+other kinds the toolkit makes these settings for the instance types it knows; for others the plan
+shows what to add to `training.environment`.
 
 ## What the image's name shows
 
 The version rules read PyTorch's and usually CUDA's version from the tag of AWS's own containers.
 They refuse an `image.uri` that cannot support the kind, and an `image.base_image` or
 `image.framework` under the shipped program with `requirements-on-dlc`, which keeps the container's
-PyTorch. If you build more on a container, they are hints. Nothing is assumed of other images. CUDA,
-processor and device are checked for every kind: [preflight rules](preflight.md#offline-rules).
+PyTorch. If you build more on a container, they are hints. Nothing is assumed about other images.
+CUDA, processor and device are checked for every kind:
+[preflight rules](preflight.md#offline-rules).
 
 ## One batch on several ranks
 
@@ -58,7 +59,7 @@ _RUNS = """\
 
 **Nothing has run on AWS, a GPU, a NeuronCore or in an AWS container.** On CPUs:
 
-- **request**: equals the one that this SDK sent for the same choice.
+- **request**: equal to the one that this SDK sent for the same choice.
 - **launch path**: sagemaker-training and sagemaker-pytorch-training read the request of every
   shipped config at 1 and 8 nodes, with stand-ins for `nvidia-smi`, `neuron-ls`, `smddprun` and
   `smddpmprun`. The command they made was compared and its arguments parsed, not executed.

@@ -270,7 +270,7 @@ def test_the_headline_names_a_growing_batch_and_failed_jobs(predicted, predict_c
         found = PREDICT.predict(predict_config(), given)
         assert "; 1 of 6 jobs did not complete; next: one run on 8 nodes" in found.headline
         assert ("throughput scaling with a batch that grows" in found.headline) == grows
-        assumes = any("larger batch is taken" in each for each in found.prediction.assumes)
+        assumes = any("larger batch is assumed" in each for each in found.prediction.assumes)
         assert assumes == grows
 
 

@@ -95,7 +95,7 @@ def test_a_check_of_another_count_stays_in_every_form_of_the_report(moved, snaps
         "41.2 s, the validation run of its node count" in page
         and "21.3 s, the validation run" in page
     )
-    assert page.count("Completed, check") == 2
+    assert page.count("Completed, validation run") == 2
     assert render_markdown(moved) == snapshot
     assert terminal(moved) == snapshot
     written = json.loads(json.dumps(moved.model_dump(mode="json")))
@@ -239,7 +239,7 @@ def test_every_form_of_the_report_says_projected(report, snapshot):
     assert markdown == snapshot
     assert "50 of 500 steps, ± 500 ms" in page
     assert "21.3 s, the validation run" in page
-    assert "Completed, check" in page
+    assert "Completed, validation run" in page
     for rendered in (markdown, page):
         assert "1 min 20 s projected" in rendered
 

@@ -217,11 +217,12 @@ def test_what_a_failed_row_does_not_tell_counts_as_in_a_completed_run(
 ):
     rows = ["1,1,100.5,1,", "4,1,30.2,2,", f"4,2,{failed},Failed"]
     outcomes = read_measured("\n".join([f"nodes,repeat,{header},status", *rows]))
+    columns = (told or "").replace("time", "billable_seconds").replace("cost", "cost_usd")
     found = [each for each in make_report(outcomes).caveats if each.startswith("Unknown ")]
     assert found == (
         [
-            f"Unknown {told} of 1 failed attempt at 4 nodes: counted as in a completed run; give "
-            f"{told.replace('time', 'billable_seconds').replace('cost', 'cost_usd')}."
+            f"Unknown {told} of 1 failed attempt at 4 nodes: assumed to be as in a completed run; "
+            f"add {columns} to the table."
         ]
         if told
         else []

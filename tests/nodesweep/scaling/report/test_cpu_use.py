@@ -34,5 +34,10 @@ def test_use_is_that_of_all_processors_of_a_node(
     assert bool(added(make_report([make_outcome(1, 9.0, **given)]))) is is_low
 
 
+def test_means_of_cloudwatch_cover_the_whole_job(make_outcome, make_report, added, snapshot):
+    used = {"instance_type": "ml.m5.xlarge", "utilisation": {"cpu_percent": 120.0}}
+    assert added(make_report([make_outcome(1, 9.0, **used)])) == snapshot
+
+
 def test_where_nothing_is_known_nothing_is_said(make_outcomes, make_report, added):
     assert added(make_report(make_outcomes({1: 40, 2: 20}))) == []

@@ -43,6 +43,30 @@ def test_emulated_and_real_types_do_not_mix(make_config, snapshot):
     assert not any("emulated" in problem for problem in both)
 
 
+def test_variants_on_a_type_share_its_warm_pools(make_config):
+    def hints(variant, keep):
+        return [
+            hint
+            for hint in check(
+                read_facts(
+                    make_config(
+                        sweep={"node_counts": [1, 2], "repeats": 1, "variants": [variant]},
+                        training={"instance_type": SMALL, "keep_alive_seconds": keep},
+                    )
+                )
+            ).hints
+            if "training.keep_alive_seconds" in hint
+        ]
+
+    fp16 = {"name": "fp16", "set": {"training.hyperparameters.precision": "16"}}
+    larger = {"name": "larger", "set": {"training.instance_type": LARGE}}
+    (reused,) = hints(fp16, 60)
+    assert "nothing is reused" not in reused and "1 job runs between" in reused
+    assert hints(fp16, 21_600) == []
+    (unused,) = hints(larger, 21_600)
+    assert "nothing is reused" in unused
+
+
 def test_nodes_at_once_are_of_a_type_and_of_all(make_config):
     facts = types_facts(make_config, (LARGE, SMALL), repeats=1, max_parallel_jobs=2)
     assert [arm.peak_nodes for arm in facts.each] == [3, 3]

@@ -235,6 +235,12 @@ def test_the_rest_of_the_job_must_fit(raw, training, check, snapshot):
     assert problems == snapshot
 
 
+def test_model_parallelism_is_configured_by_its_fields_alone(check, snapshot):
+    raw = {"kind": "smp_v2", "hybrid_shard_degree": 8}
+    problems = check(raw, "ml.p4d.24xlarge", hyperparameters={"mp_parameters": "{}"})[0]
+    assert problems == snapshot
+
+
 def test_rdma_in_the_environment_is_refused_where_the_adapter_has_none(check, snapshot):
     (problem,) = check({"kind": "torch_distributed"}, "ml.g5.48xlarge", environment={RDMA: "1"})[0]
     assert problem == snapshot
