@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.inputs import (
@@ -21,7 +22,7 @@ from nodesweep.launch.slurm.inputs import (
 from nodesweep.launch.slurm.launcher import SlurmJobs, section_of
 from nodesweep.launch.slurm.script import render
 from nodesweep.launch.store import FolderStore
-from nodesweep.scaling.job import JobSpec
+from nodesweep.scaling.job import JobSpec, JobStatus
 
 
 def _render(platform: PlatformConfig, spec: JobSpec) -> Mapping[str, Any]:
@@ -42,6 +43,12 @@ def _store(platform: PlatformConfig) -> FolderStore:
     return FolderStore(Path(section_of(platform).folder), platform.prefix)
 
 
+def _read_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, float]:
+    with best_effort(f"the CPU use of {job.name} can't be read"):
+        return _jobs(platform).cpu_use(job.name)
+    return {}
+
+
 BACKEND = Backend(
     is_aws=False,
     request="sbatch",
@@ -54,6 +61,7 @@ BACKEND = Backend(
     read_log=read_log,
     save_log=save_log,
     read_metrics=read_metrics,
+    read_utilisation=_read_utilisation,
     code_uri=code_uri,
     send_code=send_code,
     shared_folder=shared_folder,

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from nodesweep.launch.slurm.queue import Row
+from nodesweep.launch.slurm.queue import STATES, Row
 from nodesweep.launch.slurm.script import NOT_THE_OWNER
 from nodesweep.scaling.job import (
     FINAL_STATES,
     OVER_TIME,
     TRAINING_PHASE,
-    JobState,
     JobStatus,
     PhaseVisit,
 )
 
 PENDING_PHASE = "Pending"
-_STATES: Mapping[str, JobState] = {
-    "COMPLETED": "completed",
-    "CANCELLED": "stopped",
-    "TIMEOUT": "stopped",
-    "DEADLINE": "stopped",
-    "COMPLETING": "stopping",
-    **dict.fromkeys(
-        (
-            "BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-            "RECONFIG_FAIL", "REVOKED",
-        ),
-        "failed",
-    ),
-}  # fmt: skip
-"""States of slurm.schedmd.com/job_state_codes.html; all others are of jobs that wait or run."""
 _MEANINGS = {
     "BOOT_FAIL": "a node did not boot",
     "CANCELLED": "the job was cancelled by somebody else",
@@ -117,7 +101,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
 
     Earlier runs of a requeued job are those that its script recorded; Slurm's row has the last.
     """
-    state = _STATES.get(row.state, "running")
+    state = STATES.get(row.state, "running")
     if state in FINAL_STATES and row.ended_at is None:
         state = "stopping"
     # A requeue changes the submission time of Slurm's row.

@@ -145,7 +145,7 @@ def _contended(evidence: CaveatInputs) -> Iterator[str]:
             "and all of it."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
-    if unknown:
+    if unknown and evidence.report.platform.kind == "emulated":
         yield (
             f"Unknown at {_nodes(unknown)}: whether the nodes got the CPU that their quota "
             "promised. The kernel does not report it here, or the run was too short to measure "

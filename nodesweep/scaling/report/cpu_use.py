@@ -7,7 +7,7 @@ from statistics import median
 
 from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
-from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
+from nodesweep.scaling.outcome.cpu_speed import ALLOCATED_USED, QUOTA_USED
 from nodesweep.scaling.report.model import Point
 
 LOW_USE = 0.5
@@ -27,18 +27,21 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
     at = {nodes: median(values) for nodes, values in sorted(shares.items())}
     if any(share < LOW_USE for share in at.values()):
         told = join_words(f"{format_percent(at[nodes])} at {nodes_text(nodes)}" for nodes in at)
+        when = "during the measurement"
+        if any(ALLOCATED_USED in point.utilisation for point in used):
+            when = "in the jobs, start-up included"
         yield (
-            f"The nodes used {told} of their CPU during the measurement. The rest of the time "
+            f"The nodes used {told} of their CPU {when}. The rest of the time "
             "they waited: for data, for each other, for a lock or in a sleep. Look there first "
             "for the bottleneck; more or faster processors would change little."
         )
 
 
 def _share(point: Point) -> float | None:
-    """Return the used share of a node's CPU, or of an emulated node's quota; None if unknown."""
-    quota = point.utilisation.get(QUOTA_USED)
-    if quota is not None:
-        return quota / 100
+    """Return the used share of a node's CPU, or of what was granted of it; None if unknown."""
+    for used in (QUOTA_USED, ALLOCATED_USED):
+        if (percent := point.utilisation.get(used)) is not None:
+            return percent / 100
     cpu, instance = point.utilisation.get(_CPU), _instance(point.instance_type)
     if cpu is None or instance is None or instance.accelerators:
         return None

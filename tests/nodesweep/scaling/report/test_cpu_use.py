@@ -34,5 +34,15 @@ def test_use_is_that_of_all_processors_of_a_node(
     assert bool(added(make_report([make_outcome(1, 9.0, **given)]))) is is_low
 
 
+def test_low_use_of_the_allocated_cpu_is_that_of_whole_jobs(make_outcome, make_report, added):
+    given = {"platform_kind": "slurm", "isolation": "whole nodes (--exclusive)"}
+    used = {"cpu_percent": 900.0, "allocated_cpu_percent": 15.0}
+    report = make_report([make_outcome(1, 15.0, utilisation=used, **given)])
+    [hint] = added(report)
+    assert hint.startswith("The nodes used 15% at 1 node of their CPU in the jobs, start-up incl")
+    used["allocated_cpu_percent"] = 90.0
+    assert added(make_report([make_outcome(1, 15.0, utilisation=used, **given)])) == []
+
+
 def test_where_nothing_is_known_nothing_is_said(make_outcomes, make_report, added):
     assert added(make_report(make_outcomes({1: 40, 2: 20}))) == []
