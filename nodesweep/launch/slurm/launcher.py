@@ -269,7 +269,7 @@ class SlurmJobs:
             int(owner) if owner.isdecimal() else values["job_id"],
             values["submitted_at"],
             self._text(job_name, _STOP),
-            read_runs(self._text(job_name, _RUNS) or ""),
+            *read_runs(self._text(job_name, _RUNS) or ""),
         )
 
     def _is_sent(self, spec: JobSpec) -> bool:
@@ -291,24 +291,18 @@ class SlurmJobs:
         return True
 
     def _status(self, job: Submission) -> JobStatus:
-        """Return the job's status, with the cluster and its sharing of nodes."""
+        """Return the job's status from Slurm, its accounting, or the job's own records."""
+        last = self._text(job.name, _ENDED)
+        row = self._row(job) if last is None else Row.from_json(last)
+        status = status_of_forgotten(job) if row is None else read_status(job, row)
+        if row is not None and last is None:
+            if status.has_ended:
+                write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
+            elif never_starts(row):
+                self._cancel(job, f"{row.reason}: Slurm can never start the job")
         isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"
         name = self.platform.cluster
-        return replace(self._reported(job), region=name, cluster=name, isolation=isolation)
-
-    def _reported(self, job: Submission) -> JobStatus:
-        """Return the job's status from Slurm, its accounting, or the job's own records."""
-        if (last := self._text(job.name, _ENDED)) is not None:
-            return read_status(job, Row.from_json(last))
-        row = self._row(job)
-        if row is None:
-            return status_of_forgotten(job)
-        status = read_status(job, row)
-        if status.has_ended:
-            write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
-        elif never_starts(row):
-            self._cancel(job, f"{row.reason}: Slurm can never start the job")
-        return status
+        return replace(status, region=name, cluster=name, isolation=isolation)
 
     def _row(self, job: Submission) -> Row | None:
         """Return the job's row of squeue, else of sacct; None if neither has one."""
@@ -321,7 +315,7 @@ class SlurmJobs:
         try:
             return _row_of(job, self.queue.accounted(job.job_id))
         except CommandFailed as error:
-            if not job.runs or job.runs[-1].ended_at is None:
+            if job.exit_code is None:
                 raise
             logger.warning("%s; the end of %s is that of its script", error, job.name)
             return None
