@@ -53,7 +53,8 @@ def collect_outcome(
         or uses_definitions(job, metrics)
     )
     logged = read_logged(job, log if is_asked else ())
-    utilisation = backend.read_utilisation(config.platform, job)
+    platform = config.of_arm(point.arm.name).platform  # it describes the nodes
+    utilisation = backend.read_utilisation(platform, job)
     point_facts = point_fields(config, point, attempt)
     outcome = read_outcome(job, metrics, tail, logged, utilisation=utilisation, **point_facts)
     return with_queue_deadline_reason(outcome, config.sweep.queue_deadline_seconds)

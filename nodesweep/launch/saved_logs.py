@@ -1,4 +1,4 @@
-"""Read the logs of ended jobs that were saved below reports/SWEEP_ID/logs/, one file per node.
+"""Write and read the saved logs of ended jobs, below reports/SWEEP_ID/logs/, one file per node.
 
 Each line starts with its UTC time.
 """
@@ -12,6 +12,7 @@ from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
 
+from nodesweep.configs.atomic import written_atomically
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
 
@@ -23,6 +24,14 @@ BY_TIME = attrgetter("unix_milliseconds")
 def read_saved_log(paths: list[Path]) -> Iterator[LogLine]:
     """Return the lines of saved files, merged by time and read lazily."""
     return heapq.merge(*(_lines_of_file(path) for path in paths), key=BY_TIME)
+
+
+def write_log(path: Path, lines: Iterable[LogLine]) -> Path:
+    """Save the lines of a node in its file, and return that."""
+    with written_atomically(path) as file:
+        for line in lines:
+            file.write(f"{line.at} {line.text}\n".encode(errors="replace"))
+    return path
 
 
 def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client, patient
-from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort, error_code
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
-from nodesweep.launch.saved_logs import BY_TIME, read_saved_log
+from nodesweep.launch.saved_logs import BY_TIME, read_saved_log, write_log
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.secrets import LogHider
@@ -74,14 +73,13 @@ def save_log(logs: Any, job_name: str, folder: Path, streams_of: str | None = No
     A node without a log has no file. `streams_of` is the job in the names of the log streams, if it
     is called otherwise there.
     """
-    paths = []
-    for host, streams in _streams_by_host(logs, streams_of or job_name).items():
-        path = folder / names.log_file(job_name, host)
-        with written_atomically(path) as file:
-            for line in _lines_of_node(logs, log_group(job_name), host, streams):
-                file.write(f"{line.at} {line.text}\n".encode(errors="replace"))
-        paths.append(path)
-    return paths
+    group = log_group(job_name)
+    return [
+        write_log(
+            folder / names.log_file(job_name, host), _lines_of_node(logs, group, host, streams)
+        )
+        for host, streams in _streams_by_host(logs, streams_of or job_name).items()
+    ]
 
 
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
+from nodesweep.errors import best_effort
 from nodesweep.launch.registry import Backend
 from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.inputs import (
@@ -21,11 +21,7 @@ from nodesweep.launch.slurm.inputs import (
 from nodesweep.launch.slurm.launcher import SlurmJobs, section_of
 from nodesweep.launch.slurm.script import render
 from nodesweep.launch.store import FolderStore
-from nodesweep.scaling.job import JobSpec
-
-
-def _render(platform: PlatformConfig, spec: JobSpec) -> Mapping[str, Any]:
-    return render(section_of(platform), spec)
+from nodesweep.scaling.job import JobStatus
 
 
 @lru_cache(maxsize=64)
@@ -34,26 +30,26 @@ def _jobs(platform: PlatformConfig) -> SlurmJobs:
     return SlurmJobs(section_of(platform))
 
 
-def _launcher(platform: PlatformConfig, quick: bool) -> SlurmJobs:
-    return _jobs(platform)
-
-
-def _store(platform: PlatformConfig) -> FolderStore:
-    return FolderStore(Path(section_of(platform).folder), platform.prefix)
+def _read_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, float]:
+    with best_effort(f"the CPU use of {job.name} can't be read"):
+        return _jobs(platform).cpu_use(job.name)
+    return {}
 
 
 BACKEND = Backend(
     is_aws=False,
     request="sbatch",
-    render=_render,
-    launcher=_launcher,
-    validations=_launcher,  # datasets are validated where the run is, so there are none
-    store=_store,
+    render=lambda platform, spec: render(section_of(platform), spec),
+    launcher=lambda platform, quick: _jobs(platform),
+    # datasets are validated where the run is, so there are none
+    validations=lambda platform, quick: _jobs(platform),
+    store=lambda platform: FolderStore(Path(section_of(platform).folder), platform.prefix),
     kind=lambda platform: "slurm",
     check_account=check_cluster,
     read_log=read_log,
     save_log=save_log,
     read_metrics=read_metrics,
+    read_utilisation=_read_utilisation,
     code_uri=code_uri,
     send_code=send_code,
     shared_folder=shared_folder,

@@ -8,28 +8,37 @@ from __future__ import annotations
 import getpass
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from nodesweep.configs.atomic import folder_problem
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.launch.slurm.launcher import section_of
+from nodesweep.launch.slurm.queue import seconds_of
 from nodesweep.scaling.formats import join_words, nodes_text
 from nodesweep.scaling.rules.rule import Facts, Findings, combine, merge_arms
 
+_PARTITION = re.compile(
+    r"(?P<name>[^|*]+)(?P<is_default>\*?)\|(?P<state>\w+)\|(?P<time>[^|]+)\|(?:\d+-)?(?P<most>\w+)"
+    r"\|(?P<busy>\d+)/(?P<idle>\d+)/\d+/(?P<nodes>\d+)\|(?P<cores>\d+)\+?"
+)
+"""A line of sinfo: a kind of node in a partition."""
+_Row = Mapping[str, str]
 _SETTING = re.compile(r"^(\w+) *= (.*?) *$", re.MULTILINE)
 """A line of `scontrol show config`."""
 _QOS = re.compile(r"^partitionname=(\S+).*? qos=(\S+)", re.MULTILINE)
 """A partition and its QOS, in a line of `scontrol show partition` in lower case."""
 _NODES = re.compile(r"\bnode=(\d+)")
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+_LIMITS = ("maxtres", "grptres", "maxwall")
+_OF_ACCOUNT = ("defaultaccount", "account", "partition", "qos", "defaultqos", *_LIMITS)
+_OF_QOS = ("name", "flags", *_LIMITS)
+"""sacctmgr's fields of an account of the user, in one partition or "" for all, and of a QOS."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition as sinfo describes it; None is no limit, or an unknown one.
+    """A partition as sinfo describes it; an infinite limit is none.
 
     Attributes:
         is_up: whether it starts jobs.
@@ -40,35 +49,12 @@ class Partition:
         cores: the fewest CPUs of a node.
     """
 
-    is_up: bool
-    time_seconds: float | None
-    job_nodes: int | None
-    nodes: int
-    usable: int
-    cores: int | None
-
-
-class Association(NamedTuple):
-    """An account of the user, in one partition or "" for all; all fields are sacctmgr's."""
-
-    defaultaccount: str
-    account: str
-    partition: str
-    qos: str
-    defaultqos: str
-    maxtres: str
-    grptres: str
-    maxwall: str
-
-
-class Qos(NamedTuple):
-    """A quality of service; all fields are sacctmgr's."""
-
-    name: str
-    flags: str = ""
-    maxtres: str = ""
-    grptres: str = ""
-    maxwall: str = ""
+    is_up: bool = True
+    time_seconds: float = math.inf
+    job_nodes: float = math.inf
+    nodes: int = 0
+    usable: int = 0
+    cores: float = math.inf
 
 
 def check_cluster(facts: Facts) -> Findings:
@@ -90,52 +76,73 @@ def _check_partitions(facts: Facts) -> Findings:
     except CommandFailed as error:
         return Findings((f"platform: the cluster can't be queried: {error}",))
     partitions, default = read_partitions(text)
-    wanted = section_of(facts.config.platform).partition or default
-    if wanted is None:
-        known = join_words(sorted(partitions)) or "none"
-        return Findings(
-            (f"platform.partition: not set, and the cluster has no default; use one of: {known}",)
-        )
-    problems: list[str] = []
-    notices: list[str] = []
-    accounts, flags = _check_accounting(facts, wanted.split(","))
-    for name in wanted.split(","):
-        if name not in partitions:
-            known = join_words(sorted(partitions)) or "none"
-            problems.append(
-                f"platform.partition: the cluster has no partition {name!r}; use one of: {known}"
-            )
+    names = (section_of(facts.config.platform).partition or default or "").split(",")
+    accounts, flags = _check_accounting(facts, names) if names != [""] else (Findings(), "")
+    found = []
+    for name in names:
+        if name in partitions:
+            found.append(_judge(facts, name, partitions[name], flags))
             continue
-        problems += _problems(facts, name, partitions[name], flags)
-        notices += _notices(facts, name, partitions[name])
-    return combine([Findings(tuple(problems), tuple(notices)), accounts])
+        lacks = f"the cluster has no partition {name!r}"
+        if not name:
+            lacks = "not set, and the cluster has no default"
+        found.append(Findings((f"platform.partition: {lacks}; {_one_of(partitions)}",)))
+    return combine([*found, accounts])
 
 
-def _problems(facts: Facts, name: str, partition: Partition, flags: str) -> Iterator[str]:
-    """Yield what the partition refuses; the QOS's flags may lift its limits."""
-    if not partition.is_up:
-        yield f"platform.partition: {name} is not up; use another one, or wait"
-    limit = None if "PartitionMaxNodes" in flags else partition.job_nodes
-    seconds = None if "PartitionTimeLimit" in flags else partition.time_seconds
-    limit = min(partition.nodes, limit or partition.nodes)
-    yield from _above(facts, limit, seconds, name, "partition")
+def _judge(facts: Facts, name: str, partition: Partition, flags: str) -> Findings:
+    """Return what the partition refuses; the QOS's flags may lift its limits."""
+    most, cores = facts.max_nodes, facts.instance.vcpus or 0
+    nodes = partition.nodes
+    if "PartitionMaxNodes" not in flags:
+        nodes = min(nodes, partition.job_nodes)
+    seconds = math.inf if "PartitionTimeLimit" in flags else partition.time_seconds
+    is_down = (
+        not partition.is_up, f"platform.partition: {name} is not up; use another one, or wait"
+    )  # fmt: skip
+    return Findings(
+        (*_broken(is_down), *_above(facts, name, "partition", nodes, seconds)),
+        _broken(
+            (
+                partition.usable < most <= partition.nodes,
+                f"platform.partition: {name} has only {nodes_text(partition.usable)} up (neither"
+                f" down nor drained), so jobs on {nodes_text(most)} wait",
+            ),
+            (
+                cores > partition.cores,
+                f"platform.node.cores: got {cores:g}, but nodes of {name} have {partition.cores}"
+                " CPUs",
+            ),
+        ),
+    )
+
+
+def _broken(*rules: tuple[bool, str]) -> tuple[str, ...]:
+    """Return the sentences of the rules that are broken."""
+    return tuple(sentence for is_broken, sentence in rules if is_broken)
 
 
 def _above(
-    facts: Facts, nodes: int | None, seconds: float | None, of: str, field: str
-) -> Iterator[str]:
-    """Yield which of these limits of a job the sweep exceeds; None is no limit."""
+    facts: Facts, of: str, field: str, nodes: float = math.inf, seconds: float = math.inf
+) -> tuple[str, ...]:
+    """Return which of these limits of a job the sweep exceeds, with the field to change."""
     most, asked = facts.max_nodes, facts.training.max_runtime_seconds
-    if nodes is not None and most > nodes:
-        yield (
+    return _broken(
+        (
+            most > nodes,
             f"sweep.node_counts: the largest job needs {nodes_text(most)}, but {of} allows"
-            f" {nodes}; remove the larger counts, or use another platform.{field}"
-        )
-    if seconds is not None and asked > seconds:
-        yield (
+            f" {nodes}; remove the larger counts, or use another platform.{field}",
+        ),
+        (
+            asked > seconds,
             f"training.max_runtime_seconds: got {asked}, but the limit of {of} is"
-            f" {seconds:.0f} s; lower it, or use another platform.{field}"
-        )
+            f" {seconds:.0f} s; lower it, or use another platform.{field}",
+        ),
+    )
+
+
+def _one_of(allowed: Iterable[str]) -> str:
+    return f"use one of: {join_words(sorted(allowed)) or 'none'}"
 
 
 def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings, str]:
@@ -153,114 +160,87 @@ def _check_accounting(facts: Facts, partitions: Sequence[str]) -> tuple[Findings
             why = "not checked, since the cluster enforces no accounts (AccountingStorageEnforce)"
             return Findings(notices=(f"{join_words(asked)}: {why}",) if asked else ()), ""
         user, cluster = getpass.getuser(), f"cluster={settings.get('ClusterName', '')}"
-        found = _accounted(Association._fields, "user", user, "withassoc", cluster)
-        mine = [Association(*row) for row in found if row[1]]  # without any, there is an empty row
-        levels = {row[0]: Qos(*row) for row in _accounted(Qos._fields, "qos")}
+        found = _accounted(_OF_ACCOUNT, "user", user, "withassoc", cluster)
+        mine = [row for row in found if row["account"]]  # without any, there is an empty row
+        levels = {row["name"]: row for row in _accounted(_OF_QOS, "qos")}
         of_root = _accounted(("user", "defaultqos"), "association", "account=root", cluster)
         text = run(["scontrol", "--all", "--oneliner", "show", "partition"])
     except (CommandFailed, KeyError, OSError) as error:  # getuser() may know no user
         unchecked = f"platform: accounts, QOS and their limits are not checked: {error}"
         return Findings(notices=(unchecked,)), ""
-    if not mine:
-        return Findings(
-            (
-                f"platform.account: user {user!r} has no Slurm account on this cluster; ask your"
-                " cluster admins",
-            )
-        ), ""
-    account = (platform.account or mine[0].defaultaccount).lower()  # as Slurm compares them
-    own = [each for each in mine if each.account == account]
+    account = (
+        platform.account or mine[0]["defaultaccount"] if mine else ""
+    ).lower()  # as Slurm does
+    own = [each for each in mine if each["account"] == account]
     if not own:
-        others = join_words(sorted({each.account for each in mine}))
-        unknown = f"platform.account: {user} may not use {account!r}; use one of: {others}"
-        return Findings((unknown,)), ""
+        lacks = "has no Slurm account on this cluster; ask your cluster admins"
+        if mine:
+            lacks = f"may not use {account!r}; {_one_of({each['account'] for each in mine})}"
+        return Findings((f"platform.account: user {user!r} {lacks}",)), ""
     qos_of_partition = dict(_QOS.findall(text.lower()))
     problems, notices, flags = list[str](), list[str](), ""
     for name in partitions:
         # one of the partition alone has precedence
-        here = max(
-            (each for each in own if each.partition in ("", name)),
-            key=lambda each: each.partition,
-            default=None,
-        )
-        if here is None:
-            others = join_words(sorted(each.partition for each in own))
-            problems.append(
-                f"platform.partition: {account} may not use {name}; use one of: {others}"
-            )
+        fitting = [each for each in own if each["partition"] in ("", name)]
+        if not fitting:
+            others = _one_of(each["partition"] for each in own)
+            problems.append(f"platform.partition: {account} may not use {name!r}; {others}")
             continue
-        valid = here.qos.lower().split(",")
+        here = max(fitting, key=lambda each: each["partition"])
+        valid = here["qos"].lower().split(",")
         # Slurm's order (assoc_mgr_get_default_qos_info)
-        used = platform.qos or here.defaultqos or (here.qos if len(valid) == 1 else "")
-        default_of_root = next((name for user, name in of_root if not user), None)
+        used = platform.qos or here["defaultqos"] or (here["qos"] if len(valid) == 1 else "")
+        default_of_root = next((row["defaultqos"] for row in of_root if not row["user"]), None)
         is_assumed = not used and default_of_root is None  # a user may not see root's row
         qos = (used or default_of_root or "normal").lower().split(",")
-        flags += "".join(levels[each].flags for each in qos if each in levels)
+        flags += "".join(levels[each]["flags"] for each in qos if each in levels)
         if "qos" in enforced and platform.qos:
-            wrong, others = [each for each in qos if each not in valid], join_words(sorted(valid))
+            wrong = (each for each in qos if each not in valid)
             problems += [
-                f"platform.qos: {account} may not use {each!r}; use one of: {others}"
-                for each in wrong
+                f"platform.qos: {account} may not use {each!r}; {_one_of(valid)}" for each in wrong
             ]
         if "limits" in enforced and len(qos) < 2:  # of several, Slurm takes one that allows the job
             over = levels.get(qos_of_partition.get(name.lower(), ""))
-            for field, text in _above_limits(facts, here, levels.get(qos[0], Qos("")), over):
+            for field, text in _limits_above(facts, here, levels.get(qos[0], {}), over):
                 if field == "qos" and is_assumed:
-                    notices.append(
-                        f"{text} (assumed, since the cluster does not show its default QOS)"
-                    )
+                    why = "assumed, since the cluster does not show its default QOS"
+                    notices.append(f"{text} ({why})")
                 else:
                     problems.append(text)
     return Findings(tuple(problems), tuple(notices)), flags
 
 
-def _accounted(fields: Sequence[str], *query: str) -> list[list[str]]:
+def _accounted(fields: Sequence[str], *query: str) -> list[dict[str, str]]:
     """Return the rows of `sacctmgr show` with these fields."""
     options = ["--noheader", "--parsable2", "--readonly", "show", *query]
     text = run(["sacctmgr", *options, f"format={','.join(fields)}"])
     rows = (line.split("|") for line in text.splitlines())
-    return [row for row in rows if len(row) == len(fields)]
+    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
 
 
-def _above_limits(
-    facts: Facts, own: Association, qos: Qos, over: Qos | None
+def _limits_above(
+    facts: Facts, own: _Row, qos: _Row, over: _Row | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield which limits of the QOS and the account the sweep exceeds, after the field to change.
+    """Yield the fields to change with the limits of QOS and account that the sweep exceeds.
 
     The partition's QOS, `over`, comes before the job's, unless that has the flag OverPartQOS, and
     both before the account (slurm.schedmd.com/resource_limits.html).
     """
-    levels = [qos] if over is None else [over, qos]
-    if "OverPartQOS" in qos.flags:
-        levels.reverse()
-    limits: list[tuple[Qos | Association, str, str]] = [
-        (each, f"QOS {each.name}", "qos")
-        if each is qos
-        else (each, f"QOS {each.name} of the partition", "partition")
-        for each in levels
+    levels = [
+        (qos, f"QOS {qos.get('name')}", "qos"),
+        (own, f"account {own['account']}", "account"),
     ]
-    limits.append((own, f"account {own.account}", "account"))
-    for column in ("maxtres", "grptres", "maxwall"):
-        for each, of, field in limits:
-            text = getattr(each, column)
-            nodes, seconds = _NODES.search(text), _seconds(text)
-            if nodes is not None or seconds is not None:
-                above = _above(facts, nodes and int(nodes[1]), seconds, of, field)
-                yield from ((field, each) for each in above)
+    if over is not None:
+        of = f"QOS {over['name']} of the partition"
+        levels.insert("OverPartQOS" in qos.get("flags", ""), (over, of, "partition"))
+    for column in _LIMITS:
+        for level, of, field in levels:
+            text = level.get(column, "")
+            nodes, seconds = _NODES.search(text), seconds_of(text)
+            if nodes or seconds is not None:
+                limits = {"nodes": int(nodes[1])} if nodes else {"seconds": seconds or 0.0}
+                yield from ((field, each) for each in _above(facts, of, field, **limits))
                 break
-
-
-def _notices(facts: Facts, name: str, partition: Partition) -> Iterator[str]:
-    if partition.usable < facts.max_nodes <= partition.nodes:
-        yield (
-            f"platform.partition: {name} has only {nodes_text(partition.usable)} up (neither down"
-            f" nor drained), so jobs on {nodes_text(facts.max_nodes)} wait"
-        )
-    cores = facts.instance.vcpus
-    if partition.cores is not None and cores is not None and cores > partition.cores:
-        yield (
-            f"platform.node.cores: got {cores:g}, but nodes of {name} have {partition.cores} CPUs"
-        )
 
 
 def read_partitions(text: str) -> tuple[Mapping[str, Partition], str | None]:
@@ -271,36 +251,15 @@ def read_partitions(text: str) -> tuple[Mapping[str, Partition], str | None]:
     """
     found: dict[str, Partition] = {}
     default = None
-    for line in text.splitlines():
-        cells = line.strip().split("|")
-        counts = cells[4].split("/") if len(cells) == 6 else []
-        if len(counts) != 4 or not all(each.isdecimal() for each in counts):
-            continue
-        label, up, time, size, _, cpus = cells
-        name = label.removesuffix("*")
-        default = name if label.endswith("*") else default
-        busy, idle, _, total = map(int, counts)
-        largest = size.rpartition("-")[2]
-        cores = int(match[0]) if (match := re.match(r"\d+", cpus)) else None
-        before = found.get(name)
-        if before is not None:
-            busy, total = busy + before.usable, total + before.nodes
-            cores = min(filter(None, (cores, before.cores)), default=None)
+    for row in filter(None, map(_PARTITION.fullmatch, map(str.strip, text.splitlines()))):
+        name, others = row["name"], found.get(row["name"], Partition())
+        default = name if row["is_default"] else default
         found[name] = Partition(
-            up == "up",
-            _seconds(time),
-            int(largest) if largest.isdecimal() else None,
-            total,
-            busy + idle,
-            cores,
+            row["state"] == "up",
+            math.inf if (seconds := seconds_of(row["time"])) is None else seconds,
+            int(row["most"]) if row["most"].isdecimal() else math.inf,
+            others.nodes + int(row["nodes"]),
+            others.usable + int(row["busy"]) + int(row["idle"]),
+            min(others.cores, int(row["cores"])),
         )
     return found, default
-
-
-def _seconds(limit: str) -> float | None:
-    """Return the seconds of DAYS-HH:MM:SS; None for `infinite` and anything else."""
-    match = _TIME.fullmatch(limit)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return math.fsum((days * 86_400, hours * 3600, minutes * 60, seconds))

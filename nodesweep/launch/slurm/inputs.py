@@ -9,16 +9,14 @@ import os
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from nodesweep import configs
-from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort, file_error
-from nodesweep.launch.saved_logs import read_saved_log
+from nodesweep.launch.saved_logs import read_saved_log, write_log
 from nodesweep.launch.slurm.launcher import read_claim, section_of
 from nodesweep.launch.slurm.script import CLOCK_FOLDER
 from nodesweep.scaling import names
@@ -131,12 +129,9 @@ def save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path
 
 
 def _save(source: Path, target: Path) -> Path:
-    written = datetime.fromtimestamp(source.stat().st_mtime, UTC)
-    stamp = written.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    with written_atomically(target) as file:
-        for line in LogHider().hide(_lines(source)):
-            file.write(f"{stamp} {line}\n".encode(errors="replace"))
-    return target
+    written_ms = int(source.stat().st_mtime * 1000)
+    lines = LogHider().hide(_lines(source))
+    return write_log(target, (LogLine(written_ms, source.stem, line) for line in lines))
 
 
 def _lines(source: Path) -> Iterator[str]:

@@ -50,6 +50,7 @@ from nodesweep.launch.slurm.status import (
 from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import JobSpec, JobStatus
+from nodesweep.scaling.outcome.cpu_speed import ALLOCATED_USED
 from nodesweep.scaling.secrets import remember_secrets
 
 logger = logging.getLogger("nodesweep.jobs")
@@ -183,6 +184,22 @@ class SlurmJobs:
                 age_seconds = now - status.created_at.timestamp()
                 yield HeldJob(job.name, age_seconds, True, partial(names.sweep_of_job, job.name))
 
+    def cpu_use(self, job_name: str) -> Mapping[str, float]:
+        """Return the CPU use of an ended job in percent, by one sacct; empty if it is unknown.
+
+        A cluster without jobacct_gather accounts 0 s of CPU time, which no job uses.
+        """
+        job = self._submission(job_name)
+        row = job and _row_of(job, self.queue.accounted(job.job_id))
+        if not (row and row.cpu_seconds and row.allocated_cpu_seconds and row.ended_at):
+            return {}
+        assert row.started_at is not None, "CPU time is allocated from the start on"
+        seconds = (row.ended_at - row.started_at).total_seconds()
+        found = {"cpu_percent": 100 * row.cpu_seconds / (seconds * row.nodes)}
+        if not self.platform.node.gpus:  # which do the work
+            found[ALLOCATED_USED] = 100 * row.cpu_seconds / row.allocated_cpu_seconds
+        return found
+
     def _file(self, job_name: str, name: str) -> Path:
         return Path(self.platform.folder, job_name, name)
 
@@ -254,7 +271,7 @@ class SlurmJobs:
             int(owner) if owner.isdecimal() else values["job_id"],
             values["submitted_at"],
             self._text(job_name, _STOP),
-            read_runs(self._text(job_name, _RUNS) or ""),
+            *read_runs(self._text(job_name, _RUNS) or ""),
         )
 
     def _is_sent(self, spec: JobSpec) -> bool:
@@ -276,42 +293,31 @@ class SlurmJobs:
         return True
 
     def _status(self, job: Submission) -> JobStatus:
-        """Return the job's status, with the cluster and its sharing of nodes."""
+        """Return the job's status from Slurm, its accounting, or the job's own records."""
+        last = self._text(job.name, _ENDED)
+        row = self._row(job) if last is None else Row.from_json(last)
+        status = status_of_forgotten(job) if row is None else read_status(job, row)
+        if row is not None and last is None:
+            if status.has_ended:
+                write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
+            elif never_starts(row):
+                self._cancel(job, f"{row.reason}: Slurm can never start the job")
         isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"
         name = self.platform.cluster
-        return replace(self._reported(job), region=name, cluster=name, isolation=isolation)
-
-    def _reported(self, job: Submission) -> JobStatus:
-        """Return the job's status from Slurm, its accounting, or the job's own records."""
-        if (last := self._text(job.name, _ENDED)) is not None:
-            return read_status(job, Row.from_json(last))
-        row = self._row(job)
-        if row is None:
-            return status_of_forgotten(job)
-        status = read_status(job, row)
-        if status.has_ended:
-            write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
-        elif never_starts(row):
-            self._cancel(job, f"{row.reason}: Slurm can never start the job")
-        return status
+        return replace(status, region=name, cluster=name, isolation=isolation)
 
     def _row(self, job: Submission) -> Row | None:
-        def row_of(rows: Sequence[Row]) -> Row | None:
-            # A slurmctld that lost its state gives numbers anew, so the name counts, too.
-            mine = (job.job_id, job.name)
-            return next((row for row in rows if (row.job_id, row.name) == mine), None)
-
-        if (row := row_of(self.queue.rows())) is not None:
-            return row
-        if abs(time.time() - job.submitted_at) < _NEW_SECONDS:
+        """Return the job's row of squeue, else of sacct; None if neither has one."""
+        row = _row_of(job, self.queue.rows())
+        if row is None and abs(time.time() - job.submitted_at) < _NEW_SECONDS:
             # The last poll may have been before another process submitted the job.
-            row = row_of(self.queue.rows(not_before=self.queue.clock.monotonic()))
+            row = _row_of(job, self.queue.rows(not_before=self.queue.clock.monotonic()))
         if row is not None:
             return row
         try:
-            return row_of(self.queue.accounted([job.job_id]))
+            return _row_of(job, self.queue.accounted(job.job_id))
         except CommandFailed as error:
-            if not job.runs or job.runs[-1].ended_at is None:
+            if job.exit_code is None:
                 raise
             logger.warning("%s; using the end that the script of %s recorded", error, job.name)
             return None
@@ -327,3 +333,9 @@ class SlurmJobs:
                 if is_marked:
                     mark.unlink(missing_ok=True)
                 raise
+
+
+def _row_of(job: Submission, rows: Sequence[Row]) -> Row | None:
+    # A slurmctld that lost its state gives numbers anew, so the name counts, too.
+    mine = (job.job_id, job.name)
+    return next((row for row in rows if (row.job_id, row.name) == mine), None)

@@ -8,31 +8,47 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.polling import ENDING_CLOCK, Clock
+from nodesweep.scaling.job import FINAL_STATES, JobState
 
 POLL_SECONDS = 1.0
 """Shortest time between two polls of slurmctld: a squeue is an RPC that locks its job list."""
-_COLUMNS = {
-    "JobID": 16, "Name": 80, "State": 24, "Reason": 64, "NumNodes": 8, "SubmitTime": 24,
-    "StartTime": 24, "EndTime": 24, "exit_code": 12, "RestartCnt": 8,
-    "tres-alloc": 240,
+STATES: Mapping[str, JobState] = {
+    "COMPLETED": "completed",
+    "CANCELLED": "stopped",
+    "TIMEOUT": "stopped",
+    "DEADLINE": "stopped",
+    "COMPLETING": "stopping",
+    **dict.fromkeys(
+        (
+            "BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
+            "RECONFIG_FAIL", "REVOKED",
+        ),
+        "failed",
+    ),
 }  # fmt: skip
-_ACCOUNTING_COLUMNS = (
-    "JobIDRaw", "JobName", "State", "Reason", "NNodes", "Submit", "Start", "End", "ExitCode",
-    "AllocTRES",
-)  # fmt: skip
-"""The same columns but the restarts, which sacct of Slurm 22.05 does not have."""
+"""States of slurm.schedmd.com/job_state_codes.html; all others are of jobs that wait or run."""
+_SQUEUE = {
+    "job_id": "JobID:16", "name": "Name:80", "state": "State:24", "reason": "Reason:64",
+    "nodes": "NumNodes:8", "submitted": "SubmitTime:24", "started": "StartTime:24",
+    "ended": "EndTime:24", "exit": "exit_code:12", "restarts": "RestartCnt:8",
+    "tres": "tres-alloc:240",
+}  # fmt: skip
+"""squeue's columns and their widths."""
+_SACCT = {
+    "job_id": "JobIDRaw", "name": "JobName", "state": "State", "reason": "Reason",
+    "nodes": "NNodes", "submitted": "Submit", "started": "Start", "ended": "End",
+    "exit": "ExitCode", "tres": "AllocTRES", "cpu": "TotalCPU", "allocated": "CPUTimeRAW",
+}  # fmt: skip
+"""sacct's columns; in Slurm 22.05 it has no number of restarts."""
 _BILLING = re.compile(r"\bbilling=(\d+)")
+_DURATION = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _NOT_STARTED = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
-_NOT_ENDED = (
-    *_NOT_STARTED, "RUNNING", "COMPLETING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED",
-    "SUSPENDED",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,6 +66,9 @@ class Row:
     exit_status: int | None
     restarts: int
     billing: int | None = None
+    cpu_seconds: float | None = None
+    """CPU time of all its processes; unknown to squeue."""
+    allocated_cpu_seconds: float | None = None
 
     def to_json(self) -> str:
         """Return the row as JSON."""
@@ -91,29 +110,28 @@ class Queue:
             if self._rows is None or age_seconds >= POLL_SECONDS or self._polled_at < not_before:
                 self.clock.sleep(max(0.0, POLL_SECONDS - age_seconds))
                 self._rows, self._polled_at = None, self.clock.monotonic()
-                columns = ",".join(f"{name}:{width}|" for name, width in _COLUMNS.items())
+                columns = ",".join(f"{column}|" for column in _SQUEUE.values())
                 command = [
                     "squeue", "--me", "--all", "--states=all", "--noheader", f"--Format={columns}",
                 ]  # fmt: skip
-                self._rows = read_rows(self.run(command))
+                self._rows = read_rows(self.run(command), _SQUEUE)
             return self._rows
 
     def forget(self) -> None:
         """Let the next call of rows() poll, since a job was submitted."""
         self._rows = None
 
-    def accounted(self, job_ids: Iterable[int]) -> tuple[Row, ...]:
-        """Return the jobs as the accounting knows them; none if the cluster has no accounting."""
-        ids = ",".join(str(job_id) for job_id in job_ids)
-        if not ids or not self._has_accounting:
+    def accounted(self, job_id: int) -> tuple[Row, ...]:
+        """Return the job as the accounting knows it; nothing if the cluster has no accounting."""
+        if not self._has_accounting:
             return ()
+        # With --allocations, TotalCPU would be 0: it is summed over the steps.
         command = [
-            "sacct", "--jobs", ids, "--allocations", "--parsable2", "--noheader",
-            f"--format={','.join(_ACCOUNTING_COLUMNS)}",
+            "sacct", "--jobs", str(job_id), "--parsable2", "--noheader",
+            f"--format={','.join(_SACCT.values())}",
         ]  # fmt: skip
         try:
-            lines = (line.rpartition("|") for line in self.run(command).splitlines())
-            return read_rows("".join(f"{line}|0|{tres}|\n" for line, _, tres in lines))
+            return read_rows(self.run(command), _SACCT)
         except CommandFailed as error:
             if "accounting storage is disabled" not in error.words:
                 raise
@@ -121,31 +139,50 @@ class Queue:
             return ()
 
 
-def read_rows(text: str) -> tuple[Row, ...]:
-    """Read the rows of squeue or sacct; other lines, such as a site's banner, are ignored."""
+def read_rows(text: str, columns: Mapping[str, str] = _SQUEUE) -> tuple[Row, ...]:
+    """Read the rows of squeue or sacct; other lines, such as a site's banner, are ignored.
+
+    So are the steps of a job, whose numbers are 12.batch and the like.
+    """
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.removesuffix("|").split("|")]
-        if len(cells) != len(_COLUMNS) or not cells[0].isdecimal():
+        if len(cells) != len(columns) or not cells[0].isdecimal():
             continue
-        job_id, name, state, reason, nodes, submitted, started, ended, status, restarts, tres = (
-            cells
-        )
-        state, _, comment = state.partition(" ")  # CANCELLED by 1000
+        cell = dict(zip(columns, cells, strict=True))
+        state, _, comment = cell["state"].partition(" ")  # CANCELLED by 1000
+        # Slurm's guesses of a start and an end are left out.
+        has_ended = STATES.get(state, "running") in FINAL_STATES
         found.append(
             Row(
-                int(job_id), name, state, comment or (reason if reason != "None" else None),
-                int(nodes) if nodes.isdecimal() else 1,
-                _time(submitted),
-                # Slurm's guesses of a start and an end are left out.
-                None if state in _NOT_STARTED else _time(started),
-                None if state in _NOT_ENDED else _time(ended),
-                _exit_status(status),
-                int(restarts) if restarts.isdecimal() else 0,
-                int(billing[1]) if (billing := _BILLING.search(tres)) else None,
+                job_id=int(cell["job_id"]),
+                name=cell["name"],
+                state=state,
+                reason=comment or (cell["reason"] if cell["reason"] != "None" else None),
+                nodes=_number(cell["nodes"]) or 1,
+                submitted_at=_time(cell["submitted"]),
+                started_at=None if state in _NOT_STARTED else _time(cell["started"]),
+                ended_at=_time(cell["ended"]) if has_ended else None,
+                exit_status=_exit_status(cell["exit"]),
+                restarts=_number(cell.get("restarts", "")) or 0,
+                billing=int(weight[1]) if (weight := _BILLING.search(cell["tres"])) else None,
+                cpu_seconds=seconds_of(cell.get("cpu", "")),
+                allocated_cpu_seconds=_number(cell.get("allocated", "")),
             )
-        )  # fmt: skip
+        )
     return tuple(found)
+
+
+def seconds_of(duration: str) -> float | None:
+    """Return the seconds of DAYS-HH:MM:SS or MM:SS.mmm; None for `infinite` and anything else."""
+    if (match := _DURATION.fullmatch(duration)) is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
 
 
 def _exit_status(text: str) -> int | None:

@@ -14,10 +14,8 @@ from itertools import islice
 from pathlib import PurePath
 from typing import Any
 
-from nodesweep.configs.distribution import NoDistribution, TorchDistributed
+from nodesweep.configs.distribution import TorchDistributed
 from nodesweep.configs.slurm import SlurmPlatform
-from nodesweep.configs.training import variables_of
-from nodesweep.errors import JobRefused
 from nodesweep.scaling.job import JobSpec
 from nodesweep.scaling.secrets import secrets_of_job
 
@@ -67,18 +65,12 @@ _PROGRAM = 'export SM_CURRENT_HOST="$SLURMD_NODENAME"; exec "$@"'
 def render(platform: SlurmPlatform, spec: JobSpec) -> dict[str, Any]:
     """Return the job's batch script; see nodesweep.scaling.job.Render.
 
-    Raises:
-        JobRefused: the job needs what Slurm or this launcher lacks.
+    What Slurm or this launcher lacks, the config refuses (configs/slurm.py).
     """
     if isinstance(spec.platform, SlurmPlatform):  # an arm may have a partition of its own
         platform = spec.platform
     training = spec.training
     environment = {**training.environment, **spec.variables}
-    if references := variables_of(environment):
-        raise JobRefused(
-            f"training.environment: {', '.join(sorted(references))} refers to a variable of this"
-            " machine, whose value would be readable in the job's script; set it in the program"
-        )
     folder = f"{platform.folder}/{spec.name}"
     code = spec.inputs.source_uri or training.source_dir
     lines = [
@@ -174,21 +166,14 @@ def _directives(platform: SlurmPlatform, spec: JobSpec) -> list[str]:
 def _srun(platform: SlurmPlatform, spec: JobSpec) -> str:
     training = spec.training
     arguments = [f"--{key}={value}" for key, value in spec.hyperparameters.items()]
-    match training.distribution:
-        case NoDistribution():
-            program = training.entry_point
-            start, command = _PROGRAM, [_SHELLS.get(PurePath(program).suffix, "python3"), program]
-            command += arguments
-        case TorchDistributed(processes_per_node=processes, smddp=False):
-            # torchrun's "auto" is one process per accelerator, and one per core without any
-            each = f"--nproc-per-node={processes or 'auto'}"
-            start, command = _TORCHRUN, [each, training.entry_point, *arguments]
-        case other:
-            raise JobRefused(
-                f"training.distribution.kind: {other.kind} is not supported on Slurm; use"
-                " torch_distributed (without smddp), or none for a program that sets up its own"
-                " process group"
-            )
+    distribution = training.distribution
+    if isinstance(distribution, TorchDistributed):
+        # torchrun's "auto" is one process per accelerator, and one per core without any
+        each = f"--nproc-per-node={distribution.processes_per_node or 'auto'}"
+        start, command = _TORCHRUN, [each, training.entry_point, *arguments]
+    else:
+        interpreter = _SHELLS.get(PurePath(training.entry_point).suffix, "python3")
+        start, command = _PROGRAM, [interpreter, training.entry_point, *arguments]
     # One task per node would be bound to one core without --cpu-bind=none.
     options = (
         f"srun --nodes={spec.nodes} --ntasks={spec.nodes} --ntasks-per-node=1 --cpu-bind=none"

@@ -3,37 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from nodesweep.launch.slurm.queue import Row
+from nodesweep.launch.slurm.queue import STATES, Row
 from nodesweep.launch.slurm.script import NOT_THE_OWNER
 from nodesweep.scaling.job import (
     FINAL_STATES,
     OVER_TIME,
     TRAINING_PHASE,
-    JobState,
     JobStatus,
     PhaseVisit,
 )
 
 PENDING_PHASE = "Pending"
-_STATES: Mapping[str, JobState] = {
-    "COMPLETED": "completed",
-    "CANCELLED": "stopped",
-    "TIMEOUT": "stopped",
-    "DEADLINE": "stopped",
-    "COMPLETING": "stopping",
-    **dict.fromkeys(
-        (
-            "BOOT_FAIL", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-            "RECONFIG_FAIL", "REVOKED",
-        ),
-        "failed",
-    ),
-}  # fmt: skip
-"""States of slurm.schedmd.com/job_state_codes.html; all others are of jobs that wait or run."""
 _MEANINGS = {
     "BOOT_FAIL": "a node did not boot",
     "CANCELLED": "the job was cancelled, but not by nodesweep",
@@ -59,15 +43,6 @@ _OF_ONE_JOB = "PerJobLimit"
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run of the job's script, from its own record; `ended_at` is None if it was killed."""
-
-    started_at: datetime
-    ended_at: datetime | None = None
-    exit_code: int | None = None
-
-
-@dataclass(frozen=True)
 class Submission:
     """A job that Slurm accepted.
 
@@ -78,7 +53,8 @@ class Submission:
         job_id: Slurm's number of the job.
         submitted_at: Unix seconds, by the clock of the machine that submitted it.
         stop_reason: why the launcher cancelled it; None if it did not.
-        runs: the script's runs, as it recorded them.
+        runs: the script's runs, as it recorded them; one that was killed has no end.
+        exit_code: that of the last run; None if it is unknown.
     """
 
     name: str
@@ -87,7 +63,8 @@ class Submission:
     job_id: int
     submitted_at: float
     stop_reason: str | None = None
-    runs: Sequence[Run] = ()
+    runs: Sequence[PhaseVisit] = ()
+    exit_code: int | None = None
 
 
 def never_starts(row: Row) -> bool:
@@ -96,20 +73,24 @@ def never_starts(row: Row) -> bool:
     return row.state == "PENDING" and (reason in _NEVER_STARTS or reason.endswith(_OF_ONE_JOB))
 
 
-def read_runs(text: str) -> list[Run]:
+def read_runs(text: str) -> tuple[list[PhaseVisit], int | None]:
     """Read the records that a job's script left: "start SECONDS" and "end SECONDS EXIT_CODE".
 
     A requeued job has several runs. Damaged lines are ignored.
+
+    Returns:
+        The runs, and the exit code of the last one; None if it is unknown.
     """
-    runs: list[Run] = []
+    runs, exit_code = list[PhaseVisit](), None
     for line in text.splitlines():
         match line.split():
             case ["start", seconds] if seconds.isdecimal():
-                runs.append(Run(datetime.fromtimestamp(int(seconds), UTC)))
+                started_at, exit_code = datetime.fromtimestamp(int(seconds), UTC), None
+                runs.append(PhaseVisit(TRAINING_PHASE, started_at, None))
             case ["end", seconds, code] if runs and seconds.isdecimal() and code.isdecimal():
-                ended_at = datetime.fromtimestamp(int(seconds), UTC)
-                runs[-1] = Run(runs[-1].started_at, ended_at, int(code))
-    return runs
+                runs[-1] = runs[-1]._replace(end=datetime.fromtimestamp(int(seconds), UTC))
+                exit_code = int(code)
+    return runs, exit_code
 
 
 def read_status(job: Submission, row: Row) -> JobStatus:
@@ -117,7 +98,7 @@ def read_status(job: Submission, row: Row) -> JobStatus:
 
     Earlier runs of a requeued job are those that its script recorded; Slurm's row has the last.
     """
-    state = _STATES.get(row.state, "running")
+    state = STATES.get(row.state, "running")
     if state in FINAL_STATES and row.ended_at is None:
         state = "stopping"
     # A requeue changes the submission time of Slurm's row.
@@ -126,11 +107,12 @@ def read_status(job: Submission, row: Row) -> JobStatus:
     # A job that is cancelled while it waits has the time of that as its start.
     started_at = row.started_at if row.started_at != row.ended_at or job.runs else None
     has_restarted = row.restarts or len(job.runs) > 1  # the accounting has no number of restarts
-    earlier = [
-        run for run in job.runs if has_restarted and (not started_at or run.started_at < started_at)
+    runs = [
+        run
+        for run in job.runs
+        if has_restarted and (run.start is None or not started_at or run.start < started_at)
     ]
-    began_at = earlier[0].started_at if earlier else started_at
-    runs = [PhaseVisit(TRAINING_PHASE, run.started_at, run.ended_at) for run in earlier]
+    began_at = runs[0].start if runs else started_at
     if started_at is not None:
         runs.append(PhaseVisit(TRAINING_PHASE, started_at, row.ended_at))
     return JobStatus(
@@ -156,12 +138,10 @@ def read_status(job: Submission, row: Row) -> JobStatus:
 
 def status_of_forgotten(job: Submission) -> JobStatus:
     """Return the status of a job that Slurm no longer knows, from what its script recorded."""
-    last = job.runs[-1] if job.runs else None
-    code = None if last is None else last.exit_code
+    code, last = job.exit_code, job.runs[-1] if job.runs else PhaseVisit("", None, None)
     word = "COMPLETED" if code == 0 else "FAILED" if job.stop_reason is None else "CANCELLED"
     row = Row(
-        job.job_id, job.name, word, None, job.nodes, None,
-        None if last is None else last.started_at, None if last is None else last.ended_at,
+        job.job_id, job.name, word, None, job.nodes, None, last.start, last.end,
         None if code is None else code << 8, max(0, len(job.runs) - 1),
     )  # fmt: skip
     status = read_status(job, row)
@@ -176,12 +156,8 @@ def status_of_forgotten(job: Submission) -> JobStatus:
 
 def _busy_seconds(runs: Sequence[PhaseVisit]) -> float | None:
     """Return the seconds of all runs; None if the end of one is unknown."""
-    seconds = 0.0
-    for run in runs:
-        if run.start is None or run.end is None:
-            return None
-        seconds += (run.end - run.start).total_seconds()
-    return seconds
+    stays = [run.end - run.start for run in runs if run.start and run.end]
+    return sum(map(timedelta.total_seconds, stays)) if len(stays) == len(runs) else None
 
 
 def _reason(row: Row, stop_reason: str | None) -> str:

@@ -10,6 +10,9 @@ CPU_SPEED = "cpu_speed_percent"
 QUOTA_USED = "quota_used_percent"
 """Key in a run's utilization: the CPU time that its nodes used, as a percentage of their quota."""
 
+ALLOCATED_USED = "allocated_cpu_percent"
+"""Key in a run's utilization: CPU time of a whole job, as a percentage of that allocated to it."""
+
 
 def cpu_speed(run: Metered) -> float | None:
     """Return how many GB were hashed (BLAKE2b) per CPU second of the run; None if unknown."""

@@ -145,7 +145,7 @@ def _contended(evidence: CaveatInputs) -> Iterator[str]:
             "and all of it."
         )
     unknown = [point.nodes for point in evidence.used if point.utilisation and _is_unproven(point)]
-    if unknown:
+    if unknown and evidence.report.platform.kind == "emulated":
         yield (
             f"CPU share unknown at {_nodes(unknown)}: the kernel does not report here whether the "
             "nodes got the CPU of their quota, or the run was too short to measure it."

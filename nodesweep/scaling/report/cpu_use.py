@@ -7,7 +7,7 @@ from statistics import median
 
 from nodesweep.configs.catalogue import InstanceType, UnknownInstanceType, load_catalogue
 from nodesweep.scaling.formats import format_percent, join_words, nodes_text
-from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
+from nodesweep.scaling.outcome.cpu_speed import ALLOCATED_USED, QUOTA_USED
 from nodesweep.scaling.report.model import Point
 
 LOW_USE = 0.5
@@ -41,10 +41,10 @@ def find_low_use(used: Sequence[Point]) -> Iterator[str]:
 
 
 def _share(point: Point) -> float | None:
-    """Return the used share of a node's CPU, or of an emulated node's quota; None if unknown."""
-    quota = point.utilisation.get(QUOTA_USED)
-    if quota is not None:
-        return quota / 100
+    """Return the used share of a node's CPU, or of what was granted of it; None if unknown."""
+    for used in (QUOTA_USED, ALLOCATED_USED):
+        if (percent := point.utilisation.get(used)) is not None:
+            return percent / 100
     cpu, instance = point.utilisation.get(_CPU), _instance(point.instance_type)
     if cpu is None or instance is None or instance.accelerators:
         return None

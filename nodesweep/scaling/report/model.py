@@ -263,7 +263,8 @@ class Point(Part):
             "time ready to run with quota left, over all threads; cpu_speed_percent, 100 if a "
             "CPU second hashed 1 GB (BLAKE2b). For several emulated nodes also "
             "connected_percent, samples of a node in which its program had a connection to "
-            "another node."
+            "another node. On Slurm, by sacct: cpu_percent, and allocated_cpu_percent, CPU time "
+            "over allocated CPU time, for nodes without GPUs."
         )
     )
     projection: Projection | None = Field(

@@ -44,8 +44,8 @@ _COLUMNS = {
 }
 _UTILISATION = {
     name.replace("_", " "): f"utilisation_{name}_percent"
-    for name in ("cpu", "gpu", "gpu_memory", "memory", "disk", "quota_used", "throttled",
-                 "run_queue_delay")
+    for name in ("cpu", "allocated_cpu", "gpu", "gpu_memory", "memory", "disk", "quota_used",
+                 "throttled", "run_queue_delay")
 }  # fmt: skip
 _ORDER = ("N", "repeat", "attempt", "status", "train", "T from", "step", "billable",
           "submit to end", "goodput")  # fmt: skip

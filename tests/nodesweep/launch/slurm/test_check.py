@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -93,8 +94,8 @@ def checked(
 def test_lines_are_read() -> None:
     partitions, default = read_partitions(SINFO)
     assert default == "gpu"
-    assert partitions["gpu"] == Partition(True, 86_400.0, None, 8, 4, 64)
-    assert partitions["small"] == Partition(True, None, 2, 8, 8, 32)
+    assert partitions["gpu"] == Partition(True, 86_400.0, inf, 8, 4, 64)
+    assert partitions["small"] == Partition(True, inf, 2, 8, 8, 32)
     assert partitions["short"].time_seconds == 600
     assert not partitions["closed"].is_up and sorted(partitions) == [
         "closed", "gpu", "short", "small",

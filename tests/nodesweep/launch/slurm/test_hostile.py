@@ -241,6 +241,24 @@ def test_a_job_waits_while_nodes_are_drained(sweep: Sweep) -> None:
     assert sweep.wait(spec, lambda job: job.phase == "Training").billing == 8
 
 
+def test_a_job_whose_dependency_is_never_satisfied_is_cancelled_and_says_so(sweep: Sweep) -> None:
+    run = sweep.cluster.command
+    failing = ("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1")
+    failed = run(*failing).stdout.strip()
+    wait_until(
+        lambda: "FAILED" in run("squeue", "-h", "-t", "all", "-j", failed, "-o", "%T").stdout
+    )
+    run("scontrol", "update", "nodename=n[1-8]", "state=drain", "reason=maintenance")
+    spec = sweep.spec()
+    sweep.jobs.submit(spec)
+    number = sweep.cluster.job_id(spec.name)
+    run("scontrol", "update", f"jobid={number}", f"dependency=afterok:{failed}")
+    job = sweep.ended(spec)
+    run("scontrol", "update", "nodename=n[1-8]", "state=resume")
+    assert job.state == "stopped" and str(job.reason).startswith("DependencyNeverSatisfied: ")
+    assert job.billed_seconds == 0
+
+
 def test_a_job_that_slurm_forgot_is_known_from_its_script(sweep: Sweep) -> None:
     """A cluster without accounting forgets a job some minutes after its end."""
     spec = sweep.running(nodes=2)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nodesweep.errors import BackendUnavailable
-from nodesweep.launch.slurm import launcher
+from nodesweep.launch.slurm import backend, launcher
 from nodesweep.launch.slurm.commands import CommandFailed
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.slurm.queue import Queue
 from nodesweep.scaling import names
+from nodesweep.scaling.job import JobStatus
 from tests.nodesweep.launch.slurm.cluster import slurm_platform, until_told_spec
 
 JOB = "bench-20260102030405-0123abcd-n2-r1-a1-abcd"
@@ -46,6 +49,53 @@ def test_broken_accounting_is_an_error_if_the_end_of_a_job_is_unknown(tmp_path: 
     jobs = jobs_of(tmp_path, runs="start 1767000010\n")
     with pytest.raises(BackendUnavailable, match="sacct failed"):
         jobs.status(JOB)
+
+
+SACCT = f"""\
+12|{JOB}|COMPLETED|None|2|2026-11-28T02:47:29|2026-11-28T02:47:29|2026-11-28T02:48:09|0:0|billing=2,cpu=2,node=2|00:08.205|80
+12.batch|batch|COMPLETED||1|2026-11-28T02:47:29|2026-11-28T02:47:29|2026-11-28T02:48:09|0:0|cpu=1,mem=0,node=1|00:00.012|40
+12.0|python3|COMPLETED||2|2026-11-28T02:47:30|2026-11-28T02:47:30|2026-11-28T02:48:08|0:0|cpu=2,mem=0,node=2|00:08.193|76
+"""
+"""Words of sacct 22.05 with jobacct_gather/linux, of 4 s of computing on each of two nodes."""
+
+
+def use_of_job(folder: Path, sacct: str, **platform: Any) -> Mapping[str, float]:
+    jobs_of(folder)
+    return SlurmJobs(slurm_platform(folder, **platform), Queue(lambda _: sacct)).cpu_use(JOB)
+
+
+def test_the_cpu_use_of_a_job_is_what_the_accounting_sums_over_its_steps(tmp_path: Path) -> None:
+    found = use_of_job(tmp_path, SACCT)
+    assert found == pytest.approx(
+        {"cpu_percent": 10.256, "allocated_cpu_percent": 10.256}, abs=0.001
+    )
+
+
+def test_the_cpu_use_of_nodes_with_gpus_is_no_share_of_their_work(tmp_path: Path) -> None:
+    assert list(use_of_job(tmp_path, SACCT, node={"cores": 1, "gpus": 2})) == ["cpu_percent"]
+
+
+@pytest.mark.parametrize(
+    "sacct",
+    [
+        pytest.param("", id="no accounting"),
+        pytest.param(SACCT.replace("00:08.205", "00:00:00"), id="jobacct_gather/none"),
+        pytest.param(SACCT.replace("2026-11-28T02:48:09", "Unknown"), id="not yet recorded"),
+        pytest.param(SACCT.replace("|80", "|0"), id="shorter than a second"),
+        pytest.param(SACCT.replace(JOB, "of-another-name"), id="another job of the number"),
+    ],
+)
+def test_a_cpu_use_that_the_cluster_does_not_account_is_unknown(sacct: str, tmp_path: Path) -> None:
+    assert use_of_job(tmp_path, sacct) == {}
+
+
+def test_broken_accounting_leaves_the_cpu_use_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = jobs_of(tmp_path)
+    monkeypatch.setattr(backend, "_jobs", lambda platform: jobs)
+    job = JobStatus(JOB, "completed")
+    assert backend.BACKEND.read_utilisation(jobs.platform, job) == {}
 
 
 def test_a_job_waits_for_nodes_that_are_down_but_not_for_what_no_change_of_nodes_gives(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from nodesweep.launch.slurm.commands import CommandFailed
-from nodesweep.launch.slurm.queue import Queue, Row, read_rows
+from nodesweep.launch.slurm.queue import Queue, Row, read_rows, seconds_of
 from nodesweep.polling import STOP, Clock
 
 SQUEUE = """\
@@ -108,22 +108,21 @@ def test_a_run_that_is_being_cancelled_polls_for_the_jobs_that_it_stops(slurm: S
 
 
 def test_a_cluster_without_accounting_is_asked_for_it_once(slurm: Slurm, queue: Queue) -> None:
-    assert queue.accounted([]) == () and slurm.calls == []
-    assert queue.accounted([12]) == ()
+    assert queue.accounted(12) == ()
     slurm.problem = "sacct: error: Slurm accounting storage is disabled"
     for _ in range(3):
-        assert queue.accounted([12, 13]) == ()
+        assert queue.accounted(12) == ()
     assert slurm.calls == ["sacct"] * 2
 
 
 def test_rows_of_sacct(slurm: Slurm, queue: Queue) -> None:
     slurm.accounting = (
         "12|job-a|CANCELLED by 1000|None|2|2026-01-02T03:04:05|2026-01-02T03:04:05"
-        "|2026-01-02T03:04:05|0:15|billing=64,cpu=2,node=2\n"
-        "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0|\n"
-        "13.batch|batch|FAILED||1||||3:0|cpu=1\n"
+        "|2026-01-02T03:04:05|0:15|billing=64,cpu=2,node=2|00:00:00|0\n"
+        "13|job-b|FAILED|NonZeroExitCode|1|2026-01-02T03:04:05|Unknown|Unknown|3:0||00:00:00|0\n"
+        "13.batch|batch|FAILED||1||||3:0|cpu=1|00:00:00|1\n"
     )
-    first, second = queue.accounted([12, 13])
+    first, second = queue.accounted(12)
     assert (first.state, first.reason, first.exit_status) == ("CANCELLED", "by 1000", 15)
     assert (first.billing, second.billing) == (64, None)
     assert (second.exit_status, second.started_at, second.reason) == (768, None, "NonZeroExitCode")
@@ -132,4 +131,19 @@ def test_rows_of_sacct(slurm: Slurm, queue: Queue) -> None:
 def test_accounting_that_fails_otherwise_is_an_error(slurm: Slurm, queue: Queue) -> None:
     slurm.problem = "sacct: error: Connection refused"
     with pytest.raises(CommandFailed):
-        queue.accounted([12])
+        queue.accounted(12)
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [
+        ("00:08.205", 8.205),
+        ("02:03:04", 7384.0),
+        ("1-02:03:04", 93_784.0),
+        ("10:00", 600.0),
+        ("infinite", None),
+        ("", None),
+    ],
+)
+def test_durations(duration: str, seconds: float | None) -> None:
+    assert seconds_of(duration) == seconds

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from nodesweep.configs.dataset import DatasetConfig
 from nodesweep.configs.slurm import SlurmPlatform
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.errors import JobRefused
 from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from tests.nodesweep.launch.slurm.cluster import job_spec, slurm_platform
 
@@ -136,19 +135,6 @@ def test_a_shell_script_is_run_by_bash() -> None:
 def test_a_time_limit_is_whole_minutes_and_never_shorter() -> None:
     for seconds, minutes in ((60, 1), (61, 2), (3600, 60)):
         assert f"#SBATCH --time={minutes}\n" in rendered({}, max_runtime_seconds=seconds)
-
-
-def test_jobs_that_slurm_does_not_run(snapshot: Any) -> None:
-    messages = []
-    for training in (
-        {"distribution": {"kind": "mpi"}},
-        {"distribution": {"kind": "torch_distributed", "smddp": True}},
-        {"environment": {"HF_TOKEN": "${MY_TOKEN}"}},
-    ):
-        with pytest.raises(JobRefused) as refused:
-            rendered({}, **training)
-        messages.append(str(refused.value))
-    assert messages == snapshot
 
 
 def test_values_that_would_end_a_directive_or_be_replaced_by_slurm_are_refused(

@@ -8,13 +8,13 @@ import pytest
 
 from nodesweep.launch.slurm.queue import Row
 from nodesweep.launch.slurm.status import (
-    Run,
     Submission,
     never_starts,
     read_runs,
     read_status,
     status_of_forgotten,
 )
+from nodesweep.scaling.job import PhaseVisit
 from nodesweep.scaling.outcome.outcome import is_retryable, read_outcome
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -23,6 +23,10 @@ JOB = Submission("job", 2, "gpu", 12, T0.timestamp())
 
 def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
+
+
+def run(start: float, end: float | None = None) -> PhaseVisit:
+    return PhaseVisit("Training", at(start), None if end is None else at(end))
 
 
 def row(state: str, **changes: Any) -> Row:
@@ -92,7 +96,7 @@ def test_a_job_that_was_cancelled_in_the_queue_costs_nothing() -> None:
 
 def test_the_time_of_all_runs_is_billed() -> None:
     again = row("COMPLETED", submitted_at=at(105), started_at=at(110), ended_at=at(150), restarts=1)
-    first, second = Run(at(10), at(100), 1), Run(at(110), at(150), 0)
+    first, second = run(10, 100), run(110, 150)
     job = read_status(replace(JOB, runs=(first, second)), again)
     assert (job.created_at, job.started_at, job.billed_seconds) == (at(0), at(10), 130.0)
     assert job.phase_seconds == {"Pending": 10.0, "Training": 130.0}
@@ -100,7 +104,7 @@ def test_the_time_of_all_runs_is_billed() -> None:
     accounted = read_status(replace(JOB, runs=(first, second)), replace(again, restarts=0))
     assert accounted == job
     # the end of the first run is unknown: never less than it may have cost
-    killed = read_status(replace(JOB, runs=(Run(at(10)), second)), again)
+    killed = read_status(replace(JOB, runs=(run(10), second)), again)
     assert (killed.billable_seconds, killed.billed_seconds) == (None, 140.0)
 
 
@@ -109,15 +113,16 @@ def test_runs_are_read_in_spite_of_damage() -> None:
     text = (
         f"start {began}\nend {began + 60} 143\nend\nstart x\nsta\nstart {began + 70}\nend {began}"
     )
-    assert read_runs(text) == [Run(T0, at(60), 143), Run(at(70))]
-    assert read_runs(f"end {began} 0\n") == read_runs("") == []
+    assert read_runs(text.rpartition("\nstart")[0]) == ([run(0, 60)], 143)
+    assert read_runs(text) == ([run(0, 60), run(70)], None)
+    assert read_runs(f"end {began} 0\n") == read_runs("") == ([], None)
 
 
 def test_forgotten_jobs(snapshot: Any) -> None:
-    completed = replace(JOB, runs=(Run(at(10), at(70), 0),))
-    failed = replace(JOB, runs=(Run(at(10), at(70), 3),))
+    completed = replace(JOB, runs=(run(10, 70),), exit_code=0)
+    failed = replace(JOB, runs=(run(10, 70),), exit_code=3)
     stopped = replace(failed, stop_reason="stopped on request")
-    killed = replace(JOB, runs=(Run(at(10)),))
+    killed = replace(JOB, runs=(run(10),))
     jobs = {
         name: status_of_forgotten(job)
         for name, job in {

@@ -39,5 +39,15 @@ def test_means_of_cloudwatch_cover_the_whole_job(make_outcome, make_report, adde
     assert added(make_report([make_outcome(1, 9.0, **used)])) == snapshot
 
 
+def test_low_use_of_the_allocated_cpu_is_that_of_whole_jobs(make_outcome, make_report, added):
+    given = {"platform_kind": "slurm", "isolation": "whole nodes (--exclusive)"}
+    used = {"cpu_percent": 900.0, "allocated_cpu_percent": 15.0}
+    report = make_report([make_outcome(1, 15.0, utilisation=used, **given)])
+    [hint] = added(report)
+    assert "while their jobs ran: 15% at 1 node." in hint
+    used["allocated_cpu_percent"] = 90.0
+    assert added(make_report([make_outcome(1, 15.0, utilisation=used, **given)])) == []
+
+
 def test_where_nothing_is_known_nothing_is_said(make_outcomes, make_report, added):
     assert added(make_report(make_outcomes({1: 40, 2: 20}))) == []
