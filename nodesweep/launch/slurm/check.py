@@ -93,7 +93,7 @@ def _check_partitions(facts: Facts) -> Findings:
 def _judge(facts: Facts, name: str, partition: Partition, flags: str) -> Findings:
     """Return what the partition refuses; the QOS's flags may lift its limits."""
     most, cores = facts.max_nodes, facts.instance.vcpus or 0
-    nodes = partition.nodes
+    nodes: float = partition.nodes
     if "PartitionMaxNodes" not in flags:
         nodes = min(nodes, partition.job_nodes)
     seconds = math.inf if "PartitionTimeLimit" in flags else partition.time_seconds
