@@ -245,8 +245,9 @@ class _Predict(DesignRules):
         if not predicted:
             return (
                 f"node_counts is {list(sweep.node_counts)}, but design: predict needs at least"
-                " two measured counts and larger ones to predict (up to"
-                f" {FURTHEST_PREDICTED}x); add larger counts, or set design: full"
+                " two counts to measure and larger ones to predict, up to"
+                f" {FURTHEST_PREDICTED}x the largest measured one; add larger counts, or set"
+                " design: full"
             )
         if sweep.arm_count > 1:
             return (

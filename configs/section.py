@@ -35,9 +35,9 @@ Their values are not secret, and two sweeps are comparable only if they are equa
 
 
 def hide_values(value: dict[str, str], info: SerializationInfo[Any]) -> dict[str, str]:
-    """Serialize a mapping whose values may be secret, hiding them unless the context allows it.
+    """Serialize a mapping, hiding values that may be secret unless the context has `with_secrets`.
 
-    Prefect, records and reports keep the JSON of a config.
+    Prefect, records and reports store a config's JSON. Values of names that begin with SHOWN stay.
     """
     if (info.context or {}).get("with_secrets"):
         return value

@@ -63,7 +63,7 @@ class ClusterNode(InstanceType):
 
     @property
     def purchase_option(self) -> str:
-        """How nodes at this price are bought: a cluster's are configured."""
+        """How nodes are bought at this price: a cluster's price is the configured one."""
         return "as configured"
 
     @property

@@ -354,12 +354,12 @@ class SweepConfig(Section):
         )
         if points > MAX_JOBS:
             raise ValueError(
-                f"{jobs} are {points:,} jobs; a sweep may have at most {MAX_JOBS:,}, the most that"
-                " were tested; use fewer node counts or repeats"
+                f"{jobs} make {points:,} jobs; a sweep may have at most {MAX_JOBS:,}, the largest"
+                " number tested; use fewer node counts or repeats"
             )
         if self.min_points is not None and self.min_points > points:
             raise ValueError(
-                f"min_points is {self.min_points}, but {jobs} are"
+                f"min_points is {self.min_points}, but {jobs} make"
                 f" {points} points; set it to at most {points}, or remove it to require all of them"
             )
         return self
@@ -371,14 +371,14 @@ class SweepConfig(Section):
 
     @property
     def arm_repeats(self) -> int:
-        """Maximum jobs per arm and node count, without retries and validation runs."""
+        """Maximum jobs per arm and node count, excluding retries and validation runs."""
         return self.rules.arm_repeats(self)
 
     @property
     def most_repeats(self) -> int:
-        """Maximum jobs per arm and node count, without retries.
+        """Maximum jobs per arm and node count, excluding retries.
 
-        For a probe sweep this includes the validation run: a count has at most one.
+        In a probe sweep this includes a validation run, of which a count has at most one.
         """
         return self.arm_repeats + min(1, self.max_checks)
 
@@ -389,17 +389,17 @@ class SweepConfig(Section):
 
     @property
     def most_jobs(self) -> int:
-        """Maximum jobs of the sweep, without retries."""
+        """Maximum jobs of the sweep, excluding retries."""
         return self.arm_count * len(self.arm_jobs) + self.max_checks
 
     @property
     def measured_counts(self) -> tuple[int, ...]:
-        """The node counts that the design runs, without `confirm`; it predicts the others."""
+        """The node counts that the design runs, excluding `confirm`; it predicts the others."""
         return self.rules.measured_counts(self)
 
     @property
     def arm_jobs(self) -> tuple[int, ...]:
-        """The node count of each job of an arm, without retries and validation runs."""
+        """The node count of each job of an arm, excluding retries and validation runs."""
         confirmed = () if self.confirm is None else (self.confirm,)
         return (*self.measured_counts * self.arm_repeats, *confirmed)
 

@@ -486,9 +486,10 @@ def _watch_iterators(kind):
 
 
 def _are_in_parts(steps, batches, loaders):
-    """Return True if a step has parts (one per parameter group), or a batch several steps.
+    """Return True if a step consists of several calls, or a batch takes several steps.
 
-    A loader that fetches one batch ahead delivers none before an epoch's last step.
+    An optimizer may be called once per parameter group. A step per iteration may have no new batch:
+    a loader that prefetches one has none left to deliver before an epoch's last step.
     """
     without_batch = steps - sum(each.steps for each in loaders)
     return steps > batches or without_batch > sum(each.iterations for each in loaders)

@@ -44,9 +44,9 @@ _T = TypeVar("_T")
 def patient(call: Callable[_P, _T]) -> Callable[_P, _T]:
     """Decorate a call made for every job of a sweep, to retry as a patient task does.
 
-    It is not a task: a task run takes about 20 KB of Prefect's database and 20 to 70 ms, and one
-    that only polls shows users nothing. Raises the last attempt's error, and a permanent
-    error immediately.
+    It is not a task: a task run adds about 20 KB to Prefect's database and takes 20 to 70 ms, and
+    one that only polls tells users nothing. Permanent errors are raised immediately, others after
+    the last attempt.
     """
     return _repeated(call, lambda: OUTAGE_PAUSES_SECONDS)
 

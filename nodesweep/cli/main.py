@@ -383,7 +383,7 @@ def requests(config: Path, overrides: tuple[str, ...]) -> None:
 @click.option(
     "--share",
     is_flag=True,
-    help="Also write share.html, a page without config, addresses and logs that is safe to share.",
+    help="Also write share.html, a page that is safe to share: no config, addresses or logs.",
 )
 @goal_options
 @output_option

@@ -135,6 +135,6 @@ def other_buildspec(trial: Trial) -> Mapping[str, Any]:
         raise
     codebuild.stop_build(id=build["id"])
     raise NoEvidence(
-        "the build was accepted, and stopped again; with OwnBuildspecs=false, the stack's pipeline "
-        "role must not be able to start it"
+        "the build was accepted (and has been stopped); with OwnBuildspecs=false, the stack's "
+        "pipeline role must not be able to start a build with its own buildspec"
     )

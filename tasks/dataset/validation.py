@@ -251,7 +251,7 @@ def _needed(table: Table, specs: Sequence[ExpectationConfig], chosen: Sequence[i
 def _run_some(
     frame: pd.DataFrame, specs: Sequence[ExpectationConfig], chosen: Sequence[int]
 ) -> dict[int, ExpectationValidationResult]:
-    """Return the results of the `chosen` positions of the suite."""
+    """Return the results of the expectations at the `chosen` indices, by index."""
     if not chosen:
         return {}
     results = _run_expectations(frame, [specs[index] for index in chosen])

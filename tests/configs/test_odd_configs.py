@@ -53,7 +53,7 @@ DATASET = (
 FIELDS = [
     (f"dataset={{{DATASET}, min_rows: 5, max_rows: 4}}",
      "dataset: min_rows is 5 and max_rows is 4"),
-    ("sweep.min_points=3", "sweep: min_points is 3, but 2 node counts x 1 repeat are 2 points"),
+    ("sweep.min_points=3", "sweep: min_points is 3, but 2 node counts x 1 repeat make 2 points"),
     (f"sweep={{node_counts: {list(range(1, 513))}, repeats: 50}}",
      "25,600 jobs; a sweep may have at most 1,000"),
     ("sweep.repeats=true", "sweep.repeats: Input should be a valid integer, unable to parse"),

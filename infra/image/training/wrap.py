@@ -60,7 +60,7 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, lis
 def main(argv: Sequence[str]) -> int:
     """Run the script and return its exit code.
 
-    It runs in this process, or in several on this node if no launcher has started them.
+    It runs in this process if a launcher started it or one is enough, otherwise in new ones.
     """
     try:
         processes, script = parse(argv, os.environ)

@@ -1,7 +1,7 @@
-"""An object as a file, read in place by byte ranges.
+"""A file-like view of an S3 object, read by byte ranges.
 
-Memory is bounded: an object of up to WHOLE_BYTES is fetched in one call and held; of a larger one,
-only the requested range is.
+An object of up to WHOLE_BYTES is fetched in one call and kept in memory; of a larger one, only the
+requested range is fetched.
 """
 
 from __future__ import annotations

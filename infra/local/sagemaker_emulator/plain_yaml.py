@@ -19,10 +19,10 @@ MAX_NUMBER_CHARACTERS = 40
 
 
 def parse_plain_yaml(text: str) -> Any:
-    """Parse a document to plain Python values.
+    """Parse a document into plain Python values.
 
     Raises:
-        yaml.YAMLError: If it is invalid; the message usually has line and column.
+        yaml.YAMLError: It is invalid or too long; the message usually names the line and column.
     """
     if len(text) > MAX_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read")

@@ -90,7 +90,9 @@ def read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping
         if not found:
             return None
         if (size := found[0].stat().st_size) > MAX_METRICS_BYTES:
-            raise UnusableMetrics(f"it has {size} bytes, more than {MAX_METRICS_BYTES}")
+            raise UnusableMetrics(
+                f"metrics.json has {size:,} bytes; the maximum is {MAX_METRICS_BYTES:,}"
+            )
         budgets = sorted(output.rglob("nodesweep-budget-*.json"))[:MAX_BUDGET_FILES]
         parts = [path.read_bytes() for path in budgets if path.stat().st_size <= MAX_BUDGET_BYTES]
         metrics = parse_metrics(found[0].read_bytes(), parts)

@@ -42,7 +42,7 @@ class Drift:
     high: float
 
     def factors(self, slope: float, base: int) -> dict[int, float]:
-        """Return the factor of each count's times if its runs had started with the baseline's."""
+        """Return by what factor each count's times change if moved to the baseline's start."""
         return {
             nodes: math.exp(max(-_LARGEST, min(_LARGEST, -slope * (hours - self.hours[base]))))
             for nodes, hours in self.hours.items()

@@ -138,7 +138,7 @@ class MeasuredCount:
 
     @property
     def least_share(self) -> float:
-        """The least that its time may have been without contention, as a share; 0: unknown."""
+        """Lower bound on its uncontended time, as a fraction of its time; 0 if unknown."""
         return (self.row.least_time_share or 0.0) if self.is_contended else 1.0
 
     @property

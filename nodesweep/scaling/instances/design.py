@@ -265,7 +265,7 @@ class _Judge:
             return f"{both[0].text} is faster and cheaper" if both else None
         deadline, budget = goals.deadline_seconds, goals.budget_usd_per_run
         if self._waits.is_above(cell, deadline, share * of_time):
-            return f"slower than the deadline of {format_seconds(deadline)}"
+            return f"misses the deadline of {format_seconds(deadline)}"
         if self._costs.is_above(cell, budget, share):
             return f"over the budget of {format_usd(budget)}"
         better = []

@@ -457,9 +457,9 @@ def _train_seconds_by(
 
 
 def _phase_from(job: JobStatus, start_unix_seconds: float | None) -> float | None:
-    """Return the seconds of the Training phase after that moment.
+    """Return the seconds from `start_unix_seconds` to the end of the Training phase.
 
-    None unless there is a single Training phase and the moment is within it.
+    None unless there is exactly one such phase and the start lies within it.
     """
     visits = [
         (visit.start.timestamp(), visit.end.timestamp())

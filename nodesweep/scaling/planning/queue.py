@@ -210,8 +210,8 @@ class SweepQueue:
         """Apply the sweep's limits to a job that has been claimed.
 
         A confirmed job counts as active before it is sent: if the platform accepts it, it is
-        stopped with the others, whatever fails after that. `claimed` are all claimed jobs of the
-        sweep.
+        stopped with the others, whatever fails after that. `claimed` names all of the sweep's
+        claimed jobs.
         """
         name = order.job_name
         if name not in self._earlier:

@@ -87,7 +87,10 @@ class Known(NamedTuple):
 
 
 def terms_at(known: Known, place: Place) -> dict[Term, Span]:
-    """Return the span of each term's seconds at a place; at least one place has several nodes."""
+    """Return the span of each term in seconds at a node count and batch size.
+
+    At least one known place must have several nodes.
+    """
     several = [index for index, each in enumerate(known.places) if each.nodes > 1]
     # an exchange that overlaps the backward pass takes CPU time from it
     like = several if len(several) > 1 else list(range(len(known.places)))

@@ -152,7 +152,7 @@ def shipped_program_reads_files(facts: Facts) -> list[str]:
         return []
     if dataset is None or not dataset.is_table:
         return [
-            f"dataset: {'none' if dataset is None else 'format files'}, but the shipped "
+            f"dataset{' is none' if dataset is None else '.format is files'}, but the shipped "
             "program trains on tables; use a dataset of format parquet or csv, or bring your own "
             "script with training.source_dir"
         ]

@@ -182,7 +182,7 @@ def _place(s3: Any, item: FolderObject, folders: Sequence[Path]) -> None:
         raise _download_error(item.location, error) from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         raise DataDownloadError(
-            f"Data download failed:{item.location} is a file and a folder at once below its prefix"
+            f"Data download failed:{item.location} has an object whose key is another's folder"
             f" ({error.strerror})"
         ) from error
 

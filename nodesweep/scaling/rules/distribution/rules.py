@@ -375,9 +375,9 @@ def ranks_come_from_smddprun(fits: ImageTest) -> Judge[Facts]:
 
 @advises
 def mpi4py_is_there(facts: Facts) -> list[str]:
-    """Warn about a missing mpi4py, since every rank is `python -m mpi4py`.
+    """Warn if mpi4py is missing: every rank runs as `python -m mpi4py`.
 
-    AWS's CUDA containers of PyTorch 2.11 and later lack it (their lock files).
+    According to their lock files, AWS's CUDA containers of PyTorch 2.11 and later lack it.
     """
     image = facts.image
     if image is None:

@@ -205,6 +205,6 @@ def _limit(kind: int, most: int) -> int:
 
 
 def _registries(insecure: Sequence[str]) -> str:
-    """Return settings that search no registry for short names, with plain HTTP for `insecure`."""
+    """Return a registries.conf without short-name lookup that marks `insecure` as insecure."""
     entries = [f'[[registry]]\nlocation = "{location}"\ninsecure = true' for location in insecure]
     return "\n".join(["unqualified-search-registries = []", *entries]) + "\n"
