@@ -159,7 +159,7 @@ def test_an_answer_of_sbatch_without_a_number_leaves_open_if_there_is_a_job(
 ) -> None:
     monkeypatch.setattr(launcher, "run", lambda *arguments: answer)
     jobs = SlurmJobs(slurm_platform(tmp_path), Queue(lambda _: ""))
-    with pytest.raises(CommandFailed, match=f"without the number of {JOB}"):
+    with pytest.raises(CommandFailed, match=f"reported no job id for {JOB}"):
         jobs.submit(until_told_spec(JOB, 2))
     assert (tmp_path / JOB / "job.sh").exists()
 
