@@ -46,7 +46,7 @@ def advise(
     return answer
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     true=st.lists(TIMES, min_size=2, max_size=4),
     shares=st.lists(SHARES, min_size=4, max_size=4),
