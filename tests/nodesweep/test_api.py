@@ -30,13 +30,7 @@ PAGE = (REPOSITORY / "docs" / "python.md").read_text()
 NOTEBOOK = REPOSITORY / "examples" / "read_a_report.ipynb"
 
 
-def test_the_import_is_light_and_has_what_the_page_names() -> None:
-    code = (
-        "import sys, nodesweep; heavy = {'pandas', 'prefect', 'boto3', 'matplotlib', 'pydantic'};"
-        "print(sorted(heavy & set(sys.modules)), sorted(nodesweep.__all__))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"[] {sorted(nodesweep.__all__)}"
+def test_it_has_what_the_page_names() -> None:
     named = set(re.findall(r"^\| `nodesweep\.(\w+)", PAGE, re.M))
     assert named | {"Plan", "Report"} == set(nodesweep.__all__)
     assert all(getattr(nodesweep, name).__doc__ for name in nodesweep.__all__)

@@ -102,19 +102,22 @@ def clients(platform: SimpleNamespace) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("name", "what", "operation"), list(cases()))
-def test_what_a_running_platform_does(
-    clients: dict[str, Any], name: str, what: str, operation: str
-) -> None:
-    """Nothing of what is asked for is there, so a call that is modelled may fail by that."""
-    caller = clients[name]
-    shape = service_model(name).operation_model(operation).input_shape
-    arguments = value(shape) if shape else {}
-    if "Bucket" in arguments:
-        arguments["Bucket"] = "absent-bucket"
-    message = ""
-    try:
-        caller._make_api_call(operation, arguments)
-    except ClientError as error:
-        message = error.response["Error"]["Message"]
-    assert message.startswith(REFUSAL) == (what in ("refused", "not_modelled")), message
+def test_what_a_running_platform_does(clients: dict[str, Any]) -> None:
+    """Nothing of what is asked for is there, so a call that is modelled may fail by that.
+
+    Without parameters: all workers would load the services' models to collect the tests.
+    """
+    wrong = []
+    for name, what, operation in cases():
+        shape = service_model(name).operation_model(operation).input_shape
+        arguments = value(shape) if shape else {}
+        if "Bucket" in arguments:
+            arguments["Bucket"] = "absent-bucket"
+        message = ""
+        try:
+            clients[name]._make_api_call(operation, arguments)
+        except ClientError as error:
+            message = error.response["Error"]["Message"]
+        if message.startswith(REFUSAL) != (what in ("refused", "not_modelled")):
+            wrong.append((name, what, operation, message))
+    assert wrong == []

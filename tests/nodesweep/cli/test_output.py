@@ -51,7 +51,7 @@ def test_a_report_is_printed_in_any_encoding(tmp_path: Path, encoding: str) -> N
 
 
 def test_a_report_is_printed_in_the_locale_c(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "nodesweep", *arguments(tmp_path)]
+    command = [sys.executable, "-c", WITHOUT_PLOTS, *arguments(tmp_path)]
     done = subprocess.run(
         command,
         env={**os.environ, **C_LOCALE},

@@ -116,6 +116,18 @@ def drawing_is_not_traced() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def pages_without_plots(request: pytest.FixtureRequest) -> None:
+    """Leave plots out of rendered reports, except in tests that use `pages_with_plots`."""
+    if "pages_with_plots" not in request.fixturenames:
+        request.getfixturevalue("without_plots")
+
+
+@pytest.fixture
+def pages_with_plots() -> None:
+    """Draw the plots of rendered reports."""
+
+
 def _traced_again() -> None:
     """Tracing begins with the first call after settrace(), not with the line that it returns to."""
 

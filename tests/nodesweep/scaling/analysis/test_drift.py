@@ -22,15 +22,22 @@ TRUE = {1: 3600.0, 2: 1900.0, 4: 1130.0}  # E(4) = 80%, D(4) = 1.68
 IN_A_ROW = [1, 1, 1, 2, 2, 2, 4, 4, 4]
 
 
-def table(order: Sequence[int], per_hour: float, noise: float = 0.0, seed: int = 1) -> str:
+def runs_of(
+    order: Sequence[int], per_hour: float, noise: float = 0.0, seed: int = 1
+) -> list[tuple[int, str, float]]:
     """Return runs one after another on a machine whose times change by exp(per_hour) an hour."""
-    generator, at, lines = random.Random(seed), START, ["nodes,started_at,train_seconds"]
+    generator, at, runs = random.Random(seed), START, []
     for nodes in order:
         hours = (at - START).total_seconds() / 3600
         seconds = TRUE[nodes] * math.exp(per_hour * hours + generator.gauss(0, noise))
-        lines.append(f"{nodes},{at.isoformat()},{seconds}")
+        runs.append((nodes, at.isoformat(), seconds))
         at += timedelta(seconds=seconds)
-    return "\n".join(lines)
+    return runs
+
+
+def table(order: Sequence[int], per_hour: float, noise: float = 0.0) -> str:
+    lines = [",".join(map(str, run)) for run in runs_of(order, per_hour, noise)]
+    return "\n".join(["nodes,started_at,train_seconds", *lines])
 
 
 def chosen(report) -> int | None:
@@ -126,12 +133,8 @@ def test_a_withheld_answer_has_no_hour_values_either(make_report):
 
 
 def test_noise_is_no_drift():
-    tables = [read_measured(table(IN_A_ROW, 0.0, 0.02, seed)) for seed in range(200)]
-    runs = [
-        [(each.nodes, each.created_at, each.clocks.train_seconds) for each in outcomes]
-        for outcomes in tables
-    ]
-    assert sum(find_drift(each) is not None for each in runs) <= 20
+    sweeps = [runs_of(IN_A_ROW, 0.0, 0.02, seed) for seed in range(200)]
+    assert sum(find_drift(runs) is not None for runs in sweeps) <= 20
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from nodesweep.scaling.report.render import (
     render_csv,
     render_files,
     render_html,
-    render_markdown,
     render_share,
 )
 from nodesweep.scaling.report.share import without_account_names
@@ -229,14 +228,15 @@ def test_no_outcome_is_no_report(types_config, snapshot):
     assert str(refused.value) == snapshot
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_the_page_and_the_markdown_have_every_arm(types_config, types_report):
     report, _ = types_report(types_config({"deadline_seconds": 800}), all_runs())
-    page, text = render_html(report), render_markdown(report)
+    files = render_files(report)
+    page, text = files["report.html"].decode(), files["report.md"].decode()
     assert '<p class="chosen">2 x ml.m5.4xlarge</p>' in page
     assert '<a href="ml.m5.xlarge/report.html">ml.m5.xlarge</a>' in page
     assert 'id="plot-frontier"' in page and 'id="plot-types"' in page
     assert text.count("\n| ml.m5.xlarge |") == 3
-    files = render_files(report)
     assert {"types.svg", "frontier.svg", "frontier.png"} <= files.keys()
 
 
@@ -267,6 +267,7 @@ def log_links(report, logs):
     return re.findall(r'href="((?:\.\./)?logs/[^"]+)"', page)
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_no_choice_and_no_price_have_a_page(types_config, types_report):
     types = (UNPRICED, CHEAP)
     config = types_config({"deadline_seconds": 1}, types=types)

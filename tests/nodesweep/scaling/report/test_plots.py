@@ -31,13 +31,19 @@ PRICE = Price(instance_type="ml.m5.xlarge", usd_per_hour=3.6, source="a list", d
 PHASES = {"Starting": 30.0, "Downloading": 10.0, "Training": 60.0, "Uploading": 2.0}
 
 
-def svgs(report) -> dict[str, bytes]:
+def svgs(report, *kinds: str) -> dict[str, bytes]:
+    """The plots of these kinds, or all of them; saving one takes longer than drawing it."""
     with drawing_style():
-        return {kind: to_svg(drawing) for kind, drawing in draw_plots(report).items()}
+        drawings = draw_plots(report)
+        return {kind: to_svg(drawings[kind]) for kind in kinds or drawings}
 
 
-def texts(svg: bytes) -> list[str]:
-    return [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+def svg(report, kind: str) -> bytes:
+    return svgs(report, kind)[kind]
+
+
+def texts(plot: bytes) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(plot).iter(f"{SVG}text")]
 
 
 def numbers(report) -> dict[str, list[str]]:
@@ -50,8 +56,8 @@ def captions(report) -> dict[str, str]:
         return {kind: drawing.caption for kind, drawing in draw_plots(report).items()}
 
 
-def markers(svg: bytes) -> int:
-    return svg.count(b"<use ")
+def markers(plot: bytes) -> int:
+    return plot.count(b"<use ")
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_all_four_plots_are_drawn_and_name_the_kind_of_platform(priced):
 
 
 def test_text_stays_text_with_title_legend_and_labels(make_outcomes, make_report, snapshot):
-    words = texts(svgs(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})))["speedup"])
+    words = texts(svg(make_report(make_outcomes({1: 99, 2: 55, 4: 27, 8: 13.5})), "speedup"))
     assert {"1.8x", "3.7x", "7.3x"} <= set(words)
     assert words == snapshot
 
@@ -99,9 +105,9 @@ def test_alternative_texts_have_the_interval(make_outcomes, make_report, snapsho
 
 def test_intervals_are_drawn_from_three_repeats_on(make_outcomes, make_report):
     for repeats, drawn in (([40, 41], False), ([40, 41, 42], True)):
-        plots = svgs(make_report(make_outcomes({1: repeats, 2: [each / 2 for each in repeats]})))
-        for kind in ("speedup", "efficiency"):
-            assert ("95% interval" in texts(plots[kind])) is drawn
+        report = make_report(make_outcomes({1: repeats, 2: [each / 2 for each in repeats]}))
+        for plot in svgs(report, "speedup", "efficiency").values():
+            assert ("95% interval" in texts(plot)) is drawn
 
 
 def test_older_reports_have_intervals_of_lower_levels(make_outcomes, make_report):
@@ -113,7 +119,7 @@ def test_older_reports_have_intervals_of_lower_levels(make_outcomes, make_report
     clocks = rows[1].clocks.model_copy(update={"train": train})
     rows[1] = rows[1].model_copy(update={"clocks": clocks})
     mixed = report.model_copy(update={"summary": tuple(rows)})
-    assert "90 to 95% interval" in texts(svgs(mixed)["speedup"])
+    assert "90 to 95% interval" in texts(svg(mixed, "speedup"))
 
 
 def test_svg_file_stands_alone_on_white(priced):
@@ -126,7 +132,7 @@ def test_svg_file_stands_alone_on_white(priced):
 
 def test_names_with_markup_stay_text(make_outcomes, make_report):
     report = make_report(make_outcomes({1: 40, 2: 21}, instance_type='<b id="x">&'))
-    assert '<b id="x">&' in " ".join(texts(svgs(report)["speedup"]))
+    assert '<b id="x">&' in " ".join(texts(svg(report, "speedup")))
 
 
 def test_plots_are_deterministic(priced):
@@ -141,7 +147,6 @@ def test_plots_are_deterministic(priced):
         {1: 10, 2: 50, 4: 200},
         {1: 100, 2: 10},
         {512: 3, 511: 4},
-        {nodes: 1e6 / nodes for nodes in range(1, 200)},
         {1: 1e9, 1_000_000: 1e-6},
     ],
 )
@@ -154,9 +159,9 @@ def test_odd_curves_are_drawn(times, make_outcomes, make_report):
 
 
 def test_a_point_that_failed_is_marked(make_outcomes, make_outcome, make_report):
-    plots = svgs(make_report([*make_outcomes({1: 40, 8: 7}), make_outcome(4)]))
-    for kind in ("speedup", "efficiency"):
-        assert {"not completed", "4"} <= set(texts(plots[kind]))
+    report = make_report([*make_outcomes({1: 40, 8: 7}), make_outcome(4)])
+    for plot in svgs(report, "speedup", "efficiency").values():
+        assert {"not completed", "4"} <= set(texts(plot))
 
 
 def test_no_completed_point_no_plot(make_outcome, make_report):
@@ -164,8 +169,8 @@ def test_no_completed_point_no_plot(make_outcome, make_report):
 
 
 def test_many_repeats_draw_a_bounded_number_of_dots(make_outcomes, make_report):
-    few = svgs(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT})))["speedup"]
-    many = svgs(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT * 5})))["speedup"]
+    few = svg(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT})), "speedup")
+    many = svg(make_report(make_outcomes({1: [40.0] * MAX_DOTS_PER_NODE_COUNT * 5})), "speedup")
     assert markers(many) == markers(few)
 
 
@@ -173,9 +178,8 @@ def test_many_node_counts_draw_a_bounded_number_of_markers(make_outcomes, make_r
     report = make_report(
         make_outcomes({nodes: 1e4 / nodes for nodes in range(1, 301)}, phases=PHASES)
     )
-    plots = svgs(report)
-    for kind in ("speedup", "efficiency", "cost"):
-        assert MAX_MARKERS <= markers(plots[kind]) < 2 * MAX_MARKERS + 100
+    for plot in svgs(report, "speedup", "efficiency", "cost").values():
+        assert MAX_MARKERS <= markers(plot) < 2 * MAX_MARKERS + 100
     assert len(numbers(report)["phases"]) == MAX_BARS
     assert captions(report)["phases"] == snapshot
 
@@ -197,35 +201,34 @@ def test_points_of_starved_nodes_are_hollow_and_labelled(make_outcome, make_repo
         make_outcome(nodes, 40 / nodes, utilisation={"attained_percent": percent})
         for nodes, percent in ((1, 99.0), (2, 98.0), (4, 40.0))
     ]
-    plots = svgs(make_report(outcomes))
-    for kind in ("speedup", "efficiency"):
-        assert "contended" in texts(plots[kind])
-        assert COLOURS["hollow"].encode() in plots[kind]
+    for plot in svgs(make_report(outcomes), "speedup", "efficiency").values():
+        assert "contended" in texts(plot)
+        assert COLOURS["hollow"].encode() in plot
 
 
 def test_threshold_is_the_configs_or_the_default(make_outcomes, make_report):
     outcomes = make_outcomes({1: 40, 2: 21})
-    assert "75% threshold" in texts(svgs(make_report(outcomes))["efficiency"])
+    assert "75% threshold" in texts(svg(make_report(outcomes), "efficiency"))
     stricter = load_config(LOCAL, ["report.recommendation.min_efficiency=0.9"])
-    assert "90% threshold" in texts(svgs(make_report(outcomes, config=stricter))["efficiency"])
+    assert "90% threshold" in texts(svg(make_report(outcomes, config=stricter), "efficiency"))
 
 
 def test_costs_are_drawn_with_the_pareto_front(priced, snapshot):
-    assert texts(svgs(priced)["cost"]) == snapshot
+    assert texts(svg(priced, "cost")) == snapshot
     front = [point.endswith("Pareto front") for point in numbers(priced)["cost"]]
     assert front == [True, True, False]
 
 
 def test_unknown_costs_become_node_hours_and_say_so(make_outcomes, make_report, snapshot):
     report = make_report(make_outcomes({1: 7200, 2: 4500, 4: 5400}))
-    assert texts(svgs(report)["cost"]) == snapshot(name="drawn")
+    assert texts(svg(report, "cost")) == snapshot(name="drawn")
     assert numbers(report)["cost"] == snapshot(name="alternative text")
     assert captions(report)["cost"] == snapshot(name="caption")
 
 
 def test_rates_are_drawn_as_time_per_sample(make_outcomes, make_report, snapshot):
     report = make_report(make_outcomes({1: 0.002, 2: 0.0011}, train_clock="throughput"))
-    assert texts(svgs(report)["cost"]) == snapshot(name="drawn")
+    assert texts(svg(report, "cost")) == snapshot(name="drawn")
     assert captions(report)["speedup"] == snapshot(name="caption")
 
 
@@ -233,9 +236,9 @@ def test_phases_are_stacked_in_order_and_others_added_up(make_outcomes, make_rep
     report = make_report(
         make_outcomes({1: 40}, phases={"Training": 40.0, "Starting": 9.0, "Odd": 1.0, "Odder": 2.0})
     )
-    svg = svgs(report)["phases"]
+    drawn = svg(report, "phases")
     assert numbers(report)["phases"] == snapshot
-    assert "52.0 s" in texts(svg)
+    assert "52.0 s" in texts(drawn)
 
 
 def test_long_phases_are_drawn_in_hours_and_missing_ones_left_out(
@@ -246,7 +249,7 @@ def test_long_phases_are_drawn_in_hours_and_missing_ones_left_out(
         *make_outcomes({2: 40}, phases={"Training": 3600.0}),
     ]
     report = make_report(outcomes)
-    assert texts(svgs(report)["phases"]) == snapshot(name="drawn")
+    assert texts(svg(report, "phases")) == snapshot(name="drawn")
     assert numbers(report)["phases"] == snapshot(name="alternative text")
 
 
@@ -259,12 +262,12 @@ def test_without_a_time_to_train_there_is_no_front(make_outcome, make_report):
             metrics={"final_metric": {"name": "a", "value": value, "goal": None}},
         )
 
-    words = texts(svgs(make_report([run(1, 0.9, None), run(2, 0.5, 30.0)], price=PRICE))["cost"])
+    words = texts(svg(make_report([run(1, 0.9, None), run(2, 0.5, 30.0)], price=PRICE), "cost"))
     assert "throughput only" in words and "Pareto front" not in words
 
 
 def test_no_phases_no_plot_of_them(make_outcomes, make_report):
-    assert list(svgs(make_report(make_outcomes({1: 40, 2: 21})))) == FOUR[:3]
+    assert list(draw_plots(make_report(make_outcomes({1: 40, 2: 21})))) == FOUR[:3]
 
 
 def testtime_ticks_are_round_and_few():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.report.plots import draw_plots
-from tests.nodesweep.scaling.report.test_plots import svgs, texts
+from tests.nodesweep.scaling.report.test_plots import svg, texts
 
 AMDAHL = {nodes: 100 * (0.05 + 0.95 / nodes) for nodes in (1, 2, 4, 8, 16, 32)}
 
@@ -24,11 +24,12 @@ def test_a_law_is_drawn_where_identifiable_and_dotted_where_supported(make_outco
         changed = report.model_copy(
             update={"fits": report.fits.model_copy(update={"extrapolation": beyond})}
         )
-        words = texts(svgs(changed)["speedup"])
+        drawn = svg(changed, "speedup")
+        words = texts(drawn)
         assert f"{report.fits.laws[0].law} law" in words
         assert ("extrapolated if a law holds" in words) is value
         assert ("64" in words) is value
-        assert (b'id="extrapolated-interval"' in svgs(changed)["speedup"]) is value
+        assert (b'id="extrapolated-interval"' in drawn) is value
 
 
 def test_the_drawn_law_is_the_one_that_predicts(make_outcomes, make_report, snapshot):
@@ -42,7 +43,7 @@ def test_the_drawn_law_is_the_one_that_predicts(make_outcomes, make_report, snap
     amdahl = by_name["amdahl"].model_copy(update={"identifiable": by_name["usl"].identifiable})
     fits = report.fits.model_copy(update={"laws": (amdahl, by_name["usl"])})
     changed = report.model_copy(update={"fits": fits})
-    words = texts(svgs(changed)["speedup"])
+    words = texts(svg(changed, "speedup"))
     assert "usl law" in words and "amdahl law" not in words
     assert draw_plots(changed)["speedup"].caption == snapshot
 
@@ -58,7 +59,7 @@ def test_a_prediction_slower_than_every_run_is_within_the_picture(make_outcomes,
 
 
 def test_no_identifiable_law_no_line(make_outcomes, make_report):
-    words = texts(svgs(make_report(make_outcomes({1: 40, 2: 21, 4: 12})))["speedup"])
+    words = texts(svg(make_report(make_outcomes({1: 40, 2: 21, 4: 12})), "speedup"))
     assert not [word for word in words if word.endswith(" law")]
 
 
@@ -74,4 +75,4 @@ def test_the_ring_law_is_drawn_over_its_steps(make_outcome, make_report):
         ]
     )
     assert report.fits.laws[0].law == "ring"
-    assert "ring law" in texts(svgs(report)["speedup"])
+    assert "ring law" in texts(svg(report, "speedup"))

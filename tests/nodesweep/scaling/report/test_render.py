@@ -127,6 +127,7 @@ def test_html_escapes_what_logs_and_provenance_say(hostile):
     assert page.count("&lt;script&gt;alert(&#34;x&#34;)") == 2
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_html_asks_nothing_of_a_network(hostile):
     page = render_html(hostile)
     assert set(re.findall(r"<(\w+)[^>]*\s(?:href|src)\s*=", page)) == {"a", "img"}
@@ -137,6 +138,7 @@ def test_html_asks_nothing_of_a_network(hostile):
     assert "base-uri 'none'; form-action 'none'" in page, "default-src is for neither"
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_every_title_names_the_kind_of_platform(make_outcomes, make_report, snapshot):
     report = make_report(
         make_outcomes(
@@ -264,6 +266,7 @@ def test_jobs_link_to_the_console_and_show_their_result(make_outcomes, make_repo
     )
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_plot_labels_hold_the_numbers(reference):
     drawings = draw_plots(reference).values()
     page = render_html(reference)
@@ -281,6 +284,7 @@ def test_all_files_are_made_when_nothing_completed(make_outcome, make_report, sn
     assert section(files[names.REPORT_HTML].decode(), "Plots") == snapshot
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_the_page_says_why_a_plot_is_missing(reference, make_outcomes, make_report, snapshot):
     plots = section(render_html(reference), "Plots")
     assert plots.count("<figure") == 3
@@ -309,17 +313,7 @@ def test_rates_are_told_per_sample_in_every_form(make_outcomes, make_report):
     assert "<dd>1 node, 2 ms per sample</dd>" in render_html(report)
 
 
-def test_plots_are_files_too(reference):
-    files = render_files(reference)
-    plots = {
-        names.plot_name(kind, ending)
-        for kind in ("speedup", "efficiency", "cost")
-        for ending in ("svg", "png")
-    }
-    assert plots <= set(files)
-    assert files["speedup.svg"].startswith(b"<?xml") and files["speedup.png"].startswith(b"\x89PNG")
-
-
+@pytest.mark.usefixtures("pages_with_plots")
 def test_rendering_twice_gives_the_same_bytes(hostile):
     assert render_files(hostile) == render_files(hostile)
 
@@ -349,8 +343,16 @@ def test_interruptions_stand_beside_the_status_of_a_run(
     assert status in render_html(report)
 
 
-def test_markdown_shows_the_plots_it_is_given_and_is_the_same_without(reference):
+@pytest.mark.usefixtures("pages_with_plots")
+def test_plots_are_files_and_pictures_of_the_markdown_where_it_is_given_them(reference):
     files = render_files(reference)
+    plots = {
+        names.plot_name(kind, ending)
+        for kind in ("speedup", "efficiency", "cost")
+        for ending in ("svg", "png")
+    }
+    assert plots <= set(files)
+    assert files["speedup.svg"].startswith(b"<?xml") and files["speedup.png"].startswith(b"\x89PNG")
     pictures = {"speedup": files["speedup.svg"], "cost": files["cost.svg"]}
     text = render_markdown(reference, pictures)
     found = re.findall(r"^!\[(.+?)\]\(data:image/svg\+xml;base64,(\S+)\)$", text, re.MULTILINE)

@@ -99,6 +99,7 @@ def test_the_training_phase_alone_gives_times_and_no_advice(by_phase, added, sna
     assert by_phase.fits.left_out == snapshot(name="laws left out")
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_the_training_phase_is_drawn_by_its_phases_alone(make_report, make_outcomes):
     outcomes = [
         replace(each, phases={"Training": 122.3})

@@ -133,6 +133,7 @@ def test_a_reason_is_shared_without_names(make_outcome, make_report):
     assert "(path)" in line and "jane" not in line
 
 
+@pytest.mark.usefixtures("pages_with_plots")
 def test_a_bar_per_node_count_shows_the_shares(make_outcome, make_report, snapshot):
     parts = {**PARTS, 8: (12.0, 9.0, 0.0, 0.01)}
     report = make_report(outcomes(make_outcome, parts=parts))
@@ -140,11 +141,12 @@ def test_a_bar_per_node_count_shows_the_shares(make_outcome, make_report, snapsh
         drawing = draw_plots(report)["parts"]
         assert texts(to_svg(drawing)) == snapshot
     assert [drawing.numbers.split("; "), drawing.caption] == snapshot
-    page = render_html(report)
+    files = render_files(report)
+    page = files["report.html"].decode()
     section = page.partition("<h2>Where the time goes</h2>")[2].partition("</section>")[0]
     assert page.count('id="plot-parts"') == section.count('id="plot-parts"') == 1
     assert drawing.numbers in section
-    assert {"parts.svg", "parts.png"} <= render_files(report).keys()
+    assert {"parts.svg", "parts.png"} <= files.keys()
 
 
 def test_small_parts_are_one_layer(make_outcome, make_report):
