@@ -14,12 +14,13 @@ The same sweeps are extrapolated by nodesweep/scaling/fits/ and by Amdahl's law 
 (each with a 90% interval from the same bootstrap). Limits: efficiency at least 75%, doubling ratio
 at least 1.5. Exit code 1 if fewer than 88% of the predicted intervals contain the next run.
 
-With --design, sweep.design: predict over 1, 2, 4 and 8 nodes: 1 and 2 are measured in 3 runs of 10%
-of their steps (at least 30), then up to two times the largest other count that may be the answer,
-in one run (--confirm, given once or twice). Each 100 steps of a run are faster or slower together,
-as much as runs are, which a short run sees once and a whole one averages. A sweep decides on the
-largest count that passes if no larger one is undecided; its share is that of the node-seconds of a
-full sweep with as many runs, start-up left out.
+With --design, sweep.design: predict over 1, 2, 4 and 8 nodes with a fixed global batch: 1 and 2 are
+measured in 3 runs of 10% of their steps, then up to two times the largest other count that may be
+the answer (--confirm, given once or twice), also in 3. Each 100 steps of a run are faster or slower
+together, as much as runs are, which a short run sees once and a whole one averages. A sweep decides
+on the largest count that passes if no larger one is undecided; it recommends the largest that
+passes. Its share is that of the node-seconds of a full sweep with as many runs, start-up left out.
+Full sweeps are simulated twice, since nothing can agree with them more than they with themselves.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.dated_result import store_result
+from nodesweep.scaling.analysis.intervals import paired_ratio_interval, residuals_of
 from nodesweep.scaling.fits.extrapolation import predict_by_law, run_noise
 from nodesweep.scaling.fits.fit import fit_laws
 from nodesweep.scaling.fits.laws import LAWS, Sample
@@ -57,7 +59,9 @@ LEAST_COVERED = 0.88
 POLICIES: tuple[Policy, ...] = ("per replica", "global", "global, batches")
 SHORT, RUN_COUNTS = 0.1, (1, 2)
 """With --design: the share of its steps that a run makes, and the measured counts."""
-LEAST_STEPS, DRIFT_STEPS = 30, 100
+DESIGN_RUNS, LEAST_STEPS, DRIFT_STEPS = 3, 30, 100
+CLEAR = 0.9
+"""Least share of pairs of full sweeps that recommend the same, if a cell is to be called clear."""
 
 
 class Program(NamedTuple):
@@ -239,9 +243,8 @@ def simulate(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class DesignCell:
-    """Results of sweeps of the predict design in one cell, with 0 to 2 confirming runs.
+class Confirmed(NamedTuple):
+    """Shares of a cell's sweeps after 0, 1 or 2 counts were confirmed.
 
     Attributes:
         share: Node-seconds as a share of a full sweep's.
@@ -249,59 +252,81 @@ class DesignCell:
             the next one; None: all were measured.
         right: Share of sweeps that decide on the count that the true times do.
         wrong: Share that decide on another; the rest is undecided.
+        same: Share that recommend what a full sweep of the same cell does.
     """
 
-    program: str
-    network: str
-    policy: str
-    noise: str
-    runs: int
-    confirmed: int
-    true_choice: int
     share: float
     covered: float | None
     right: float
     wrong: float
+    same: float
+
+
+@dataclass(frozen=True)
+class DesignCell:
+    """Results of sweeps of the predict design in one cell, and of full sweeps.
+
+    Attributes:
+        full_right: Share of full sweeps that decide on the count that the true times do.
+        full_wrong: Share that decide on another; the rest is undecided.
+        full_same: Share of pairs of full sweeps that recommend the same.
+        confirmed: The design's results by number of confirmed counts.
+    """
+
+    program: str
+    network: str
+    noise: str
+    true_choice: int
+    full_right: float
+    full_wrong: float
+    full_same: float
+    confirmed: tuple[Confirmed, ...]
 
 
 def _simulate_designs(options: argparse.Namespace, started: float) -> int:
     cells = [
-        cell
-        for program, network, policy, noise in product(PROGRAMS, NETWORKS, POLICIES[:2], NOISES)
-        for cell in simulate_design(
-            program, network, policy, noise, 3, options.sweeps, options.seed
-        )
+        simulate_design(*cell, options.sweeps, options.seed)
+        for cell in product(PROGRAMS, NETWORKS, NOISES)
     ]
-    for policy, confirmed in product(POLICIES[:2], range(3)):
-        chosen = [each for each in cells if (each.policy, each.confirmed) == (policy, confirmed)]
+    clear = [each for each in cells if each.full_same >= CLEAR]
+    open_ = [each for each in cells if each.full_same < CLEAR]
+    for name, chosen in (("all", cells), ("full sweeps agree", clear), ("they don't", open_)):
+        full = [(each.full_right, each.full_wrong, each.full_same) for each in chosen]
+        right, wrong, same = np.mean(full or [(math.nan,) * 3], axis=0)
         print(
-            f"{policy:12} confirmed {confirmed} times: {len(chosen)} cells"
-            f"  node-seconds {np.mean([each.share for each in chosen]):5.1%}"
-            f" (most {max(each.share for each in chosen):5.1%})"
-            f"  covered {_mean_covered(chosen):6.1%}"
-            f"  right {np.mean([each.right for each in chosen]):6.1%}"
-            f"  wrong {np.mean([each.wrong for each in chosen]):6.1%}"
+            f"{len(chosen)} cells ({name}), full sweeps: right {right:6.1%}  wrong {wrong:6.1%}"
+            f"  recommend the same {same:6.1%}"
         )
+        for count in range(len(RUN_COUNTS) + 1):
+            print(
+                f"  {count} confirmed: {_design_text([each.confirmed[count] for each in chosen])}"
+            )
     store_result(
-        options.output, started, cells, seed=options.seed, sweeps=options.sweeps, share=SHORT
+        options.output, started, cells, seed=options.seed, sweeps=options.sweeps, share=SHORT,
+        runs=DESIGN_RUNS,
+    )  # fmt: skip
+    covered = [each.covered for cell in cells for each in cell.confirmed if each.covered]
+    return 0 if np.mean(covered) >= LEAST_COVERED else 1
+
+
+def _design_text(found: Sequence[Confirmed]) -> str:
+    covered = [each.covered for each in found if each.covered is not None]
+    means = [np.mean([each[place] for each in found] or [math.nan]) for place in (0, 2, 3, 4)]
+    return (
+        f"node-seconds {means[0]:5.1%} (most {max((each.share for each in found), default=0):5.1%})"
+        f"  covered {np.mean(covered or [math.nan]):6.1%}"
+        f"  right {means[1]:6.1%}  wrong {means[2]:6.1%}  same as a full sweep {means[3]:6.1%}"
     )
-    return 0 if _mean_covered(cells) >= LEAST_COVERED else 1
 
 
-def _mean_covered(cells: Sequence[DesignCell]) -> float:
-    known = [each.covered for each in cells if each.covered is not None]
-    return float(np.mean(known)) if known else 1.0
-
-
-def simulate_design(
-    program: str, network: str, policy: Policy, noise: str, runs: int, sweeps: int, seed: int
-) -> list[DesignCell]:
-    """Return the cells without, with one, and with two confirming runs."""
+def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: int) -> DesignCell:
+    """Return the cell of sweeps with a fixed global batch."""
+    policy: Policy = "global"
     what = (PROGRAMS[program], NETWORKS[network], NOISES[noise])
     places = [list(each).index(name) for each, name in (
-        (PROGRAMS, program), (NETWORKS, network), (POLICIES, policy), (NOISES, noise),
+        (PROGRAMS, program), (NETWORKS, network), (NOISES, noise),
     )]  # fmt: skip
-    random = np.random.default_rng([seed, *places, runs, 1])
+    random = np.random.default_rng([seed, *places, 1])
     counts = (*COUNTS, AT)
     where = {nodes: _place(policy, nodes) for nodes in counts}
 
@@ -309,46 +334,93 @@ def simulate_design(
         steps = max(LEAST_STEPS, round(share * MADE * where[nodes].steps))
         return run_parts(*what, where[nodes], repeats, random, steps, DRIFT_STEPS)
 
-    whole = {nodes: _total(make(nodes, 8)) for nodes in counts}
+    whole = {nodes: _total(make(nodes, 2 * TRUE_RUNS)) for nodes in counts}
     means = {nodes: float(times.mean()) for nodes, times in whole.items()}
-    answers = {n: _by_point(means[n], means, policy, n) for n in counts[1:]}
-    truth = _choice(answers)
-    full = runs * sum(nodes * means[nodes] for nodes in counts)
-    found: list[list[tuple[float, list[bool], int | None]]] = [[], [], []]
+    truth = _choice({n: _by_point(means[n], means, policy, n) for n in counts[1:]})
+    full = DESIGN_RUNS * sum(nodes * means[nodes] for nodes in counts)
+    answers: list[list[Mapping[int, Answer]]] = [[] for _ in range(2 + 1 + len(RUN_COUNTS))]
+    spent: list[list[float]] = [[] for _ in answers]
+    inside: list[list[bool]] = [[] for _ in answers]
     for _ in range(sweeps):
-        parts = {nodes: make(nodes, runs, SHORT) for nodes in RUN_COUNTS}
+        for index in range(2):
+            times = {nodes: _total(make(nodes, DESIGN_RUNS)) for nodes in counts}
+            answers[index].append(judge_full(times))
+        parts = {nodes: make(nodes, DESIGN_RUNS, SHORT) for nodes in RUN_COUNTS}
         next_runs = {nodes: float(_total(make(nodes, 1))[0]) for nodes in counts[2:]}
-        for results in found:
+        for index in range(2, len(answers)):
             measured = [Measurement(where[nodes], each) for nodes, each in sorted(parts.items())]
             outlooks = look_ahead(measured, [(where[nodes], 1.0) for nodes in counts[1:]], {})
             guesses = {each.place.nodes: _of_outlook(each) for each in outlooks}
             others = {nodes: each for nodes, each in guesses.items() if nodes not in parts}
-            inside = [
+            inside[index] += [
                 (guess.low or 0.0) <= next_runs[nodes] <= (guess.high or 0.0)
                 for nodes, guess in others.items()
             ]
-            spent = sum(
-                nodes * len(each["fixed"]) * means[nodes]
-                * max(SHORT, LEAST_STEPS / (MADE * where[nodes].steps))
-                for nodes, each in parts.items()
+            spent[index].append(
+                sum(
+                    nodes * DESIGN_RUNS * means[nodes]
+                    * max(SHORT, LEAST_STEPS / (MADE * where[nodes].steps))
+                    for nodes in parts
+                ) / full
             )  # fmt: skip
-            choice = _choice({nodes: guess.answer for nodes, guess in guesses.items()})
-            results.append((spent / full, inside, choice))
-            if open_ := [nodes for nodes, guess in others.items() if guess.answer != "fail"]:
-                parts[max(open_)] = make(max(open_), 1, SHORT)
-    cells = []
-    for confirmed, results in enumerate(found):
-        inside = [each for _, own, _ in results for each in own]
-        cells.append(
-            DesignCell(
-                program, network, policy, noise, runs, confirmed, truth or 0,
-                share=round(float(np.mean([share for share, _, _ in results])), 4),
-                covered=float(np.mean(inside)) if inside else None,
-                right=float(np.mean([choice == truth for _, _, choice in results])),
-                wrong=float(np.mean([choice not in (truth, None) for _, _, choice in results])),
-            )
+            found = {nodes: guess.answer for nodes, guess in guesses.items()}
+            answers[index].append(found)
+            least = _choice(found) or _recommended(found)
+            if left := [n for n, each in found.items() if each != "fail" and n >= least]:
+                left = [nodes for nodes in left if nodes not in parts]
+            if left:
+                parts[max(left)] = make(max(left), DESIGN_RUNS, SHORT)
+
+    def rate(index: int) -> tuple[float, float, float]:
+        chosen = [_choice(each) for each in answers[index]]
+        other = answers[1 - index if index < 2 else 0]
+        return (
+            float(np.mean([each == truth for each in chosen])),
+            float(np.mean([each not in (truth, None) for each in chosen])),
+            float(np.mean([
+                _recommended(each) == _recommended(like)
+                for each, like in zip(answers[index], other, strict=True)
+            ])),
         )  # fmt: skip
-    return cells
+
+    return DesignCell(
+        program, network, noise, truth or 0, *rate(0),
+        tuple(
+            Confirmed(
+                round(float(np.mean(spent[index])), 4),
+                float(np.mean(inside[index])) if inside[index] else None,
+                *rate(index),
+            )
+            for index in range(2, len(answers))
+        ),
+    )  # fmt: skip
+
+
+def judge_full(times: Mapping[int, Floats]) -> dict[int, Answer]:
+    """Return the answers of a full sweep in shuffled order, as nodesweep's reports give them."""
+    runs = {nodes: dict(enumerate(each.tolist())) for nodes, each in times.items()}
+    rest = residuals_of([runs[nodes] for nodes in sorted(runs)])
+    found: dict[int, Answer] = {}
+    for nodes in sorted(runs)[1:]:
+        speedup = paired_ratio_interval(runs[1], runs[nodes], rest)
+        ratio = paired_ratio_interval(runs[nodes // 2], runs[nodes], rest)
+        assert speedup is not None and ratio is not None
+        found[nodes] = _answer(
+            [(speedup.bounds, MIN_EFFICIENCY * nodes), (ratio.bounds, MIN_RATIO)]
+        )
+    return found
+
+
+def _answer(limits: Sequence[tuple[tuple[float, float], float]]) -> Answer:
+    """Return the answer of intervals to their limits."""
+    if any(high < limit for (_, high), limit in limits):
+        return "fail"
+    return "pass" if all(low >= limit for (low, _), limit in limits) else "undecided"
+
+
+def _recommended(answers: Mapping[int, Answer]) -> int:
+    """Return the largest count that passes, 1 if none does, though a larger one be undecided."""
+    return max((nodes for nodes, each in answers.items() if each == "pass"), default=1)
 
 
 def _choice(answers: Mapping[int, Answer]) -> int | None:
@@ -443,12 +515,7 @@ def _of_outlook(outlook: Outlook) -> Guess:
         outlook.interval, outlook.efficiency_interval, outlook.doubling_interval,
     )  # fmt: skip
     assert interval is not None and efficiency is not None and ratio is not None
-    limits = ((efficiency, MIN_EFFICIENCY), (ratio, MIN_RATIO))
-    answer: Answer = "undecided"
-    if any(each.high < limit for each, limit in limits):
-        answer = "fail"
-    elif all(each.low >= limit for each, limit in limits):
-        answer = "pass"
+    answer = _answer([(efficiency.bounds, MIN_EFFICIENCY), (ratio.bounds, MIN_RATIO)])
     return Guess(outlook.seconds, interval.low, interval.high, answer)
 
 

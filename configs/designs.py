@@ -104,6 +104,15 @@ def _spot_problem(config: BenchmarkConfig, design: DesignName, aim: str) -> str 
     )
 
 
+def _repeats_nothing(sweep: SweepConfig) -> str | None:
+    if sweep.confirm_repeats == 1:
+        return None
+    return (
+        f"confirm_repeats is {sweep.confirm_repeats}, but confirm is null; set confirm, or remove"
+        " confirm_repeats"
+    )
+
+
 def _value(raw: Any, *path: str) -> Any:
     """Return a value of a config that is not validated yet; None if it is missing."""
     for name in path:
@@ -233,7 +242,7 @@ class _Predict(DesignRules):
 
     def misplaced(self, sweep: SweepConfig) -> str | None:
         if sweep.confirm is None:
-            return None
+            return _repeats_nothing(sweep)
         return (
             f"confirm is {sweep.confirm}, but design: {sweep.design} predicts nothing; set"
             " design: predict, or remove it"
@@ -256,7 +265,12 @@ class _Predict(DesignRules):
             )
         if sweep.confirm is not None and sweep.confirm not in predicted:
             return f"confirm is {sweep.confirm}; use a node count that is predicted: {predicted}"
-        return None
+        if sweep.confirm_repeats > (most := self.arm_repeats(sweep)):
+            return (
+                f"confirm_repeats is {sweep.confirm_repeats}; allowed: 1 to {most}, the jobs at"
+                " each measured node count; raise repeats, or lower it"
+            )
+        return _repeats_nothing(sweep) if sweep.confirm is None else None
 
     def ends_early(self, config: BenchmarkConfig) -> bool:
         """Return True for the shipped program, which splits the time of a job that ends early.

@@ -190,8 +190,18 @@ class SweepConfig(Section):
         # Omitted when null, so that sweeps of other designs keep their reports.
         exclude_if=lambda nodes: nodes is None,
         description=(
-            "For design predict, a predicted node count to run once as well; `run --confirm` sets"
-            " it to the one that matters most for the recommendation. Null: none."
+            "For design predict, a predicted node count to run as well; `run --confirm` sets it to"
+            " the one that matters most for the recommendation. Null: none."
+        ),
+    )
+    confirm_repeats: Annotated[int, NOT_MEASURED] = Field(
+        default=1,
+        ge=1,
+        # Omitted like confirm.
+        exclude_if=lambda runs: runs == 1,
+        description=(
+            "Jobs at the node count of `confirm`, at most as many as at each measured one, which"
+            " is what `run --confirm` sets if jobs are short."
         ),
     )
     order: Literal["shuffled", "ascending", "descending"] = Field(
@@ -347,7 +357,10 @@ class SweepConfig(Section):
         arms = "types" if self.variants is None else "configurations"
         types = f"{self.arm_count} {arms} x " if self.arm_count > 1 else ""
         counts = len(self.measured_counts)
-        confirm = "" if self.confirm is None else " and the run of sweep.confirm"
+        confirm = ""
+        if self.confirm is not None:
+            runs = f"{self.confirm_repeats} runs" if self.confirm_repeats > 1 else "the run"
+            confirm = f" and {runs} of sweep.confirm"
         jobs = (
             f"{types}{counts} node count{'s' * (counts > 1)} x {self.arm_repeats}"
             f" repeat{'s' * (self.arm_repeats > 1)}{confirm}{check}"
@@ -400,7 +413,7 @@ class SweepConfig(Section):
     @property
     def arm_jobs(self) -> tuple[int, ...]:
         """The node count of each job of an arm, excluding retries and validation runs."""
-        confirmed = () if self.confirm is None else (self.confirm,)
+        confirmed = () if self.confirm is None else (self.confirm,) * self.confirm_repeats
         return (*self.measured_counts * self.arm_repeats, *confirmed)
 
     @property
@@ -428,10 +441,10 @@ class SweepConfig(Section):
         """Return True if a job with this repeat number is a validation run of the sweep."""
         return self.arm_repeats < repeat <= self.most_repeats
 
-    def may_run(self, nodes: int) -> bool:
-        """Return True unless this node count is only predicted."""
-        predicted = {*self.node_counts} - {*self.measured_counts, self.confirm}
-        return nodes not in predicted
+    def may_run(self, nodes: int, repeat: int = 1) -> bool:
+        """Return True unless this node count is only predicted, or is not confirmed so often."""
+        confirms = nodes == self.confirm and repeat <= self.confirm_repeats
+        return confirms or nodes in self.measured_counts
 
     @property
     def probe_ends(self) -> ProbeConfig:

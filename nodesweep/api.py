@@ -170,7 +170,7 @@ def plan(config: BenchmarkConfig) -> Plan:
     raise_if_refused(checked)
     made = checked.facts.plan
     return Plan(
-        tuple(point for point in made.points if config.sweep.may_run(point.nodes)),
+        tuple(point for point in made.points if config.sweep.may_run(point.nodes, point.repeat)),
         made.cost_bound_usd,
         made.cost_bound_reason,
         tuple(checked.findings.notices),

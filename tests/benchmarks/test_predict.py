@@ -59,9 +59,21 @@ def test_short_runs_are_simulated_with_their_share(tmp_path, monkeypatch, capsys
     output = tmp_path / "design.json"
     assert main(["--design", "--sweeps", "1", "--output", str(output)]) in (0, 1)
     cells = json.loads(output.read_text())["cells"]
-    assert len(cells) == 12 and "2 cells" in capsys.readouterr().out
-    assert all(0 < each["share"] < 0.2 for each in cells)
-    assert all(each["right"] + each["wrong"] <= 1 for each in cells)
+    assert len(cells) == 2 and "2 cells (all)" in capsys.readouterr().out
+    for cell in cells:
+        assert len(cell["confirmed"]) == 3
+        for share, _, right, wrong, same in cell["confirmed"]:
+            assert 0 < share < 0.1001 and right + wrong <= 1 and same <= 1
+
+
+def test_a_full_sweep_answers_as_its_report_does():
+    noise = np.array([0.99, 1.0, 1.01])
+    times = {nodes: seconds * noise for nodes, seconds in {1: 100.0, 2: 52.0, 4: 33.3}.items()}
+    assert predict.judge_full(times) == {2: "pass", 4: "pass"}  # a repeat's noise cancels out
+    assert predict.judge_full({**times, 4: times[4][::-1]}) == {2: "pass", 4: "undecided"}
+    assert predict.judge_full({**times, 2: 70.0 * noise})[2] == "fail"
+    assert predict._recommended({2: "pass", 4: "undecided"}) == 2
+    assert predict._recommended({2: "fail", 4: "undecided"}) == 1
 
 
 def test_a_larger_count_that_is_undecided_leaves_the_choice_open():

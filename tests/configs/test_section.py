@@ -60,7 +60,13 @@ def test_what_decides_a_sweeps_id_and_a_comparison() -> None:
             f"sweep.{name}"
             for name in ("max_retries", "min_points", "on_cancel", "poll_interval_seconds")
         ),
-        *("sweep.confirm", "sweep.max_repeats", "sweep.queue_deadline_seconds", "sweep.smoke"),
+        *(
+            "sweep.confirm",
+            "sweep.confirm_repeats",
+            "sweep.max_repeats",
+            "sweep.queue_deadline_seconds",
+            "sweep.smoke",
+        ),
     }
     assert set(marked_fields(TrainingConfig, NOT_COMPARED)) == {
         *(

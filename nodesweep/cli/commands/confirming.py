@@ -35,8 +35,7 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
         return  # the run's own preflight checks the job before anything more is paid
     from nodesweep.flows.stages.offline import check_offline, raise_if_refused
 
-    largest = config.sweep.model_copy(update={"confirm": config.sweep.node_counts[-1]})
-    raise_if_refused(check_offline(config.model_copy(update={"sweep": largest})))
+    raise_if_refused(check_offline(_confirming(config, config.sweep.node_counts[-1])))
 
 
 def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | None:
@@ -81,15 +80,24 @@ def with_confirm(
     A count that is measured in `report`, but not in `last`, the report before this command, was
     confirmed by a job of a command that was cut off.
     """
+    from nodesweep.scaling.design.predict import confirming_runs
     from nodesweep.scaling.formats import join_words
 
     known = {*config.sweep.measured_counts, config.sweep.confirm}
     if last is not None and last.sweep_id == report.sweep_id:
         known |= {row.nodes for row in last.summary if row.n}
-    if new := [row.nodes for row in report.summary if row.n and row.nodes not in known]:
+    new = [row for row in report.summary if row.n and row.nodes not in known]
+    measured = join_words(row.nodes for row in new)
+    if cut_off := [row for row in new if row.n + row.n_failed < confirming_runs(config)]:
+        nodes = cut_off[0].nodes
+        print_event(
+            "confirming", f"--confirm: the other runs on {nodes} nodes", sweep=report.sweep_id
+        )
+        return _confirming(config, nodes)
+    if new:
         print_event(
             "nothing-to-confirm",
-            f"--confirm: the earlier command's run on {join_words(new)} nodes has ended and is in"
+            f"--confirm: the earlier command's run on {measured} nodes has ended and is in"
             " this report; repeat the command to confirm another count",
         )
         return None
@@ -106,6 +114,14 @@ def with_confirm(
             "--confirm: no predicted count could change the recommendation",
         )
         return None
-    print_event("confirming", f"--confirm: one run on {job.nodes} nodes", sweep=report.sweep_id)
-    sweep = config.sweep.model_copy(update={"confirm": job.nodes})
-    return config.model_copy(update={"sweep": sweep})
+    print_event(
+        "confirming", f"--confirm: {job.runs_text} on {job.nodes} nodes", sweep=report.sweep_id
+    )
+    return _confirming(config, job.nodes)
+
+
+def _confirming(config: BenchmarkConfig, nodes: int) -> BenchmarkConfig:
+    from nodesweep.scaling.design.predict import confirming_runs
+
+    asked = {"confirm": nodes, "confirm_repeats": confirming_runs(config)}
+    return config.model_copy(update={"sweep": config.sweep.model_copy(update=asked)})

@@ -51,7 +51,7 @@ def describe_plan(checked: CheckedSweep) -> str:
     points = [
         point
         for point in plan.points
-        if sweep.may_run(point.nodes) and not sweep.is_validation_run(point.repeat)
+        if sweep.may_run(point.nodes, point.repeat) and not sweep.is_validation_run(point.repeat)
     ]
     width = max((len(arm.name) for arm in plan.by_arm), default=0)
     heading = f"  {sweep.arm_kind:<{max(width, 13)}}" if width else ""
@@ -279,7 +279,7 @@ def requests_of(config: BenchmarkConfig, checked: CheckedSweep) -> Requests:
     shown = [
         hide_in_request(render(build_spec(config, point, inputs, render)), variables)
         for point in facts.plan.points
-        if config.sweep.may_run(point.nodes)
+        if config.sweep.may_run(point.nodes, point.repeat)
     ]
     masked = dict.fromkeys(member for _, members in shown for member in members)
     return Requests([request for request, _ in shown], tuple(masked), variables)

@@ -3,8 +3,8 @@
 A run of the shipped program ends after a share of its steps, as a probe does (probe.py), and is
 projected; runs of other programs make all their steps. Each count is predicted from where the time
 of the measured ones goes (nodesweep/scaling/predict/). The recommendation rests on predictions and
-says so; one further run, at the count that would settle it, takes the place of that prediction
-(sweep.confirm, which `run --confirm` sets).
+says so; further runs, at the count that would settle it, take the place of that prediction
+(sweep.confirm, which `run --confirm` sets): one, or of short ones as many as at a measured count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Predict(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Ask for all runs of the measured counts, then for the one that confirms a prediction."""
+        """Ask for all runs of the measured counts, then for those that confirm a prediction."""
         sweep = config.sweep
         ended = {(each.nodes, each.repeat) for each in attempts}
         points = tuple(
@@ -44,10 +44,12 @@ class Predict(Design):
         )
         reason = f"{join_words(_predicted(config))} nodes are predicted from these"
         if sweep.confirm is not None:
-            reason += f"; then one run on {nodes_text(sweep.confirm)} confirms its prediction"
-        if sweep.confirm is not None and ended.issuperset(points):
-            points += ((sweep.confirm, 1),)
-            reason = f"one run on {nodes_text(sweep.confirm)} confirms its prediction"
+            runs = _runs_text(sweep.confirm_repeats)
+            confirm = f"{runs} on {nodes_text(sweep.confirm)} to confirm its prediction"
+            reason += f"; then {confirm}"
+            if ended.issuperset(points):
+                points += tuple((sweep.confirm, 1 + each) for each in range(sweep.confirm_repeats))
+                reason = confirm
         left = tuple(point for point in points if point not in ended)
         return Progress(points, left, (), reason if left else "all requested runs have ended")
 
@@ -67,7 +69,7 @@ class Predict(Design):
             # measured, though without a step budget to predict from
             known |= {row.nodes for row in report.summary if _is_timed(row)}
             asked = [nodes for nodes in config.sweep.node_counts if nodes not in known]
-            prediction = predict(report, asked, confirms_counts=True)
+            prediction = predict(report, asked, confirming=confirming_runs(config))
         except NotPredictable as error:
             left = join_words(_predicted(config))
             headline = f"{report.headline.rstrip('.')}; no time is predicted for {left} nodes."
@@ -92,7 +94,8 @@ class Predict(Design):
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return lines on the predicted counts, the run that may confirm one, and short runs."""
-        last = "" if config.sweep.confirm else "; --confirm adds one run at the deciding count"
+        runs = _runs_text(confirming_runs(config))
+        last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding count"
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
         if config.ends_early(1):
             share = format_percent(config.sweep.probe_ends.max_share or 1.0)
@@ -115,7 +118,7 @@ class Predict(Design):
             least, share = (each / REFERENCE_STEPS for each in (LEAST_PROBE_STEPS, most))
             steps = f", jobs of {most:,} of {REFERENCE_STEPS:,} steps"
         usual = full_cost(sweep.measured_counts, sweep.arm_repeats)
-        last = full_cost([sweep.confirm or sweep.node_counts[-1]], 1)
+        last = full_cost([sweep.confirm or sweep.node_counts[-1]], confirming_runs(config))
         cost = DesignCost(usual * least, usual * share, (usual + last) * share)
         label = f"predict, {pluralize(sweep.arm_repeats, 'repeat')}"
         return Estimate(label, cost, f"predict: the most includes --confirm{steps}; ")
@@ -138,6 +141,15 @@ class Predict(Design):
                 "whether a larger global batch trains the model as well; set "
                 "sweep.probe.max_share: 0.1 if times are enough, without a recommendation"
             )
+
+
+def confirming_runs(config: BenchmarkConfig) -> int:
+    """Return how many runs confirm a prediction: one, or of short ones as many as elsewhere."""
+    return config.sweep.arm_repeats if config.ends_early(1) else 1
+
+
+def _runs_text(runs: int) -> str:
+    return "one run" if runs == 1 else f"{runs} runs"
 
 
 def _is_timed(row: SummaryRow) -> bool:

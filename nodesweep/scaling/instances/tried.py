@@ -31,7 +31,7 @@ _BATCHES = frozenset(
 _GLOBAL_BATCHES = frozenset({"global_batch_size"})
 _ACCUMULATIONS = frozenset({"accumulate_grad_batches", "gradient_accumulation_steps"})
 _WORKERS = frozenset({"dataloader_num_workers", "loader_workers", "num_workers"})
-_OF_DESIGN = ("design", "max_repeats", "probe", "min_points", "confirm")
+_OF_DESIGN = ("design", "max_repeats", "probe", "min_points", "confirm", "confirm_repeats")
 """Fields of a sweep that a trial does not take over: it runs each count `repeats` times."""
 
 

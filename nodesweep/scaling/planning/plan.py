@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from nodesweep.configs.catalogue import InstanceType
@@ -280,7 +281,7 @@ def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
     """Yield the points: each repeat is a pass over all arms and measured node counts.
 
     If sweep.order is shuffled, the recorded seed determines the order of each pass. Points at
-    predicted node counts, of which sweep.confirm runs one, come last.
+    predicted node counts, of which sweep.confirm runs those at one, come last.
     """
     generator = random.Random(config.sweep.order_seed)
     counts = sorted(config.sweep.measured_counts, reverse=config.sweep.order == "descending")
@@ -290,7 +291,10 @@ def _point_order(config: BenchmarkConfig) -> Iterator[Key]:
             generator.shuffle(cells)
         yield from (Key(*cell, repeat) for cell in cells)
     predicted = set(config.sweep.node_counts).difference(counts)
-    yield from (Key(arm, nodes, 1) for nodes in sorted(predicted) for arm in arms_of(config))
+    repeats = range(1, config.sweep.arm_repeats + 1)
+    yield from (
+        Key(arm, *point) for point in product(sorted(predicted), repeats) for arm in arms_of(config)
+    )
 
 
 def replicas_of(world_size: int, ranks_per_replica: int) -> int:

@@ -180,7 +180,7 @@ class Facts:
     def _peak(self, points: Iterable[PlannedPoint]) -> int:
         at_once = self.config.sweep.max_parallel_jobs
         may_run = self.config.sweep.may_run
-        nodes = (point.nodes for point in points if may_run(point.nodes))
+        nodes = (point.nodes for point in points if may_run(point.nodes, point.repeat))
         return sum(heapq.nlargest(at_once, nodes))
 
     @property

@@ -127,6 +127,22 @@ class NextJob(Part):
         description="Billed node-hours; only if costs are in node-hours.",
     )
     reason: str = Field(description="What it would measure.")
+    runs: int = Field(
+        default=1,
+        exclude_if=lambda runs: runs == 1,
+        description="Number of such jobs, each as above; absent: 1.",
+    )
+    share: float = Field(
+        default=1.0,
+        exclude_if=lambda share: share == 1,
+        description="Share of T that a short job runs; absent: all of it.",
+    )
+
+    @property
+    def runs_text(self) -> str:
+        """The jobs in words: "one run", "3 short runs"."""
+        short = "short " if self.share < 1 else ""
+        return f"one {short}run" if self.runs == 1 else f"{self.runs} {short}runs"
 
 
 class Predictions(Part):

@@ -18,7 +18,7 @@ from nodesweep.scaling.analysis.price import charged_hours, node_cost_usd
 from nodesweep.scaling.analysis.recommend import recommend
 from nodesweep.scaling.analysis.rows import SummaryRow
 from nodesweep.scaling.fits.assumption import assumption
-from nodesweep.scaling.formats import format_seconds, join_words, nodes_text
+from nodesweep.scaling.formats import format_percent, format_seconds, join_words, nodes_text
 from nodesweep.scaling.predict.draws import Measurement, Outlook, look_ahead
 from nodesweep.scaling.predict.physics import PART_OF, Term
 from nodesweep.scaling.report.headline import SCALING, failed_text
@@ -55,7 +55,7 @@ def predict(
     report: ScalingReport,
     asked: Sequence[int] | None = None,
     batches: Sequence[ScalingReport] = (),
-    confirms_counts: bool = False,
+    confirming: int = 0,
 ) -> Predictions:
     """Return the predictions for node counts that were not measured.
 
@@ -64,7 +64,8 @@ def predict(
         asked: Node counts; None: the next doublings up to 8, at least one.
         batches: Reports of the same program with runs on one node at further global batches, which
             show the compute at further batches per process.
-        confirms_counts: True if the further job can only be one at a predicted node count.
+        confirming: Number of runs by which the sweep itself confirms a predicted count: the next
+            job is one of these, and the noise of all runs judges every count. 0: it cannot.
 
     Raises:
         NotPredictable: The report, a further one or a node count does not allow it.
@@ -76,17 +77,21 @@ def predict(
         passes |= read_passes(report, measured, other)
     by_nodes = {row.nodes: row for row in report.summary}
     like = by_nodes[measured[-1].place.nodes]
-    # too few for an interval of their own: the noise of all runs gives one
-    few = [
-        (each.place, each.work) for each in measured if by_nodes[each.place.nodes].n < MIN_REPEATS
+    # too few for an interval of their own, or beside predictions: the noise of all runs gives one
+    pooled = [
+        (each.place, each.work)
+        for each in measured
+        if confirming or by_nodes[each.place.nodes].n < MIN_REPEATS
     ]
-    of_few: list[Outlook] = []
+    of_pooled: list[Outlook] = []
     outlooks: list[Outlook] = []
-    for each in look_ahead(measured, sorted([*few, *places]), passes):
-        (outlooks if each.terms else of_few).append(each)
+    for each in look_ahead(measured, sorted([*pooled, *places]), passes):
+        (outlooks if each.terms else of_pooled).append(each)
     base, runs = measured[0].place.nodes, sum(len(each.runs["gradients"]) for each in measured)
     rows = [_row(each, like, report, base, runs) for each in outlooks]
-    measured_rows = [_row(each, by_nodes[each.place.nodes], report, base, runs) for each in of_few]
+    measured_rows = [
+        _row(each, by_nodes[each.place.nodes], report, base, runs) for each in of_pooled
+    ]
     answer = None
     if runs > len(measured):
         # reports on times measured elsewhere have no config
@@ -102,7 +107,7 @@ def predict(
     )
     job = None
     if answer is not None:
-        job = _next_job(answer, counts, outlooks, report, confirms_counts)
+        job = _next_job(answer, counts, outlooks, report, confirming)
     return Predictions(
         sweep_id=report.sweep_id,
         headline=_headline(answer, counts, job, report),
@@ -283,7 +288,7 @@ def _next_job(
     counts: Sequence[CountPrediction],
     outlooks: Sequence[Outlook],
     report: ScalingReport,
-    is_at_count: bool,
+    confirming: int,
 ) -> NextJob | None:
     """Return the job that measures the largest predicted count that may be recommended."""
     open_ = {*answer.not_ruled_out, *([answer.chosen.nodes] if answer.chosen else [])}
@@ -291,12 +296,12 @@ def _next_job(
     if not chosen:
         return None
     count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
-    if is_at_count and any(row.n and row.nodes == count.nodes for row in report.summary):
+    if confirming and any(row.n and row.nodes == count.nodes for row in report.summary):
         return None  # its job ran, on contended nodes
-    share = _share_run(report, is_at_count)
+    share = _share_run(report) if confirming else 1.0
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
-    if compute.seconds is None and compute.high - compute.low > rest and not is_at_count:
+    if compute.seconds is None and compute.high - compute.low > rest and not confirming:
         processes = place.processes // place.nodes
         return NextJob(
             nodes=1,
@@ -319,15 +324,17 @@ def _next_job(
         usd=None if count.usd is None else count.usd - (saved or 0.0),
         node_hours=None if count.node_hours is None else count.node_hours - (hours or 0.0),
         reason=f"T({count.nodes})",
+        runs=max(1, confirming),
+        share=share,
     )
 
 
-def _share_run(report: ScalingReport, is_at_count: bool) -> float:
+def _share_run(report: ScalingReport) -> float:
     """Return the share of T that a further job of the sweep runs: as those at the largest count."""
     ran = [
         (point.nodes, point.projection.measured_seconds / point.projection.train_seconds)
         for point in report.points
-        if is_at_count and point.used and point.projection is not None
+        if point.used and point.projection is not None
     ]
     most = max((nodes for nodes, _ in ran), default=0)
     return fmean(share for nodes, share in ran if nodes == most) if ran else 1.0
@@ -374,9 +381,13 @@ def _headline(
 def _job_text(job: NextJob, predicted: Collection[int]) -> str:
     cost = cost_text(job.usd, job.node_hours)
     about = f"about {format_seconds(job.seconds)}{'' if cost is None else f', {cost}'}"
+    if job.share < 1:
+        about += f", {format_percent(job.share)} of T({job.nodes})"
+    if job.runs > 1:
+        about = f"each {about}"
     if job.nodes not in predicted:  # at another batch than its count's
         about = f"global batch {job.global_batch_size}, {about}"
-    return f"one run on {nodes_text(job.nodes)} ({about}) would measure {job.reason}"
+    return f"{job.runs_text} on {nodes_text(job.nodes)} ({about}) would measure {job.reason}"
 
 
 def _assumes(

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
+from nodesweep.cli.commands.confirming import with_confirm
 from nodesweep.scaling.design.base import Attempt
 from nodesweep.scaling.design.progress import points_done, progress_of
 from nodesweep.scaling.design.registry import DESIGNS
@@ -103,6 +104,13 @@ def test_a_prediction_is_confirmed_once_all_it_is_made_from_has_ended(predict_co
     then = PREDICT.progress(confirming, (), attempts(*base))
     assert then.next_points == ((8, 1),) and "8 nodes" in then.reason
     assert PREDICT.progress(confirming, (), attempts(*base, (8, 1))).next_points == ()
+    often = predict_config(confirm=8, confirm_repeats=3)
+    assert "then 3 runs on 8 nodes" in PREDICT.progress(often, (), attempts()).reason
+    then = PREDICT.progress(often, (), attempts(*base, (8, 2)))
+    assert then.next_points == ((8, 1), (8, 3))
+    assert [often.sweep.may_run(8, repeat) for repeat in (1, 3, 4)] == [True, True, False]
+    assert not config.sweep.may_run(8) and config.sweep.may_run(1, 3)
+    assert often.sweep.most_jobs == 9
 
 
 def test_the_plan_has_the_jobs_in_order_and_then_those_that_may_confirm(predict_config):
@@ -110,11 +118,17 @@ def test_the_plan_has_the_jobs_in_order_and_then_those_that_may_confirm(predict_
     instance = config.node_type(config.training.instance_type)
     plan = plan_sweep(config, instance)
     assert [(point.nodes, point.repeat) for point in plan.points] == [
-        (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (8, 1),
+        (1, 1), (2, 1), (1, 2), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2),
     ]  # fmt: skip
     bounds = [
         plan_sweep(predict_config(repeats=2, **more), instance).cost_bound_usd
-        for more in ({}, {"confirm": 4}, {"confirm": 8}, {"design": "full"})
+        for more in (
+            {},
+            {"confirm": 4},
+            {"confirm": 8},
+            {"confirm": 8, "confirm_repeats": 2},
+            {"design": "full"},
+        )
     ]
     assert all(less < more for less, more in pairwise(bounds))
     assert "4 and 8 nodes" in PREDICT.plan_lines(config)[0]
@@ -126,6 +140,8 @@ def test_only_what_is_run_needs_quota(predict_config):
     assert (facts.max_nodes, facts.peak_nodes) == (2, 2)
     facts = facts_of(predict_config(confirm=8))
     assert (facts.max_nodes, facts.peak_nodes) == (8, 8)
+    at_once = predict_config(confirm=8, confirm_repeats=3, max_parallel_jobs=4)
+    assert facts_of(at_once).peak_nodes == 26
 
 
 def test_its_cost_is_estimated_for_its_own_sweeps(predict_config, make_config):
@@ -149,7 +165,7 @@ def test_short_runs_cost_a_share_of_whole_ones(short_config):
     cost = PREDICT.estimate(short_config(repeats=2)).cost
     whole = 2 * (99 + 2 * 55) / 60
     assert (cost.least, cost.expected) == pytest.approx((whole * 30 / 5000, whole * 0.1))
-    assert cost.most - cost.expected == pytest.approx(8 * 13.5 / 60 * 0.1)
+    assert cost.most - cost.expected == pytest.approx(2 * 8 * 13.5 / 60 * 0.1)
     few = PREDICT.estimate(short_config(repeats=2, probe={"max_share": 0.001})).cost
     assert few.expected == few.least == pytest.approx(cost.least)
     most = PREDICT.estimate(short_config(repeats=2, probe={"max_steps": 50})).cost
@@ -213,6 +229,8 @@ def test_short_runs_predict_what_whole_ones_do_and_say_so(
     )
     assert short.counts[0].interval.low == pytest.approx(whole.counts[0].interval.low, rel=0.05)
     assert short.counts[0].seconds == pytest.approx(whole.counts[0].seconds, rel=0.05)
+    assert (whole.next_job.runs, short.next_job.runs) == (3, 3)
+    assert (whole.next_job.share, short.next_job.share) == pytest.approx((1, 0.1))
     saved = whole.next_job.seconds - short.next_job.seconds
     assert short.next_job.seconds == pytest.approx(short.counts[0].seconds * 0.1)
     assert whole.next_job.usd - short.next_job.usd == pytest.approx(saved * 4 * 0.001, rel=0.05)
@@ -221,6 +239,46 @@ def test_short_runs_predict_what_whole_ones_do_and_say_so(
     assert [
         each for each in report.caveats if each.startswith(("Projected", "Not seen"))
     ] == snapshot
+
+
+def test_short_runs_confirm_as_often_as_others_run(
+    short_config,
+    make_budget_outcomes,  # noqa: F811
+    make_report,
+    capsys,
+):
+    config = short_config(node_counts=[1, 2, 4], report={"recommendation": {"min_efficiency": 0.3}})
+    times = {1: (100.0, 0.0), 2: (52.0, 2.0), 4: (27.0, 2.0)}
+    outcomes = [shortened(each) for each in make_budget_outcomes(times, batch=64)]
+    reports = [
+        make_report(
+            [each for each in outcomes if each.nodes < 4 or each.repeat <= most], config=config
+        )
+        for most in range(4)
+    ]
+    assert "next: 3 short runs on 4 nodes (each about 4" in reports[0].headline
+    assert "s, 10% of T(4)) would measure T(4)" in reports[0].headline
+    for measured in (0, 1, 2):  # the latter two: of a command that was cut off
+        sweep = with_confirm(config, reports[measured], reports[0]).sweep
+        assert (sweep.confirm, sweep.confirm_repeats) == (4, 3)
+    assert "--confirm: 3 short runs on 4 nodes" in capsys.readouterr().err
+    assert with_confirm(config, reports[3], reports[0]) is None
+    assert "repeat the command" in capsys.readouterr().err
+    levels = [
+        each.interval.level
+        for count in reports[3].prediction.judged[1:]
+        for each in count.verdicts
+        if each.criterion == "efficiency"
+    ]
+    assert levels == [0.9, 0.9]  # of the noise of all runs
+
+
+def test_no_count_is_confirmed_more_often_than_others_run(predict_config):
+    with pytest.raises(ValueError, match=r"confirm_repeats is 4; allowed: 1 to 3.*raise repeats"):
+        predict_config(confirm=8, confirm_repeats=4)
+    for design in ("full", "predict"):
+        with pytest.raises(ValueError, match="confirm_repeats is 2, but confirm is null"):
+            predict_config(design=design, confirm_repeats=2)
 
 
 def test_short_runs_never_look_measured(
@@ -276,7 +334,7 @@ def test_the_headline_names_a_growing_batch_and_failed_jobs(predicted, predict_c
 
 def test_the_same_is_predicted_from_the_report_later(predicted):
     report = predicted()
-    again = predict(report, [4, 8], confirms_counts=True)
+    again = predict(report, [4, 8], confirming=1)
     assert again == report.prediction
 
 
