@@ -93,15 +93,16 @@ def _check_partitions(facts: Facts) -> Findings:
 def _judge(facts: Facts, name: str, partition: Partition, flags: str) -> Findings:
     """Return what the partition refuses; the QOS's flags may lift its limits."""
     most, cores = facts.max_nodes, facts.instance.vcpus or 0
-    nodes: float = partition.nodes
-    if "PartitionMaxNodes" not in flags:
-        nodes = min(nodes, partition.job_nodes)
+    job_nodes = math.inf if "PartitionMaxNodes" in flags else partition.job_nodes
     seconds = math.inf if "PartitionTimeLimit" in flags else partition.time_seconds
     is_down = (
         not partition.is_up, f"platform.partition: {name} is not up; use another one, or wait"
     )  # fmt: skip
     return Findings(
-        (*_broken(is_down), *_above(facts, name, "partition", nodes, seconds)),
+        (
+            *_broken(is_down),
+            *_above(facts, name, "partition", min(partition.nodes, job_nodes), seconds),
+        ),
         _broken(
             (
                 partition.usable < most <= partition.nodes,

@@ -191,9 +191,10 @@ class SlurmJobs:
         """
         job = self._submission(job_name)
         row = job and _row_of(job, self.queue.accounted(job.job_id))
-        if not (row and row.cpu_seconds and row.allocated_cpu_seconds and row.ended_at):
+        if not (row and row.cpu_seconds and row.allocated_cpu_seconds):
             return {}
-        assert row.started_at is not None, "CPU time is allocated from the start on"
+        if row.started_at is None or row.ended_at is None:
+            return {}
         seconds = (row.ended_at - row.started_at).total_seconds()
         found = {"cpu_percent": 100 * row.cpu_seconds / (seconds * row.nodes)}
         if not self.platform.node.gpus:  # which do the work
