@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,9 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 # Source of the first process. A program runs at its end, as with `python -c`, in a fork of a fork;
 # the process between them waits for it and saves its exit code.
 _WARM = """
-import gc, importlib, json, os, signal, sys, threading
+import gc, json, os, signal, sys, threading
 gc.disable()
-for _name in sys.argv[1:]:
-    importlib.import_module(_name)
+exec(sys.argv[1])
 gc.freeze()
 gc.enable()
 assert threading.active_count() == 1, "only a process without threads can be forked"
@@ -99,6 +98,11 @@ class Forked:
         """Return its output so far."""
         return (self.folder / name).read_text()
 
+    def communicate(self, timeout: float = 300.0) -> tuple[str, str]:
+        """Wait for its end and return what it printed to stdout and to stderr."""
+        self.wait(timeout)
+        return self.output(), self.output("stderr")
+
 
 class WarmProcess:
     """A process to fork programs from: start() begins one, run() also waits for its end."""
@@ -129,11 +133,27 @@ class WarmProcess:
 @contextmanager
 def warm_process(*modules: str) -> Iterator[WarmProcess]:
     """Yield a process that has imported these modules."""
+    with warm_python(sys.executable, "".join(f"import {name}\n" for name in modules)) as process:
+        yield process
+
+
+@contextmanager
+def warm_python(
+    python: str, imports: str, environment: Mapping[str, str] | None = None
+) -> Iterator[WarmProcess]:
+    """Yield a process of this interpreter that has run these imports.
+
+    Args:
+        python: Path of the interpreter.
+        imports: Python source.
+        environment: The process's environment; None: that of the tests.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
-            [sys.executable, "-c", _WARM, *modules],
+            [python, "-c", _WARM, imports],
             cwd=_REPOSITORY,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.infra.image.training.processes import Trainings
+from tests.infra.image.training.processes import Trainings, warm_training
+from tests.processes.warm_process import WarmProcess
 
 IMAGE = Path(__file__).resolve().parents[3] / "infra" / "image"
 if str(IMAGE) not in sys.path:
@@ -31,10 +32,19 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def warm(image_python: str) -> Iterator[WarmProcess]:
+    """A process to fork training processes from."""
+    with warm_training(image_python) as process:
+        yield process
+
+
 @pytest.fixture
-def trainings(image_python: str, digits: Path, tmp_path: Path) -> Iterator[Trainings]:
+def trainings(
+    image_python: str, digits: Path, tmp_path: Path, warm: WarmProcess
+) -> Iterator[Trainings]:
     """Training processes in the image's Python."""
-    running = Trainings(image_python, digits, tmp_path)
+    running = Trainings(image_python, digits, tmp_path, warm)
     yield running
     running.end()
 

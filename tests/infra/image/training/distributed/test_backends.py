@@ -122,7 +122,7 @@ def test_windows_chooses_without_importing_any() -> None:
 @pytest.mark.slow
 def test_a_missing_library_is_one_line_and_exit_code_1(trainings: Trainings) -> None:
     hosts = ["127.0.6.1", "127.0.6.2"]
-    process = trainings.start(
+    process = trainings.fork(
         *QUICK,
         "--backend",
         "xla",

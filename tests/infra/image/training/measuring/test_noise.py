@@ -45,7 +45,7 @@ def test_two_ranks_write_what_a_report_reads(trainings: Trainings) -> None:
 
 
 def test_one_process_and_a_short_run_write_nothing(trainings: Trainings) -> None:
-    succeed(trainings.start(*AMOUNT, *TINY))
+    succeed(trainings.fork(*AMOUNT, *TINY))
     assert "gradient_noise" not in trainings.metrics()
     succeed(*two_nodes(trainings, *AMOUNT, *TINY, prefix="127.0.32"))
     assert "gradient_noise" not in trainings.metrics("127.0.32.1")

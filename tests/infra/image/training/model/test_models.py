@@ -21,6 +21,7 @@ from tests.configs.data.cifar10_archive import small_batches, write_archive
 from tests.infra.image.conftest import IMAGE
 from tests.infra.image.training.processes import Trainings, succeed, two_nodes
 from tests.nodesweep.launch.sagemaker.rendered import build_request
+from tests.processes.warm_process import WarmProcess
 
 REPOSITORY = IMAGE.parents[1]
 EXAMPLE = REPOSITORY / "configs" / "examples" / "resnet18_cifar10_g4dn_spot.yaml"
@@ -45,8 +46,10 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def on_images(image_python: str, cifar10: Path, tmp_path: Path) -> Iterator[Trainings]:
-    running = Trainings(image_python, cifar10, tmp_path)
+def on_images(
+    image_python: str, cifar10: Path, tmp_path: Path, warm: WarmProcess
+) -> Iterator[Trainings]:
+    running = Trainings(image_python, cifar10, tmp_path, warm)
     yield running
     running.end()
 
@@ -82,7 +85,7 @@ def check(metrics: dict[str, Any], nodes: int) -> None:
 
 def test_the_example_trains_on_what_the_archive_gives(on_images: Trainings) -> None:
     """One step each on one rank and on two, with the example's batch per replica."""
-    succeed(on_images.start(*example_arguments(1), "--max-steps", "1"))
+    succeed(on_images.fork(*example_arguments(1), "--max-steps", "1"))
     check(on_images.metrics(), nodes=1)
     succeed(*two_nodes(on_images, *example_arguments(2), "--max-steps", "1"))
     check(on_images.metrics("127.0.9.1"), nodes=2)
