@@ -25,43 +25,46 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "distribution",
         (distribution.kind_fits,),
         refuses=(
-            "what the chosen kind does not support (see [distribution.md](distribution.md) for "
-            "each kind): a library that the instance type lacks (SMDDP, SMP, NeuronCores), "
-            "Trainium with another kind; more processes per node than accelerators, or a "
-            "launcher that starts one per accelerator if the catalogue does not know how many "
-            "there are; an AWS container without the kind's library or version; no `.py` file "
-            "under torchrun; an MCA parameter given twice or set by the toolkit, quotes in "
-            "mpirun's options, device RDMA on an adapter without it; the hyperparameter "
-            "`mp_parameters`; partitions, tensor, sharding, context or expert "
-            "degrees that do not divide the processes, micro-batches that do not divide the "
-            "batch, several replicas without `ddp`"
+            "anything that the chosen kind does not support "
+            "([distribution.md](distribution.md) lists it by kind): an instance type on which "
+            "the kind's library does not run (SMDDP, SMP, Neuron), or Trainium with a kind "
+            "that does not support it; more processes per node than accelerators, or a "
+            "launcher that starts one process per accelerator where the catalogue lacks their "
+            "number; an AWS container that lacks the kind's library or has an unsupported "
+            "version; an entry point other than a `.py` file under torchrun; in mpirun's "
+            "options, quotes, or an MCA parameter that is given twice or that the toolkit sets "
+            "itself; device RDMA on an adapter that does not support it; the hyperparameter "
+            "`mp_parameters`; partitions, or tensor, sharding, context or expert degrees, by "
+            "which the number of processes is not divisible; micro-batches that do not divide "
+            "the batch evenly; several replicas without `ddp`"
         ),
-        remedy=("another instance type, kind, container or number, as named in the message"),
+        remedy=("use another instance type, kind, container or number, as the message says"),
         says=(
-            "an EFA that nothing enables; mpi4py that must be in the image; `parameter_server`, "
-            "which starts no server; SMDDP on p3; an image built on a container without the "
-            "kind's library; a kind whose library exists only on AWS"
+            "an EFA that nothing enables; mpi4py that the image must contain; "
+            "`parameter_server`, which starts no server; SMDDP on p3; an image built on a "
+            "container that lacks the kind's library; emulated nodes with a kind whose library "
+            "exists only on AWS"
         ),
     ),
     Rule(
         "GPU and CUDA",
         (containers.gpu_supports_the_cuda, containers.cuda_is_known),
         refuses=(
-            "an AWS container whose CUDA has no code for the GPU: V100 (p3, p3dn) with CUDA 12.8 or"
-            " later, K80 (p2) with 12 or later, A100, A10G, L4 and L40S before 11.0, H100 and H200"
-            " before 11.8, Blackwell (p6, g7, g7e) before 12.8"
+            "an AWS container whose CUDA version does not support the GPU: CUDA 12.8 or later "
+            "on V100 (p3, p3dn), 12 or later on K80 (p2); CUDA before 11.0 on A100, A10G, L4 "
+            "and L40S, before 11.8 on H100 and H200, or before 12.8 on Blackwell (p6, g7, g7e)"
         ),
-        remedy="the container named in the message, or another instance type",
+        remedy="use the container that the message names, or another instance type",
         says=(
-            "the same if you build more on the container; a container whose name does not show "
-            "its CUDA version; unknown GPUs"
+            "an image built on such a container; a container whose name does not show its CUDA "
+            "version; an instance type whose GPUs are unknown"
         ),
     ),
     Rule(
         "processor and container",
         (containers.processor_matches_the_container,),
         refuses="an x86 container on Arm processors (p6e-gb200)",
-        remedy="an image for arm64, or another instance type",
+        remedy="use an image for arm64, or another instance type",
     ),
     Rule(
         "container and shipped program",
@@ -72,12 +75,12 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             shipped.program_can_compress,
         ),
         refuses=(
-            "PyTorch before 2.1; `strategy: fsdp` before 2.6, on CPUs before 2.7; `backend: "
-            "smddp`, `backend: xla` or `strategy: smp` without a container that has the library; "
-            "`compress` without DDP, `compress: bf16` without GPUs"
+            "PyTorch before 2.1, or with `strategy: fsdp` before 2.6 (on CPUs, 2.7); `backend: "
+            "smddp`, `backend: xla` or `strategy: smp` in a container that lacks the library; "
+            "`compress` without DDP, or `compress: bf16` without GPUs"
         ),
         remedy=(
-            "a newer container or one with the library, another strategy, or your training script"
+            "use a newer container, one with the library, another strategy, or your training script"
         ),
         says="a kind whose library the shipped program is not configured to use",
     ),
@@ -90,11 +93,11 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             rules.unknown_facts,
         ),
         says=(
-            "a container for a device other than the instance's, whose accelerators then stay "
-            "idle; a container that got SMDDP only in a later patch; settings for EFA without "
-            "an adapter (NCCL falls back to TCP), including those that the toolkit makes under "
-            "`smddp` and `pytorchddp`; facts missing from the catalogue, and what is therefore "
-            "not checked"
+            "a container made for another device, with which the instance's accelerators stay "
+            "idle; a container version that contains SMDDP only in later patches; EFA settings "
+            "on an instance without an adapter (NCCL falls back to TCP), including the "
+            "settings that the toolkit makes under `smddp` and `pytorchddp`; facts that the "
+            "catalogue lacks, with the checks that are skipped as a result"
         ),
     ),
     Rule(
@@ -108,7 +111,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             "`training.spot.max_wait_seconds` less than `max_runtime_seconds`; spot with"
             " `keep_alive_seconds`"
         ),
-        remedy="a wait at least as long as a job may run; leave out one of the two",
+        remedy=(
+            "set `max_wait_seconds` to at least `max_runtime_seconds`; omit spot or "
+            "`keep_alive_seconds`"
+        ),
         says="spot without `training.checkpoints`",
     ),
     Rule(
@@ -120,36 +126,38 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.role_may_use_mlflow,
         ),
         refuses=(
-            "a plan or an MLflow resource in a different region or account than the jobs; a plan"
-            " together with spot"
+            "a training plan or an MLflow resource in another region or account than the jobs; "
+            "a plan together with spot"
         ),
-        remedy="one of `platform.region` and the role's account; leave out spot or the plan",
+        remedy=(
+            "use a resource in `platform.region` and in the role's account; omit spot or the plan"
+        ),
         says=(
-            "under a plan, costs are those of the same node-hours on demand, not the upfront fee;"
-            " the role's access to MLflow is not checked"
+            "costs under a plan, which are on-demand prices of the same node-hours and not the "
+            "upfront fee; the role's access to MLflow, which is not checked"
         ),
     ),
     Rule(
         "fallbacks",
         (features.fallbacks_have_as_many_accelerators, features.fallbacks_are_launched_alike),
         refuses=(
-            "a type of `training.instance_fallbacks` with a different number of accelerators than "
-            "`training.instance_type`, or with different EFA settings for mpirun. All other rules "
-            "apply to each type"
+            "a type in `training.instance_fallbacks` that has another number of accelerators "
+            "than `training.instance_type`, or needs other launch settings, such as EFA "
+            "settings for mpirun. All other rules apply to every type"
         ),
         remedy=(
-            "types with equally many accelerators and the same EFA settings; "
-            "`sweep.instance_types` to compare types"
+            "use types with the same number of accelerators and the same kind of EFA; to "
+            "compare types, use `sweep.instance_types`"
         ),
     ),
     Rule(
         "placement",
         (features.placement_is_on_an_ultra_server, features.jobs_may_share_an_ultra_server),
         refuses=(
-            "`training.placement` on a type other than `ml.p6e-gb200.*`; more nodes than the 18 of"
-            " an UltraServer with `ultra_server_id`"
+            "`training.placement` on a type other than `ml.p6e-gb200.*`; with "
+            "`ultra_server_id`, more than the 18 nodes of one UltraServer"
         ),
-        remedy="leave it out; fewer nodes",
+        remedy="omit `training.placement`; use fewer nodes",
         says="jobs that share an UltraServer",
     ),
     Rule(
@@ -165,14 +173,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "volume key",
         (features.volume_key_has_a_volume, features.volume_key_is_checked),
         refuses="`training.volume_kms_key_id` on an instance that trains on its own NVMe disks",
-        remedy="leave it out: the disks are encrypted in hardware",
-        says="the same if it is unknown whether the type has such disks",
+        remedy="omit the key, since the disks are encrypted in hardware",
+        says="a key on a type of which it is unknown whether it trains on its own disks",
     ),
     Rule(
         "channels",
         (features.channels_have_one_name, features.own_program_reads_a_stream),
-        refuses="two channels whose names become one `SM_CHANNEL_` variable",
-        remedy="rename one",
+        refuses="two channels whose names yield the same `SM_CHANNEL_` variable",
+        remedy="rename one of the channels",
         says="Pipe mode with your training script",
     ),
     Rule(
@@ -183,13 +191,14 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.shipped_program_splits_no_model,
         ),
         refuses=(
-            "no table to train on, or Pipe mode; `epochs` or `max-steps` together with "
-            "`training.baseline_seconds` or `training.steps`; `smp_v1`, or a tensor, context or "
-            "expert degree above 1"
+            "a dataset that is missing or not a table, or Pipe mode; the hyperparameter "
+            "`epochs` or `max-steps` together with `training.baseline_seconds` or "
+            "`training.steps`; `smp_v1`, or a tensor, context or expert degree above 1"
         ),
         remedy=(
-            "a dataset of format parquet or csv, `input_mode: FastFile`; one of the two "
-            "amounts; or your training script with `training.source_dir`"
+            "use a dataset of format parquet or csv and `input_mode: FastFile`; set the amount "
+            "of work in one place only; or bring your training script with "
+            "`training.source_dir`"
         ),
     ),
     Rule(
@@ -201,30 +210,35 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             limits.measurement_is_set_by_the_config,
         ),
         refuses=(
-            "an invalid name, or a name or value of more than 512 characters; "
-            "`NODESWEEP_PROBE_PRECISION`, `NODESWEEP_PROBE_MAX_STEPS` or "
-            "`NODESWEEP_PROBE_MAX_SHARE`, which would end every job early; "
-            "`NODESWEEP_RUN_SECONDS` or `NODESWEEP_RUN_STEPS`, which set the amount of work of "
-            "every job; `NODESWEEP_MEASURE`"
+            "an invalid variable name, or a name or value of more than 512 characters; "
+            "variables that nodesweep sets itself: `NODESWEEP_PROBE_PRECISION`, "
+            "`NODESWEEP_PROBE_MAX_STEPS` and `NODESWEEP_PROBE_MAX_SHARE`, which would end "
+            "every job early, `NODESWEEP_RUN_SECONDS` and `NODESWEEP_RUN_STEPS`, which would "
+            "set every job's amount of work, and `NODESWEEP_MEASURE`"
         ),
         remedy=(
-            "put a long value in a file next to the program; set `sweep.design: probe`, "
-            "`training.baseline_seconds`, `training.steps` or `training.measure`"
+            "put a long value in a file next to the program; instead of these variables, set "
+            "`sweep.design: probe`, `training.baseline_seconds`, `training.steps` or "
+            "`training.measure`"
         ),
     ),
     Rule(
         "metric definitions",
         (limits.metric_definitions_fit,),
-        refuses="an empty name, one of more than 255 characters, an expression of more than 500",
-        remedy="shorten it",
+        refuses=(
+            "an empty name, a name of more than 255 characters, or a regular expression of "
+            "more than 500"
+        ),
+        remedy="name the metric, or shorten its name or expression",
     ),
     Rule(
         "image URI",
         (limits.image_uri_fits,),
         refuses=(
-            "`image.repository` makes a URI of more than 255 characters with registry and digest"
+            "an `image.repository` with which the image's URI, including registry and digest, "
+            "exceeds 255 characters"
         ),
-        remedy="a shorter name; the message gives the limit",
+        remedy="choose a shorter name; the message gives the limit",
     ),
     Rule(
         "entry point",
@@ -234,22 +248,28 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             program.entry_point_is_sent,
         ),
         refuses=(
-            "`training.entry_point` is outside `training.source_dir`, is not a file, or "
+            "a `training.entry_point` that is not a file inside `training.source_dir`, or that "
             "is in a hidden folder, a cache, the reports or the dataset, which are not "
-            "uploaded; its name has more than 512 characters, or characters other than ASCII "
-            "letters, digits and `. _ + -`, which the toolkit cannot start"
+            "uploaded; a name of more than 512 characters, or with characters other than ASCII "
+            "letters, digits and `. _ + -`, since the toolkit cannot start it"
         ),
-        remedy="choose a file in it; rename the file",
+        remedy="choose a file in `training.source_dir` that is uploaded; rename the file",
     ),
     Rule(
         "setup.py",
         (program.package_is_started, program.package_is_installed),
         refuses=(
-            "`setup.py` at the top level of `training.source_dir` under torchrun, with which "
-            "the toolkit cannot start a package, or with an entry point in a subfolder"
+            "a `setup.py` at the top level of `training.source_dir`, which makes the toolkit "
+            "treat the code as a package: it cannot start a package with torchrun, nor one "
+            "whose entry point is in a subfolder"
         ),
-        remedy="move it out, or choose a folder without one; list packages in `requirements.txt`",
-        says="the same under other launchers: each job then begins with `pip install .`",
+        remedy=(
+            "move `setup.py` elsewhere, or choose a folder without one; list packages in "
+            "`requirements.txt`"
+        ),
+        says=(
+            "a `setup.py` under other launchers, which makes each job begin with `pip install .`"
+        ),
     ),
     Rule(
         "jobs of a sweep",
@@ -261,9 +281,9 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             features.encryption_slows,
         ),
         says=(
-            "retries inside one job; a warm pool that nothing reuses; your training script in a "
-            "probe sweep, or one that does not report its steps there; a step limit among "
-            "the hyperparameters; encryption between nodes"
+            "retries inside one job; a warm pool that no job reuses; your training script in a "
+            "probe sweep, since it has to end itself, and a script that does not report its "
+            "steps there; a step limit among the hyperparameters; encryption between nodes"
         ),
     ),
     Rule(
@@ -276,35 +296,36 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
             learning.dataset_is_large_enough,
         ),
         says=(
-            "a rate rule that does not suit the optimizer; a global batch that grows without a "
-            "rate rule or beyond what is known; few samples per replica for batch "
-            "normalization; a larger instance instead of more of them; a local dataset below 20 GB,"
-            " for which data parallelism may not pay"
+            "a learning rate rule that does not suit the optimizer; a global batch that grows "
+            "without such a rule, or beyond the sizes known to keep accuracy; too few samples "
+            "per replica for batch normalization; a larger instance that could replace "
+            "several; a local dataset below 20 GB, for which data parallelism might not pay off"
         ),
     ),
     Rule(
         "batch",
         (plan.batch_divides,),
-        refuses="a `fixed_global` size that is not divisible by world size × accumulation",
-        remedy="one of the two sizes named in the message, or other node counts",
+        refuses="a `fixed_global` batch size that is not divisible by world size × accumulation",
+        remedy="use one of the two sizes that the message names, or other node counts",
     ),
     Rule(
         "program",
         (plan.numbers_reach_the_program,),
         refuses=(
-            "no hyperparameter contains the batch size, the accumulation or the learning rate "
-            "that the report prints"
+            "a batch size, accumulation or learning rate that the report would print but that "
+            "no hyperparameter passes to the program"
         ),
         remedy=(
-            "pass `{per_replica_batch_size}` and the like under the names that your program reads"
+            "pass placeholders such as `{per_replica_batch_size}` in the hyperparameters that "
+            "your program reads"
         ),
     ),
     Rule(
         "hyperparameters",
         (plan.hyperparameters_fit,),
         refuses=(
-            "more than 100 of them including the toolkit's own, a name longer than 256 "
-            "characters, a value longer than 2,500 as JSON"
+            "more than 100 hyperparameters (including the toolkit's own), a name of more than "
+            "256 characters, or a value whose JSON has more than 2,500"
         ),
         remedy="put long values in a file next to the program",
     ),
@@ -312,21 +333,23 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "budget",
         (plan.budget_holds_the_bound,),
         refuses=(
-            "nodes × attempts × (`max_runtime_seconds` + 120 s to stop + `keep_alive_seconds`) "
-            "× price over all jobs is more than `sweep.budget_usd`, or there is no price; a run "
-            "refused for this emits the event `nodesweep.budget`"
+            "a maximum cost above `sweep.budget_usd`, or no known price. The maximum cost is "
+            "the sum over all jobs of nodes × attempts × (`max_runtime_seconds` + 120 s to "
+            "stop + `keep_alive_seconds`) × price. A run refused for this reason emits the "
+            "event `nodesweep.budget`"
         ),
         remedy=(
-            "raise it, or lower the limits, attempts, repeats or node counts; without a price, "
-            "run `nodesweep prices refresh`, or add one to `configs/instances.yaml`"
+            "raise the budget, or lower the limits, attempts, repeats or node counts; if there "
+            "is no price, run `nodesweep prices refresh`, or add one to "
+            "`configs/instances.yaml`"
         ),
     ),
     Rule(
         "mpi4py",
         (requirements.mpi4py_is_installed,),
         refuses=(
-            "a kind that mpirun starts, but neither a `requirements*.txt` nor the Dockerfile "
-            "lists mpi4py, and the base is not an image in ECR"
+            "a kind that mpirun starts, if neither a `requirements*.txt` nor the Dockerfile "
+            "lists mpi4py and the base image is not in ECR"
         ),
         remedy="add mpi4py to `requirements.txt`",
     ),
@@ -335,10 +358,10 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         (requirements.own_code_is_unpacked,),
         refuses=(
             "`training.source_dir` together with a Dockerfile that copies files to "
-            "`/opt/ml/code`, where the toolkit would then not unpack it"
+            "`/opt/ml/code`, since the toolkit then does not unpack your code"
         ),
         remedy=(
-            "leave out one of the two, or copy the program elsewhere, as "
+            "omit `source_dir` or the copied files, or copy the program elsewhere, as "
             "`infra/image/Dockerfile` does"
         ),
     ),
@@ -346,59 +369,63 @@ OFFLINE_RULES: tuple[Rule[Facts], ...] = (
         "files and container",
         (requirements.files_are_there, requirements.files_left_out),
         refuses=(
-            "a file that the code's `requirements.txt` includes (`-r`, `-c`) is not in "
-            "`training.source_dir`; AWS has no container for `image.framework`; in "
-            "`training.source_dir`, `image.context` or a local `dataset.source`, a link that is "
-            "broken or points outside the folder, or an unreadable folder; next to tables, files "
-            "that look like tables but are neither validated nor read; `report.directory` is a "
-            "file, a broken link or not writable (`plan` does not check that, since a run may "
-            "be started elsewhere)"
+            "a file that the code's `requirements.txt` includes (`-r`, `-c`) but that is not "
+            "in `training.source_dir`; an `image.framework` for which AWS has no container; in "
+            "`training.source_dir`, `image.context` or a local `dataset.source`, an unreadable "
+            "folder, or a link that is broken or points outside the folder; in the dataset, "
+            "files that look like tables but are neither validated nor read; a "
+            "`report.directory` that is a file, a broken link or not writable (not checked by "
+            "`plan`, since the run might be started elsewhere)"
         ),
         remedy=(
-            "correct the path; use another version, or set `image.base_image` to the "
-            "container; replace the link with a copy; rename or move the file; create "
-            "the folder, or choose another with `--output`"
+            "correct the path; use another version, or set `image.base_image` to a container; "
+            "replace the link with a copy; rename or move the file; create the report folder, "
+            "or choose another with `--output`"
         ),
         says=(
-            "files that are skipped: in code and context, those that may contain secrets "
-            "(`.env`, `.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a private key, "
-            "`service-account*.json`); next to tables, anything that is not a table, and hidden "
-            "files"
+            "files that are skipped: in the code and the image context, files that might "
+            "contain secrets (`.env`, `.netrc`, `.git`, `id_rsa`, `*.pem` and `*.key` with a "
+            "private key, `service-account*.json`); in the dataset, hidden files and files "
+            "that are not tables"
         ),
     ),
     Rule(
         "instance types",
         (plan.types_are_of_a_kind,),
-        refuses="`sweep.instance_types` mixes emulated nodes and real instances",
-        remedy="measure them in separate sweeps",
+        refuses="`sweep.instance_types` that mix emulated nodes with real instances",
+        remedy="measure emulated nodes and real instances in separate sweeps",
     ),
     Rule(
         "build arguments",
         (limits.build_arguments_are_no_secrets,),
         says=(
-            "a build argument that looks like a secret, by its name or a password in its URL, "
-            "since it shows in the image's history"
+            "a build argument that looks like a secret, by its name or by a password in a URL, "
+            "since the image's history shows it"
         ),
     ),
     Rule(
         "variables",
         (limits.variables_are_set,),
         refuses=(
-            "a variable that `training.environment` refers to as `${NAME}` is not set where the "
-            "run takes place, or is longer than 512 characters; `plan` does not check that, "
-            "since a run may be started elsewhere"
+            "a variable that `training.environment` refers to as `${NAME}`, if it is not set "
+            "where the run takes place or its value is longer than 512 characters (not checked "
+            "by `plan`, since the run might be started elsewhere)"
         ),
-        remedy="set it for the command or the worker; have the job fetch a longer value",
+        remedy="set the variable for the command or the worker; have the job fetch a longer value",
     ),
     Rule(
         "request",
         (plan.requests_are_well_formed,),
         refuses=(
-            "a member of the CreateTrainingJob request that is unknown, missing, of a wrong "
-            "type or below its lower bound, according to botocore's shapes, which have no upper "
-            "bounds, patterns or enumerations. It is checked only if nothing else is wrong"
+            "a member of the CreateTrainingJob request that botocore's validator rejects, "
+            "because it is unknown, missing, of a wrong type or below its minimum. The "
+            "validator ignores the model's maximums, patterns and enumerations. The request is "
+            "checked only if no other rule finds a problem"
         ),
-        remedy="the message names the member; if no config field sets it, report a bug",
+        remedy=(
+            "correct the config field that sets the member named in the message; if there is "
+            "none, report a bug"
+        ),
     ),
 )
 

@@ -57,11 +57,11 @@ def _key_rule(field: str, actions: str) -> AccountRule[identity.KeyResponse]:
         query=partial(identity.query_key, field=field),
         needed=lambda facts: _on_aws_nodes(facts) and identity.key_of(facts, field) is not None,
         refuses=(
-            "the key does not exist, is disabled or is not symmetric, or a policy explicitly denies"
-            " access"
+            "a key that does not exist, is disabled or is not symmetric, or to which a policy "
+            "explicitly denies access"
         ),
         remedy="use a key in the region, enable it, or allow the role to use it",
-        says="not allowed by the role alone: the key's own policy may allow it",
+        says="access that the role's policies do not allow, but that the key's own policy might",
     )
 
 
@@ -83,23 +83,24 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         per_type=True,
         action="servicequotas:ListServiceQuotas",
         queries=(
-            "the account's quotas by name: *TYPE for training job usage*, with spot *TYPE for "
-            "spot training job usage*, with keep-alive also *TYPE for training warm pool usage*, "
-            "with validation on Spark also *TYPE for processing job usage*"
+            "the account's quotas by name: *TYPE for training job usage* or, for spot, *TYPE "
+            "for spot training job usage*; with keep-alive also *TYPE for training warm pool "
+            "usage*, and with validation on Spark also *TYPE for processing job usage*"
         ),
         query=quota.query_quotas,
         needed=_on_aws_nodes,
         refuses=(
-            "fewer than the nodes that can be in use at once: the sum of the"
-            " `sweep.max_parallel_jobs` largest jobs. *Maximum number of instances per training"
-            " job* below the largest job, or *Number of instances across all training jobs* below"
-            " the nodes in use at once. Fewer than the Processing job's instances"
+            "a quota for the type, or *Number of instances across all training jobs*, that is "
+            "below the maximum number of nodes in use simultaneously (the sum of the "
+            "`sweep.max_parallel_jobs` largest jobs); *Maximum number of instances per "
+            "training job* below the nodes of the largest job; a Processing quota below the "
+            "Processing job's instances"
         ),
         remedy=(
             "request an increase in Service Quotas, lower `sweep.max_parallel_jobs`,"
             " or drop the larger node counts"
         ),
-        says="a quota that is not listed",
+        says="a quota that Service Quotas does not list",
     ),
     AccountRule(
         "the training plan",
@@ -110,14 +111,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=training_plan.query_plan,
         needed=lambda facts: facts.training.training_plan_arn is not None,
         refuses=(
-            "it does not exist, is not for training jobs, is not paid for, has expired, or begins"
-            " later (SageMaker would let the jobs wait for up to 2 days); it reserves another type,"
-            " or fewer instances than the largest job's"
+            "a plan that does not exist, is not for training jobs, is not paid for, has "
+            "expired, or has not begun yet, so that jobs would wait for up to 2 days; a plan "
+            "that reserves another instance type, or fewer instances than the largest job needs"
         ),
-        remedy="use a plan that is active; drop the larger node counts",
+        remedy="use an active plan for the type; drop the larger node counts",
         says=(
-            "instances that are in use, or fewer than the jobs at once need; a plan that ends"
-            " before a job of `max_runtime_seconds` would end"
+            "too few free instances for the largest job, or too few in total for all parallel "
+            "jobs, so jobs wait; a plan that ends before a job of `max_runtime_seconds` would"
         ),
     ),
     AccountRule(
@@ -129,12 +130,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=batch_queue.query_queue,
         needed=lambda facts: facts.config.platform.batch is not None,
         refuses=(
-            "it does not exist, is disabled, or is not of type SAGEMAKER_TRAINING; its service"
-            " environment is disabled or has fewer instances than the largest job;"
-            " `share_identifier` is missing, or given without a scheduling policy; its jobs may not"
-            " be listed"
+            "a queue that does not exist, is disabled, or is not of type SAGEMAKER_TRAINING; a "
+            "service environment that is disabled or has fewer instances than the largest job; "
+            "a `share_identifier` that is missing, or that is set although the queue has no "
+            "scheduling policy; credentials that are not allowed to list the queue's jobs"
         ),
-        remedy="use an enabled queue for training jobs; drop the larger node counts",
+        remedy=(
+            "use an enabled queue for training jobs; drop the larger node counts; set or omit "
+            "`share_identifier`; allow `batch:ListServiceJobs`"
+        ),
     ),
     AccountRule(
         "subnets",
@@ -150,12 +154,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=network.query_subnets,
         needed=_in_a_vpc,
         refuses=(
-            "a subnet does not exist; the subnets are in several VPCs, in several zones with more"
-            " than one node per job, or have fewer free addresses than nodes in use at once"
+            "a subnet that does not exist; subnets in several VPCs or, if a job has more than "
+            "one node, in several zones; fewer free addresses than nodes in use simultaneously"
         ),
-        remedy="use subnets in one zone, one VPC and the region, with free addresses; run fewer"
-        " jobs at once",
-        says="several zones, with single-node jobs",
+        remedy=(
+            "use subnets with enough free addresses in one zone of one VPC in the region; run "
+            "fewer jobs in parallel"
+        ),
+        says="subnets in several zones, if all jobs have a single node",
     ),
     AccountRule(
         "security groups",
@@ -176,12 +182,18 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=network.query_groups,
         needed=_in_a_vpc,
         refuses=(
-            "a group does not exist; the groups are in several VPCs, or not in the subnets' VPC;"
-            " they have no inbound rule for all protocols from one of the groups themselves, or no"
-            " outbound one to them or to 0.0.0.0/0, so multi-node jobs would hang"
+            "a group that does not exist; groups in several VPCs, or not in the subnets' VPC; "
+            "for multi-node jobs, which would hang, no inbound rule that allows all protocols "
+            "from one of the groups, or no such outbound rule to one of the groups or to "
+            "0.0.0.0/0"
         ),
-        remedy="add a rule for all protocols from and to the group itself",
-        says="with EFA, outbound traffic allowed by address only",
+        remedy=(
+            "use groups in the subnets' VPC; add rules that allow all protocols from and to "
+            "the group itself"
+        ),
+        says=(
+            "with EFA, outbound traffic that is allowed only by address and not to the group itself"
+        ),
     ),
     AccountRule(
         "FSx file systems",
@@ -196,13 +208,13 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         query=file_systems.query_fsx,
         needed=partial(_mounts, "FSxLustre"),
         refuses=(
-            "it does not exist, is of another type or not AVAILABLE; `directory_path` does not"
-            " begin with its mount name; the job's subnets are in another zone: \"you need to"
-            ' specify a VPC subnet which maps to this Availability Zone" (SageMaker developer'
-            " guide, *Access Training Data*)"
+            "a file system that does not exist, is of another type or is not AVAILABLE; a "
+            "`directory_path` that does not begin with the mount name; subnets in another zone "
+            '("you need to specify a VPC subnet which maps to this Availability Zone": '
+            "SageMaker developer guide, *Access Training Data*)"
         ),
-        remedy="correct the ID, type or path; use subnets in its zone",
-        says="it is in another VPC",
+        remedy="correct the ID, type or path; use subnets in the file system's zone",
+        says="a file system in another VPC",
     ),
     AccountRule(
         "EFS mount targets",
@@ -216,9 +228,9 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         queries="channels of type EFS",
         query=file_systems.query_efs,
         needed=partial(_mounts, "EFS"),
-        refuses="it does not exist, or has no available mount target",
+        refuses="a file system that does not exist, or that has no available mount target",
         remedy="correct the ID or type; create a mount target in the zone of the job's subnets",
-        says="none in the zone of the job's subnets; they are in another VPC",
+        says="no mount target in the zone of the job's subnets; mount targets in another VPC",
     ),
     AccountRule(
         "the role",
@@ -231,10 +243,10 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         queries="`platform.role_arn`",
         query=identity.query_trust,
         needed=_on_aws_nodes,
-        refuses="it does not exist, or does not trust `sagemaker.amazonaws.com`",
+        refuses="a role that does not exist, or that does not trust `sagemaker.amazonaws.com`",
         remedy=(
-            "create it or correct the ARN; in its trust policy, allow `sts:AssumeRole` for that"
-            " service"
+            "create the role or correct the ARN; in its trust policy, allow `sts:AssumeRole` "
+            "for that service"
         ),
     ),
     AccountRule(
@@ -246,14 +258,14 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ),
         action="iam:SimulatePrincipalPolicy",
         more_actions=("s3:GetBucketPolicy", "ecr:GetRepositoryPolicy", "ecr:DescribeRepositories"),
-        queries="what a job does under the role; see below",
+        queries="the actions of a job under the role, listed below",
         query=identity.simulate_permissions,
         needed=_on_aws_nodes,
-        refuses="a policy explicitly denies an action, or none allows it",
-        remedy="allow the actions that the problem names in the role's policies",
+        refuses="an action that a policy explicitly denies, or that no policy allows",
+        remedy="in the role's policies, allow the actions that the message names",
         says=(
-            "not allowed by the role alone, if the bucket or repository has its own policy or a"
-            " condition applies"
+            "an action that the role's policies do not allow, but that the bucket's or "
+            "repository's own policy or a condition might"
         ),
     ),
     *(
@@ -271,11 +283,15 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         queries="`platform.bucket`",
         query=storage.query_bucket,
         needed=lambda facts: True,
-        refuses="it does not exist and `platform.create_missing` is off; it is in another region",
-        remedy=(
-            "create it or set `platform.create_missing: true`; use a bucket in `platform.region`"
+        refuses=(
+            "a bucket that does not exist while `platform.create_missing` is off, or that is "
+            "in another region"
         ),
-        says="it does not exist yet; the run creates it",
+        remedy=(
+            "create the bucket or set `platform.create_missing: true`; use a bucket in "
+            "`platform.region`"
+        ),
+        says="a bucket that does not exist yet and that the run will create",
     ),
     AccountRule(
         "the image",
@@ -284,8 +300,8 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         queries="`image.uri`, if it is in ECR, in any account",
         query=storage.query_image,
         needed=storage.has_ecr_image,
-        refuses="no such repository, tag or digest",
-        remedy="correct it, or omit it to have the image built",
+        refuses="a repository, tag or digest that does not exist",
+        remedy="correct `image.uri`, or omit it to have the image built",
     ),
     AccountRule(
         "the repository",
@@ -296,14 +312,17 @@ ACCOUNT_RULES: tuple[AccountRule[Any], ...] = (
         ),
         action="ecr:DescribeRepositories",
         queries=(
-            "`image.repository`, if `platform.create_missing` is off and an image, or a layer of"
-            " packages on the given one, may have to be built"
+            "`image.repository`, if `platform.create_missing` is off and the run might have to "
+            "build an image, or a layer of packages on `image.uri`"
         ),
         query=storage.query_repository,
         needed=_pushes,
-        refuses="there is none for the image",
-        remedy="create it, or set `platform.create_missing: true`",
-        says="there is none for the layer, so every node installs the packages at every start",
+        refuses="a repository for the image that does not exist",
+        remedy="create the repository, or set `platform.create_missing: true`",
+        says=(
+            "a repository for the layer that does not exist, so every node installs the "
+            "packages at every start"
+        ),
     ),
 )
 
