@@ -32,6 +32,9 @@ MAX_EXTRA_CHANNELS = 19
 MAX_USER_TAGS = 45
 """SageMaker accepts 50 tags, five of which the sweep sets."""
 
+MAX_KEEP_ALIVE_SECONDS = 21_600
+"""SageMaker's maximum for a warm pool (CreateTrainingJob, KeepAlivePeriodInSeconds)."""
+
 
 class SpotConfig(Section):
     """Managed spot training: cheaper capacity that AWS can reclaim while the job runs."""
@@ -183,7 +186,7 @@ class JobFeatures(Section):
     keep_alive_seconds: int | None = Field(
         default=None,
         ge=0,
-        le=21_600,
+        le=MAX_KEEP_ALIVE_SECONDS,
         description=(
             "Warm pool: keep nodes, billed, for this many seconds (up to 21,600) for the next"
             " job of the same node count. Set it to save start-up time."

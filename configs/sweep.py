@@ -373,7 +373,8 @@ class SweepConfig(Section):
         if self.min_points is not None and self.min_points > points:
             raise ValueError(
                 f"min_points is {self.min_points}, but {jobs} make"
-                f" {points} points; set it to at most {points}, or remove it to require all of them"
+                f" {points} point{'s' * (points > 1)}; set it to at most {points}, or remove it to"
+                " require all of them"
             )
         return self
 

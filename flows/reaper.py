@@ -41,7 +41,7 @@ def reaper(
     A sweep has lost its owner once its last heartbeat (if it has none, its youngest job) is older
     than the grace period. Training jobs are stopped if they have the sweep's name
     and tag (or, without a tag, a lease in the bucket) and the sweep is recorded in the platform's
-    bucket. Jobs that validate a dataset are stopped if their request is there, tagged or not.
+    bucket. Jobs that validate a dataset are stopped if their request is there, even without a tag.
     Sweeps left running on purpose (`--detach`, `sweep.on_cancel: leave`) are spared while one of
     their jobs runs.
 
@@ -62,7 +62,7 @@ def reaper(
         logger.warning(
             "%s: its sweep has no owner%s",
             name,
-            "; not stopped (dry run)" if dry_run else "; stopping the job",
+            "; not stopped (dry run)" if dry_run else "; stopping it",
         )
     if dry_run:
         return [*orphans, *of_validation]

@@ -157,7 +157,11 @@ def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, b
         store = store_of(config.platform)
         place = store.uri(names.report_key(store.prefix, sweep, names.REPORT_HTML))
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = "free some space" if is_full else "make the folder writable"
+        remedy = (
+            "free some space"
+            if is_full
+            else "make the folder writable, or set another report.directory"
+        )
         raise ReportNotWritten(
             f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
             f" in {place}. For a local copy, {remedy}, then run nodesweep report {sweep}"

@@ -115,6 +115,8 @@ def _at_server(change: Callable[[], int]) -> int:
             "Prefect's server requires its password: export PREFECT_API_AUTH_STRING; see"
             " docs/production.md"
         )
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        problem = f"PREFECT_API_URL is not a valid HTTP URL: {error}"
     except httpx.TransportError as error:
         problem = (
             f"Prefect's server does not respond at {error.request.url.join('/')} ({error}):"

@@ -109,7 +109,7 @@ def billed(trial: Trial) -> Mapping[str, Any]:
     status = trial.completed(ONE).status
     seconds, life = status.billed_seconds, status.seconds_to_end
     if not seconds:
-        raise NoEvidence(f"the description has no billed seconds, but {seconds}")
+        raise NoEvidence("the description has no billed seconds")
     if life is not None and seconds > life + 1:
         raise Contradicted(f"{seconds} s were billed for a job that lasted {life} s")
     return {"billed_seconds": seconds, "seconds_to_end": life}

@@ -127,7 +127,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         "job-events", "EventBridge's event of an ended job starts the deployment collect",
         "a Prefect server that EventBridge reaches over HTTPS", services.by_hand, optional=True,
-        by_hand="set up the rule in docs/production.md, run a sweep --detach, watch collect run",
+        by_hand="set up the rule in docs/production.md, run a --detach sweep and see collect run",
     ),
 )  # fmt: skip
 

@@ -63,7 +63,7 @@ def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
     """
     known = [check.id for check in CHECKS]
     if unknown := sorted(set(names_) - set(known)):
-        raise ValueError(f"unknown check {', '.join(unknown)}; known: {', '.join(known)}")
+        raise ValueError(f"no check is named {' or '.join(unknown)}; known: {', '.join(known)}")
     if everything:
         return CHECKS
     if not names_:

@@ -130,7 +130,7 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
         raise NoEvidence("the job has no billed seconds to compare with")
     if trial.clock.now() - status.ended_at < _FIGURES_AFTER:
         raise NotYet("Cost Explorer has a day's figures a day later; run this check again tomorrow")
-    day = status.ended_at.date()
+    kind, day = status.instance_type or trial.instance.instance_type, status.ended_at.date()
     platform = trial.platform.model_copy(update={"region": "us-east-1"})
     answer = aws_client("ce", platform).get_cost_and_usage(
         TimePeriod={"Start": str(day), "End": str(day + timedelta(days=1))},
@@ -139,7 +139,7 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
         Filter={"Dimensions": {"Key": "SERVICE", "Values": ["Amazon SageMaker"]}},
         GroupBy=[{"Type": "DIMENSION", "Key": "USAGE_TYPE"}],
     )
-    usage = re.compile(rf"(?:[A-Z0-9]+-)?Train:{re.escape(trial.instance.instance_type)}")
+    usage = re.compile(rf"(?:[A-Z0-9]+-)?Train:{re.escape(kind)}")
     figures = [
         group["Metrics"]
         for of_day in answer["ResultsByTime"]
@@ -150,9 +150,7 @@ def cost_figures(trial: Trial) -> Mapping[str, Any]:
     usd = sum(float(each["UnblendedCost"]["Amount"]) for each in figures)
     expected = status.billed_node_seconds / SECONDS_PER_HOUR
     if not figures:
-        raise NoEvidence(
-            f"Cost Explorer has no training on {trial.instance.instance_type} on {day}"
-        )
+        raise NoEvidence(f"Cost Explorer has no training on {kind} on {day}")
     if hours < 0.99 * expected:
         raise Contradicted(
             f"Cost Explorer has {hours} node-hours of that day, the job alone had {expected}"

@@ -242,7 +242,10 @@ def test_a_validation_that_was_paid_for_once_breaks_nothing(kept: Evidence) -> N
         (on_spark([validation(1, "Stopped"), validation(2)], 2 * USD), "nobody requested it"),
         (on_spark([validation(1, "Failed"), validation(2)], 2 * USD), "-v1-0123abcd failed"),
         (on_spark([validation(sweep=OTHER), validation()], USD), "belongs to a second sweep"),
-        (on_spark([validation(2), validation(1, "Failed")], USD, plan=LOST), "] completed"),
+        (
+            on_spark([validation(2), validation(1, "Failed")], USD, plan=LOST),
+            "the report's validation is",
+        ),
         (on_spark([validation(seconds=200.0)], USD), "billed 300.0 s"),
         (
             on_spark([validation(1, "Failed", seconds=150.0), validation(2)], USD, plan=LOST),

@@ -20,8 +20,8 @@ from nodesweep.scaling.formats import join_words, nodes_text
 from nodesweep.scaling.rules.rule import Facts, Findings, combine, merge_arms
 
 _PARTITION = re.compile(
-    r"(?P<name>[^|*]+)(?P<is_default>\*?)\|(?P<state>\w+)\|(?P<time>[^|]+)\|(?:\d+-)?(?P<most>\w+)"
-    r"\|(?P<busy>\d+)/(?P<idle>\d+)/\d+/(?P<nodes>\d+)\|(?P<cores>\d+)\+?"
+    r"(?P<name>[^|*]+)(?P<is_default>\*?)\|(?P<state>\w+)\|(?P<time>[^|]+)\|(?:\d+-)?(?P<most>[^|]+)"
+    r"\|(?P<busy>\d+)/(?P<idle>\d+)/\d+/(?P<nodes>\d+)\|(?P<cores>[^|]*)"
 )
 """A line of sinfo: a kind of node in a partition."""
 _Row = Mapping[str, str]
@@ -84,7 +84,7 @@ def _check_partitions(facts: Facts) -> Findings:
             found.append(_judge(facts, name, partitions[name], flags))
             continue
         lacks = f"the cluster has no partition {name!r}"
-        if not name:
+        if names == [""]:
             lacks = "not set, and the cluster has no default"
         found.append(Findings((f"platform.partition: {lacks}; {_one_of(partitions)}",)))
     return combine([*found, accounts])
@@ -244,6 +244,11 @@ def _limits_above(
                 break
 
 
+def _number(cell: str) -> float:
+    """Return sinfo's number; infinite without a limit, and if abbreviated (1.50K)."""
+    return int(cell) if cell.isdecimal() else math.inf
+
+
 def read_partitions(text: str) -> tuple[Mapping[str, Partition], str | None]:
     """Read sinfo's lines, one for each kind of node in a partition; other lines are ignored.
 
@@ -258,9 +263,9 @@ def read_partitions(text: str) -> tuple[Mapping[str, Partition], str | None]:
         found[name] = Partition(
             row["state"] == "up",
             math.inf if (seconds := seconds_of(row["time"])) is None else seconds,
-            int(row["most"]) if row["most"].isdecimal() else math.inf,
+            _number(row["most"]),
             others.nodes + int(row["nodes"]),
             others.usable + int(row["busy"]) + int(row["idle"]),
-            min(others.cores, int(row["cores"])),
+            min(others.cores, _number(row["cores"].rstrip("+"))),
         )
     return found, default

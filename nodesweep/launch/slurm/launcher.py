@@ -193,7 +193,7 @@ class SlurmJobs:
         row = job and _row_of(job, self.queue.accounted(job.job_id))
         if not (row and row.cpu_seconds and row.allocated_cpu_seconds):
             return {}
-        if row.started_at is None or row.ended_at is None:
+        if row.started_at is None or row.ended_at is None or row.ended_at <= row.started_at:
             return {}
         seconds = (row.ended_at - row.started_at).total_seconds()
         found = {"cpu_percent": 100 * row.cpu_seconds / (seconds * row.nodes)}

@@ -146,7 +146,9 @@ def read_rows(text: str, columns: Mapping[str, str] = _SQUEUE) -> tuple[Row, ...
     """
     found = []
     for line in text.splitlines():
-        cells = [cell.strip() for cell in line.removesuffix("|").split("|")]
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == len(columns) + 1 and not cells[-1]:  # the last column ends in "|", too
+            cells.pop()
         if len(cells) != len(columns) or not cells[0].isdecimal():
             continue
         cell = dict(zip(columns, cells, strict=True))

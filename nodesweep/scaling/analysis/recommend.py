@@ -95,7 +95,7 @@ def _recommend(
         )
     if any(count.is_unknown for count in measured) and _is_alone(measured):
         return _recommend_none_for_contended(
-            measured, goals, "no other count is left to compare with"
+            measured, goals, "no other count of the same model has a known time"
         )
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)

@@ -109,7 +109,7 @@ def skipped_run_notes(
     lost = [nodes for nodes in open_ if is_over and nodes not in undecided]
     if lost:
         yield (
-            f"Undecided at {counts_text(sorted(lost))}, since none of the last runs reported a "
+            f"Undecided at {counts_text(sorted(lost))}, since none of the last runs gave a usable "
             "train time. Fix the cause, then continue with --resume."
         )
     if undecided:

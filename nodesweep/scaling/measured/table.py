@@ -158,7 +158,7 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
         status=status,
         platform_kind="measured",
         instance_type=values["instance_type"],
-        reason=None if status == "Completed" else "as listed in the table",
+        reason=None if status == "Completed" else f"listed as {status.lower()} in the table",
         clocks=Clocks(billable_seconds=values["billable_seconds"], train_seconds=seconds),
         train_clock=None if seconds is None else "measured" if rate is None else "throughput",
         metrics=None if metric is None else {"final_metric": {"value": metric, "goal": goal}},

@@ -13,6 +13,7 @@ from nodesweep.configs.catalogue import InstanceType
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import SECONDS_PER_HOUR, Price, price_of
+from nodesweep.scaling.formats import nodes_text
 from nodesweep.scaling.job import JobStatus
 
 STOPPING_SECONDS = 120
@@ -67,9 +68,11 @@ def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
         attempts = (
             "1 attempt each" if sweep.max_attempts == 1 else f"{sweep.max_attempts} attempts each"
         )
+    elif not further:
+        attempts = "1 attempt each"
     else:
         retries = "1 retry" if len(further) == 1 else f"{len(further)} retries"
-        attempts = f"1 attempt each and {retries} on {sum(further)} nodes in total"
+        attempts = f"1 attempt each and {retries} on {nodes_text(sum(further))} in total"
     pools = (
         f" and {training.keep_alive_seconds} s of warm pool" if training.keep_alive_seconds else ""
     )

@@ -211,7 +211,8 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
     if launched:
         yield (
             f"Launch path only at {_nodes([point.nodes for point in launched])}: "
-            f"{launched[0].launch_path_only}; such a time is not a measurement and is excluded."
+            f"{launched[0].launch_path_only}; such a time is not a valid measurement and is "
+            "excluded."
         )
     if untimed := evidence.untimed:
         source = SOURCES.get(evidence.report.train_clock or "measured")

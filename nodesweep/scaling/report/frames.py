@@ -90,7 +90,8 @@ SUMMARY: Mapping[str, Field] = {
         "projection_error_seconds", "largest error of a projected train time, half of an interval"
     ),
     "next_run_seconds": Field(
-        "train.next_run_seconds", "95% of further runs in this session are shorter"
+        "train.next_run_seconds",
+        "the next run in this session is shorter with a probability of 95%",
     ),
     **_ratios("train."),
     "process_efficiency": Field("accelerator_efficiency", "efficiency against one process"),
@@ -115,7 +116,7 @@ SUMMARY: Mapping[str, Field] = {
     ),
     "next_run_usd": Field(
         "cost_spread.next_run_usd",
-        "95% of further runs in this session cost less, including the warm pool",
+        "the next run in this session costs less with a probability of 95%, warm pool included",
     ),
     "usd_per_result": Field(
         "per_result.result.usd", "expected cost of a result; empty if no attempt failed"

@@ -218,7 +218,7 @@ class Point(Part):
         ),
     )
     launch_path_only: str | None = Field(
-        description="Why its time is not a measurement: a library is missing."
+        description="Why its time is not a valid measurement: a library is missing."
     )
     start: Literal["cold", "warm"] | None = Field(
         description="cold: on new instances; warm: from a warm pool; null: unknown."

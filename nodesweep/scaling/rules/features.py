@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from nodesweep.configs.distribution import SmpV1, SmpV2
-from nodesweep.configs.job import FileSystemConfig, S3ChannelConfig
+from nodesweep.configs.job import MAX_KEEP_ALIVE_SECONDS, FileSystemConfig, S3ChannelConfig
 from nodesweep.configs.workload import SHIPPED_AMOUNTS, STEP_LIMITS, spelled
 from nodesweep.scaling.design.registry import design_of
 from nodesweep.scaling.formats import pluralize
@@ -356,10 +356,11 @@ def warm_pool_is_reused(facts: Facts) -> list[str]:
     if between * runtime <= keep:
         return []
     jobs = "1 job runs" if between == 1 else f"{between} jobs run"
+    longer = "keep it for longer, or " if between * runtime <= MAX_KEEP_ALIVE_SECONDS else ""
     return [
         "training.keep_alive_seconds: a warm pool serves jobs of the same node count only. Up "
         f"to {jobs} between two of them, each for up to {runtime} s, so a pool kept for {keep} s "
-        "may expire unused and still be billed; keep it for longer, or measure one node count"
+        f"may expire unused and still be billed; {longer}measure one node count"
     ]
 
 

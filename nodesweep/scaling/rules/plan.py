@@ -57,7 +57,7 @@ def numbers_reach_the_program(facts: Facts) -> list[str]:
     demands = {}
     if batch is not None:
         demands["{per_replica_batch_size} or {global_batch_size}"] = (
-            f"its batch size of policy {batch.policy}"
+            f"its batch size under policy {batch.policy}"
         )
         if batch.accumulate_grad_batches > 1:
             demands["{accumulate_grad_batches}"] = (

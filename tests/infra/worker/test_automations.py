@@ -152,3 +152,9 @@ def test_a_server_that_does_not_respond_is_one_line(
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
         assert _automations(None, remove) == 1
     assert "does not respond at http://127.0.0.1:1/ (" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_address_without_a_protocol_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with temporary_settings({PREFECT_API_URL: "server"}):
+        assert _automations(None, True) == 1
+    assert "PREFECT_API_URL is not a valid HTTP URL" in capsys.readouterr().err.splitlines()[-1]

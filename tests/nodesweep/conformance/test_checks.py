@@ -167,6 +167,13 @@ def test_cost_figures(
         services.cost_figures(trial_of(status=BILLED))
 
 
+def test_cost_figures_of_the_type_that_the_job_got(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = SimpleNamespace(get_cost_and_usage=lambda **asked: figures(("Train:ml.c5.large", 0.1)))
+    monkeypatch.setattr(services, "aws_client", lambda service, platform: client)
+    found = services.cost_figures(trial_of(status=replace(BILLED, instance_type="ml.c5.large")))
+    assert found["node_hours"] == pytest.approx(0.1)
+
+
 def test_cost_figures_are_not_there_yet_on_the_same_day() -> None:
     with pytest.raises(NotYet):
         services.cost_figures(trial_of(status=BILLED, now=ENDED + timedelta(hours=3)))

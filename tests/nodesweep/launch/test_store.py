@@ -102,7 +102,7 @@ def test_a_folder_of_another_user_is_refused_before_a_sweep(
         touch(path)
 
     monkeypatch.setattr(Path, "touch", refuse)  # root may write to any folder
-    with pytest.raises(PreflightRefused, match=f"{tmp_path}/nodesweep.*of this user's own"):
+    with pytest.raises(PreflightRefused, match=f"{tmp_path}/nodesweep.*set another folder"):
         FolderStore(tmp_path).prepare()
 
 

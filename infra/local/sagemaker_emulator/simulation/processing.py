@@ -72,7 +72,7 @@ class SimulatedProcessing(VirtualExecution[ProcessingJob]):
         """Let time pass until the program ends, MaxRuntimeInSeconds is over or a fault strikes."""
         line = (
             f"[simulated] nothing runs: {self._job.instance_count} nodes are assumed to need"
-            f" {self._model.processing_seconds:g} s, and their output is from --processing-leaves"
+            f" {self._model.processing_seconds:g} s; any output is from --processing-leaves"
         )
         self._printed.append((self._elapsed, line))
         most = self._job.max_runtime_seconds

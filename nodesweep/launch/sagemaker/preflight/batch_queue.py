@@ -68,7 +68,9 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
     if status not in ("VALID", "UPDATING"):
         remedy = "enable it, or use another queue"
         if status not in ("DISABLED", "DISABLING"):
-            remedy = "use another queue, or wait until `aws batch describe-job-queues` shows VALID"
+            remedy = "use another queue"
+        if status == "CREATING":
+            remedy += ", or wait until `aws batch describe-job-queues` shows VALID"
         return _problem(f"{name} is {status} and accepts no jobs; {remedy}")
     has_policy, share = bool(queue.get("schedulingPolicyArn")), batch.share_identifier
     if has_policy and share is None:
@@ -89,7 +91,7 @@ def judge_queue(facts: Facts, response: QueueResponse) -> Findings:
     if response.environments and not usable:
         named = ", ".join(one["serviceEnvironmentName"] for one in response.environments)
         return _problem(
-            f"{name} starts no job, because its service environments ({named}) are disabled;"
+            f"{name} starts no job, because every service environment of it ({named}) is disabled;"
             " enable one"
         )
     most = max((_capacity(one) for one in usable), default=facts.max_nodes)

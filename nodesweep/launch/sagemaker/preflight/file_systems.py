@@ -79,9 +79,10 @@ def judge_fsx(
     )
     if apart:
         problems.append(
-            f"{_SUBNETS}: {' and '.join(apart)} not in {' and '.join(sorted(zones))}, the zone of"
-            f" {channel.id} ({field}); a job has to run in the file system's zone, and reads across"
-            " zones are slow and billed; use subnets in that zone"
+            f"{_SUBNETS}: {' and '.join(apart)} {'is' if len(apart) == 1 else 'are'} not in"
+            f" {' and '.join(sorted(zones))}, the zone of {channel.id} ({field}); a job"
+            " has to run in the file system's zone, and reads across zones are slow and billed; use"
+            " subnets in that zone"
         )
     return Findings(tuple(problems), _other_network(field, channel, {system.get("VpcId")}, nodes))
 

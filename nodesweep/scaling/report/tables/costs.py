@@ -48,7 +48,7 @@ _MEANINGS = {
     "to target": "until the target metric",
     "warm pool": "kept after the run, additional",
     "total": "including its warm pool: the cost that the recommendation uses",
-    "next run": "95% of further runs in this session cost less, including the warm pool",
+    "next run": "the next run in this session costs less with a probability of 95%, warm pool included",
     "per result": (
         "expected cost of a result, failed attempts included: the cost that the recommendation uses"
     ),

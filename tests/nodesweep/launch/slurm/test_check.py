@@ -102,6 +102,21 @@ def test_lines_are_read() -> None:
     ]  # fmt: skip
 
 
+def test_abbreviated_numbers_are_no_limit() -> None:
+    lines = "big*|up|infinite|1-1.50K|0/2000/0/2000|1K\nodd|up|infinite|1-4|0/2/0/2|(null)\n"
+    partitions, default = read_partitions(lines)
+    assert default == "big"
+    assert partitions["big"] == Partition(True, inf, inf, 2000, 2000, inf)
+    assert partitions["odd"].job_nodes == 4
+
+
+def test_an_empty_name_among_others_is_none_of_the_clusters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [problem] = checked(monkeypatch, partition="gpu,").problems
+    assert problem.startswith("platform.partition: the cluster has no partition ''; use one of")
+
+
 def test_a_sweep_that_fits_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checked(monkeypatch) == Findings()
     assert checked(monkeypatch, partition="gpu,short") != Findings(), "one of them is too short"

@@ -28,6 +28,11 @@ def test_rows_of_squeue() -> None:
     assert (second.started_at, second.ended_at, second.reason) == (None, None, "Resources")
 
 
+def test_the_last_cell_of_a_row_may_be_empty() -> None:
+    lines = [line for line in SQUEUE.splitlines() if line.endswith("||")]
+    assert read_rows(lines[0].removesuffix("|")) == read_rows(lines[0]) != ()
+
+
 def test_a_row_survives_its_file() -> None:
     for row in read_rows(SQUEUE):
         assert Row.from_json(row.to_json()) == row
