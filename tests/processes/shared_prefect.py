@@ -23,7 +23,7 @@ from prefect import settings
 from prefect.events.worker import EventsWorker
 from prefect.logging.handlers import APILogWorker
 
-_START_SECONDS = 120
+_START_SECONDS = 600
 _WORKERS_PER_SERVER = 2
 _UNUSED = (
     settings.PREFECT_SERVER_ANALYTICS_ENABLED,

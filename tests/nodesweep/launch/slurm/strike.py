@@ -10,22 +10,28 @@ each.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
 import sys
+import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal, get_args
 
 from infra.local.tests.platform_client import wait_until
 from nodesweep.scaling import names
 
-Kind = Literal["kill", "kill in sbatch", "sigint", "sigterm", "stop", "sigint, kill", "nothing"]
-"""`kill in sbatch`: while sbatch submits the job; `stop`: by another process; `sigint, kill`: while
-the interrupted run ends its jobs.
+Kind = Literal[
+    "kill", "kill in sbatch", "sigint", "sigterm", "stop", "timeout", "sigint, kill", "nothing"
+]  # fmt: skip
+"""`kill in sbatch`: while sbatch submits the job; `stop`: by another process; `timeout`: the run's
+timeout_hours pass; `sigint, kill`: while the interrupted run ends its jobs.
 """
 KILL_PARENT = "kill-parent"
 """File next to the shared folder: sbatch kills the process that calls it."""
@@ -35,6 +41,21 @@ _SECONDS = 600.0
 """That only a hang reaches."""
 _WRITTEN = ("os.rename", "os.link")
 """Audit events of files that appear as a whole."""
+
+
+class Limit:
+    """A threading.Timer of the run's timeout_hours, which are over when a strike says so."""
+
+    over: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+
+    def __init__(self, seconds: float, end: Callable[[], None]) -> None:
+        self._end = end
+
+    def start(self) -> None:
+        Limit.over = staticmethod(self._end)
+
+    def cancel(self) -> None:
+        Limit.over = staticmethod(lambda: None)
 
 
 class Strikes:
@@ -98,6 +119,8 @@ class Strikes:
                 (self._shared.parent / KILL_PARENT).touch()
             case "sigint" | "sigterm":
                 os.kill(os.getpid(), getattr(signal, self._kind.upper()))
+            case "timeout":
+                Limit.over()
             case "stop":
                 (self._folder / ASKED).touch()
                 wait_until((self._folder / GO).exists, _SECONDS)
@@ -126,6 +149,8 @@ def main() -> None:
     """Become the command, whose arguments are the last ones of this program."""
     kind, folder, shared, *arguments = sys.argv[1:]
     assert kind in get_args(Kind)
+    import nodesweep.cli.session
+    import nodesweep.flows.stages.deadline
     import nodesweep.scaling.report.render
     import nodesweep.tasks.sweeps.stopping
     from nodesweep.cli.main import main as command
@@ -133,6 +158,11 @@ def main() -> None:
     # Slurm lists a job as soon as it has accepted it. Plots take seconds of CPU time.
     nodesweep.tasks.sweeps.stopping.SETTLE_SECONDS = 5.0
     nodesweep.scaling.report.render.draw_plots = lambda report: {}
+    if kind == "timeout":  # a field of the form, which the command lacks
+        run_flow = nodesweep.cli.session.run_flow
+        nodesweep.cli.session.run_flow = partial(run_flow, timeout_hours=1.0)
+        timers = SimpleNamespace(Event=threading.Event, Timer=Limit, TIMEOUT_MAX=math.inf)
+        nodesweep.flows.stages.deadline.threading = timers  # type: ignore[assignment]
     sys.argv = ["nodesweep", *arguments]
     sys.addaudithook(Strikes(kind, Path(folder), Path(shared)))  # type: ignore[arg-type]
     command()

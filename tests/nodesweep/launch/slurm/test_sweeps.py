@@ -187,6 +187,7 @@ class Struck:
         forks: WarmProcess,
         folder: Path,
         wait_for: str = "",
+        max_runtime_seconds: int = 3 * JOBS_DEADLINE_SECONDS,
         **sweep: Any,
     ) -> None:
         self._cluster, self._forks, self._folder = cluster, forks, folder
@@ -194,6 +195,7 @@ class Struck:
         config = yaml.safe_load(self.commands.config.read_text())
         config["sweep"] |= {"node_counts": [1, 2], **sweep}
         config["training"]["hyperparameters"]["wait-for"] = wait_for and str(folder / wait_for)
+        config["training"]["max_runtime_seconds"] = max_runtime_seconds
         config["dataset"] = "none"
         config["name"] = self._name = name_in(folder)
         self.commands.config.write_text(yaml.safe_dump(config))
@@ -238,12 +240,14 @@ class Struck:
                 assert code == 0, self.output
                 return
             assert code == -signal.SIGKILL or "kill" not in kind, self.output
-            if kind in ("sigint", "sigterm", "stop") and self.sweep is not None:
+            if kind in ("sigint", "sigterm", "stop", "timeout") and self.sweep is not None:
                 assert self._cluster.running(self.sweep) == [], (self.steps[-1], self.output)
                 if list(self._cluster.shared.glob(f"{self.sweep}-n*/job.json")):
                     (self._folder / ENDED).touch()
             if kind != "kill in sbatch":  # in which it still is
                 self._forget_unsent()
+            if any(job["JobState"] == "TIMEOUT" for job in self._cluster.ended(str(self.sweep))):
+                (self._folder / GO).touch()
         raise AssertionError(f"struck {MOST_TRIES} times: {self.steps}")
 
     def _stop(self, run: Forked, sweep: str) -> None:
@@ -336,7 +340,12 @@ def test_a_sweep_that_is_killed_while_it_submits_has_no_job_twice(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "wait_for"), [(("sigint", "sigterm", "stop"), ENDED), (("sigint, kill",), GO)]
+    ("kinds", "wait_for"),
+    [
+        pytest.param(("sigint", "sigterm", "stop"), ENDED, id="ended"),
+        pytest.param(("timeout",), ENDED, id="out of time"),
+        pytest.param(("sigint, kill",), GO, id="killed while it ends"),
+    ],
 )
 def test_an_ended_sweep_leaves_no_job_and_is_resumed(
     cluster: Cluster,
@@ -353,6 +362,21 @@ def test_an_ended_sweep_leaves_no_job_and_is_resumed(
     jobs = sweep.jobs()
     assert jobs.pop((1, "COMPLETED")) == 1 and set(jobs) == {(1, "CANCELLED")}
     assert facts_of(sweep.report()) == {1: facts_of(undisturbed)[1]}
+
+
+def test_a_sweep_that_is_killed_while_a_job_times_out_gives_its_point_another_attempt(
+    cluster: Cluster, forks: WarmProcess, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """Slurm's shortest limit is a minute; the second attempt does not wait."""
+    sweep = Struck(cluster, forks, tmp_path, GO, max_runtime_seconds=60, node_counts=[1])
+    sweep.run("kill")
+    assert {"ended.json n1", "squeue, running: n1, ended: n1", names.REPORT_JSON} <= {*sweep.steps}
+    assert sweep.jobs() == Counter([(1, "TIMEOUT"), (1, "COMPLETED")])
+    report = sweep.report()
+    assert facts_of(report) == {1: facts_of(undisturbed)[1]}
+    assert [point["reason"] for point in report["points"] if not point["used"]] == [
+        "MaxRuntimeExceeded: the job reached its time limit"
+    ]
 
 
 def test_variants_run_on_the_nodes_that_they_name(
