@@ -48,7 +48,9 @@ _MEANINGS = {
     "to target": "until the target metric",
     "warm pool": "kept after the run, additional",
     "total": "including its warm pool: the cost that the recommendation uses",
-    "next run": "the next run in this session costs less with a probability of 95%, warm pool included",
+    "next run": (
+        "the next run in this session costs less with a probability of 95%, warm pool included"
+    ),
     "per result": (
         "expected cost of a result, failed attempts included: the cost that the recommendation uses"
     ),
