@@ -361,8 +361,8 @@ def test_a_prefect_variable_may_hold_the_config(prefect: None) -> None:
     [
         (None, "config_variable: .* 'broken'"),
         ("name: [", "variable broken .*YAML"),
-        ("three words only", "variable broken: .*, got str"),
-        (3, "variable broken: .*, got int"),
+        ("three words only", "variable broken: .*, got a string"),
+        (3, "variable broken: .*, got a whole number"),
         ({"name": "x"}, "variable broken .* benchmark config:"),
     ],
 )

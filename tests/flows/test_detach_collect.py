@@ -87,7 +87,7 @@ def test_points_that_would_have_to_queue_are_refused_before_anything_is_sent(
     pipeline_config: Configs, served: SimpleNamespace
 ) -> None:
     config = pipeline_config("scaling", name="queued", sweep={"max_parallel_jobs": 2})
-    with pytest.raises(PreflightRefused, match=r"sweep\.max_parallel_jobs: 2, .* 3 jobs"):
+    with pytest.raises(PreflightRefused, match=r"sweep\.max_parallel_jobs: got 2, .* 3 jobs"):
         start_detached_sweep(config)
     assert not served.sagemaker.list_training_jobs(NameContains="queued-")["TrainingJobSummaries"]
 

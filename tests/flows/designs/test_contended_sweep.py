@@ -67,7 +67,7 @@ def test_a_run_that_is_contended_once_is_made_again(
     assert not any(row.flags for row in result.report.summary)
     told = [record.getMessage() for record in caplog.records]
     assert any("80%" in text for text in told)
-    assert any("attempt 2, " in text for text in told)
+    assert any("attempt 2 after a contended run" in text for text in told)
 
 
 def test_the_least_contended_of_three_runs_counts_and_its_ends_decide(

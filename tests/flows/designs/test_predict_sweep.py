@@ -158,7 +158,7 @@ def test_a_sweep_begun_before_short_runs_resumes_with_whole_ones(
     before = scaling_benchmark(config_with(max_share=1))
     now = config_with()
     assert now.ends_early(1)
-    with pytest.raises(PreflightRefused, match=r"begun before .*`--set sweep.probe.max_share=1`"):
+    with pytest.raises(PreflightRefused, match=r"from before .*`--set sweep.probe.max_share=1`"):
         scaling_benchmark(now, sweep_id=before.sweep_id, resume=True)
     with pytest.raises(PreflightRefused, match=r"start a new sweep$"):
         other = now.model_copy(update={"name": "another"})

@@ -104,7 +104,7 @@ def test_nights_that_are_learnt_from_say_that_they_cannot_alarm(bucket: Bucket) 
     for day in range(1, LEARNING_SWEEPS + 1):
         verdict = bucket.alarm(day)
         assert verdict is not None and verdict.headline == "Cannot alarm."
-        assert f"{day} of {LEARNING_SWEEPS} sweeps" in verdict.counts[0].reason
+        assert f"needs {LEARNING_SWEEPS} sweeps and has {day};" in verdict.counts[0].reason
     assert not bucket.events
 
 

@@ -107,7 +107,7 @@ def test_help_that_cannot_be_written_is_a_message() -> None:
         ["bash", "-c", f"{command} >/dev/full"], stderr=subprocess.PIPE, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == f"nodesweep: file: {os.strerror(errno.ENOSPC)}\n"
+    assert done.stderr == f"nodesweep: {os.strerror(errno.ENOSPC)}\n"
 
 
 EVIL = "a\x1b]52;c;aGk=\x07b\x1b[2J\x9b1A\u202ec"

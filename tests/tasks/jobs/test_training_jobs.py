@@ -132,7 +132,7 @@ def test_job_without_our_tag_is_refused_once_its_tags_would_be_known(
 ) -> None:
     platform = LaggingPlatform()
     platform.create_training_job(**{**request_, "Tags": []})
-    with pytest.raises(JobRefused, match=r"None, \w+ [0-9a-f]{64}"):
+    with pytest.raises(JobRefused, match=r"digest missing, \w+ [0-9a-f]{64}"):
         submit(platform, request_, platform.time.clock)
     assert 60 <= platform.time.seconds < 70
 

@@ -226,7 +226,7 @@ def test_a_job_that_nothing_shows_to_stop_is_named(monkeypatch: pytest.MonkeyPat
             stop(TrainingJobName)
 
     monkeypatch.setattr(platform, "stop_training_job", accepted)
-    with pytest.raises(JobRefused, match=f"console:\n{JOBS[1]}: .* within 300 s$"):
+    with pytest.raises(JobRefused, match=f":\n{JOBS[1]}: .* within 300 s$"):
         end(platform, *JOBS)
     assert statuses(platform) == {"Stopping", "InProgress"}
 

@@ -166,7 +166,8 @@ def test_web_pages_are_refused(platform: SimpleNamespace, headers: dict[str, str
     status, answer = _post(platform.endpoint, "SageMaker.ListTrainingJobs", "{}", headers)
     assert (status, answer["__type"]) == (403, "AccessDeniedException")
     host = headers.get("Host") or platform.endpoint.removeprefix("http://")
-    assert answer["message"].endswith(f"this one is for {host!r}.")
+    assert f"this request has Host {host!r}" in answer["message"]
+    assert headers.get("Origin", "") in answer["message"]
 
 
 def test_body_that_is_no_json(platform: SimpleNamespace) -> None:

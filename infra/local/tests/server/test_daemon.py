@@ -268,7 +268,7 @@ def test_server_that_is_alive_and_does_not_answer_is_said_to_be_so(
         )
         assert str(hung.pid) in said["problem"] and endpoint in said["problem"]
         with pytest.raises(
-            ServerStartError, match=rf"{endpoint} .*`python -m sagemaker_emulator stop`"
+            ServerStartError, match=rf"{endpoint} .*`python -m sagemaker_emulator stop --state-dir "
         ):
             daemon.start(ServerConfig(0, tmp_path))
 

@@ -238,7 +238,7 @@ def start_again(platform: SimpleNamespace, location: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"sourceTypeOverride": "GITHUB"}, "source type"),
+        ({"sourceTypeOverride": "GITHUB"}, "sourceTypeOverride is GITHUB"),
         ({"buildspecOverride": "version: 0.2"}, "buildspecOverride has none"),
         ({"sourceLocationOverride": "just-a-bucket"}, "must be a valid S3 source"),
         ({"timeoutInMinutesOverride": 2161}, "less than or equal to 2160"),
