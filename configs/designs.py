@@ -344,7 +344,7 @@ class _Predict(DesignRules):
             return None  # preflight refuses it
         if instance.accelerators:
             return (
-                f"training.instance_type is {training.instance_type} with accelerators, but"
+                f"training.instance_type is {training.instance_type}, which has accelerators, but"
                 " sweep.design: predict supports CPU nodes only; set sweep.design:"
                 " probe, sequential or full"
             )

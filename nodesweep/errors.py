@@ -155,7 +155,7 @@ class RunFailed(NodesweepError):
 
 
 class DatasetRefused(RunFailed):
-    """The dataset violates an expectation of the config."""
+    """The dataset violates an expectation, or cannot be listed, read or used as it is."""
 
 
 class DatasetMissing(DatasetRefused):

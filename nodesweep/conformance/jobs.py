@@ -135,7 +135,7 @@ def utilisation(trial: Trial) -> Mapping[str, Any]:
         if found:
             return {"mean_percent": dict(found)}
         if clock.monotonic() >= deadline or not job.status.billed_seconds:
-            raise NoEvidence("CloudWatch has no metrics of the job's nodes")
+            raise NoEvidence("CloudWatch has no metrics for the job's nodes")
         clock.sleep(pause)
     raise AssertionError
 

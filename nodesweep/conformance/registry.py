@@ -38,7 +38,7 @@ CHECKS: tuple[Check, ...] = (
         "ecr:BatchGetImage", account.base_image,
     ),
     Check(
-        "stack", "CloudFormation created every part of infra/aws/nodesweep.yaml",
+        "stack", "CloudFormation created every resource in infra/aws/nodesweep.yaml",
         "the stack, cloudformation:DescribeStackResources", account.stack,
     ),
     Check(

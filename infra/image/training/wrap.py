@@ -24,7 +24,7 @@ from pathlib import Path
 from training.cluster import Cluster, cluster_from_environment, network_interface
 from training.errors import UserError
 
-USAGE = "python -m training.wrap [--processes N] SCRIPT.py [ARGUMENTS OF THE SCRIPT]"
+USAGE = "python -m training.wrap [--processes N] SCRIPT.py [SCRIPT_ARGS ...]"
 POLL_SECONDS = 0.1
 
 

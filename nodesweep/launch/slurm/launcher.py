@@ -212,7 +212,7 @@ class SlurmJobs:
             return None
 
     def _send(self, spec: JobSpec) -> JobStatus:
-        """Submit the claimed job and record its number."""
+        """Submit the claimed job and record its job ID."""
         claim = self._file(spec.name, _CLAIM)
         try:
             sbatch = shutil.which("sbatch") or "sbatch"
@@ -241,7 +241,7 @@ class SlurmJobs:
         return replace(status, instance_type=spec.instance_type)
 
     def _record(self, job_name: str, job_id: int, submitted_at: float) -> None:
-        """Record the number of the job, unless one is recorded already."""
+        """Record the job's ID, unless one is recorded already."""
         body = names.pretty_json({"job_id": job_id, "submitted_at": submitted_at})
         create_atomic(self._file(job_name, _RECORD), body)
 

@@ -71,7 +71,7 @@ class Deadline:
 
     @property
     def quantity(self) -> Quantity:
-        """The name of the time per result that the deadline limits."""
+        """The name of the per-result quantity that the deadline limits."""
         return "submit_to_end_seconds" if self.clock == "submit_to_end" else "train_seconds"
 
     def run_seconds(self, count: MeasuredCount) -> float:

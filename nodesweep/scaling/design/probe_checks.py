@@ -225,10 +225,10 @@ def compare_check(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
 
 
 def _error(projections: Sequence[Projection]) -> float | None:
-    """Return the half width of the 95% interval for a whole run, in seconds.
+    """Return the half-width of the 95% interval for a whole run, in seconds.
 
-    It is the wider of the errors within the probes and, with enough probes, the prediction interval
-    from the spread between them.
+    It is the largest of the probes' own errors and, with enough probes, the half-width of the
+    prediction interval from the spread between them. None if a probe's error is unknown.
     """
     within = [each.error_seconds for each in projections]
     known = [error for error in within if error is not None]

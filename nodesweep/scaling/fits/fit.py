@@ -28,7 +28,7 @@ from nodesweep.scaling.fits.laws import (
     solve,
 )
 from nodesweep.scaling.fits.models import Fits, Law, LawFit, Parameter, Verdict
-from nodesweep.scaling.formats import format_interval, format_value, join_words, pluralize
+from nodesweep.scaling.formats import counts_text, format_interval, format_value, pluralize
 
 EXTRA_POINTS = 2  # node counts that a law needs beyond its number of parameters
 
@@ -126,7 +126,7 @@ def _measured_ratios(sample: Sample, steps_ratio: Mapping[int, float] | None) ->
         return "the number of optimizer steps is unknown"
     missing = [int(nodes) for nodes in sample.nodes if int(nodes) not in steps_ratio]
     if missing:
-        return f"the number of optimizer steps is unknown at {join_words(missing)} nodes"
+        return f"the number of optimizer steps is unknown at {counts_text(missing)}"
     ratios = np.array([steps_ratio[int(nodes)] for nodes in sample.nodes], dtype=np.float64)
     if np.ptp(ratios) <= ROUNDING * ratios.max():
         return (

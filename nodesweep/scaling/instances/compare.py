@@ -38,7 +38,7 @@ Key = Literal["cost", "time"]
 _WHAT: Mapping[Question, str] = {
     "cheapest_within_deadline": "within the deadline",
     "fastest_within_budget": "within the budget",
-    "cheapest_efficient": "of the combinations that the {arm}s' own limits recommend",
+    "cheapest_efficient": "of the combinations recommended under each {arm}'s own limits",
 }
 
 _NONE: Mapping[Question, str] = {

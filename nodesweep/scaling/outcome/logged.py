@@ -78,7 +78,7 @@ class CutNumber(NamedTuple):
     def text(self) -> str:
         """The cut number and its remedy in words."""
         if self.regex is None:
-            said, remedy = "", f"Print {self.name}=1234.5, without separators and units."
+            said, remedy = "", f"Print {self.name}=1234.5, without separators or units."
         else:
             said = f" by its metric definition {self.regex!r} (training.metric_definitions)"
             remedy = (

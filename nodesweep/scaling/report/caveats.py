@@ -325,8 +325,8 @@ def _baseline(evidence: CaveatInputs) -> Iterator[str]:
         yield f"Relative speedup: the baseline is {nodes_text(baseline.nodes)}, since {why}."
     if len(measured) == 1:
         yield (
-            f"Only one point ({nodes_text(measured[0])}), so there is no speedup, efficiency or "
-            "doubling ratio."
+            f"Only one node count has a time ({nodes_text(measured[0])}), so there is no speedup, "
+            "efficiency or doubling ratio."
         )
 
 

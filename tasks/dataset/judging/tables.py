@@ -103,10 +103,10 @@ class Table(Protocol):
         """Every column, without rows."""
 
     def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return the rows of some columns.
+        """Return all rows of the given columns.
 
         Raises:
-            Unreadable: the file is unreadable.
+            Unreadable: the reader cannot parse the file.
         """
 
     def frame_bytes(self, columns: Sequence[str]) -> int:

@@ -158,7 +158,7 @@ def _check_key(dataset: RemoteDataset, key: str, is_table: bool) -> None:
     """
     where = f"dataset.source: s3://{dataset.bucket}/{key}"
     if _REPLACEMENT in key:
-        raise DatasetRefused(f"{where} is not valid UTF-8, which keys require; rename or remove it")
+        raise DatasetRefused(f"{where}: the key is not valid UTF-8; rename or remove the object")
     parts = set(key.removeprefix(dataset.prefix).split("/"))
     if not parts.isdisjoint({"", ".", ".."} if is_table else {".", ".."}):
         raise DatasetRefused(

@@ -25,7 +25,7 @@ from sagemaker_emulator.api import moto_listing as listing
 
 MOTO_VERSION = "5.2.5"
 PRIVATE_NAMES = {
-    "_get_param": "a request's parameter; every response class of moto reads its own with it",
+    "_get_param": "returns a request's parameter; all of moto's response classes use it",
     "_get_resource_from_arn": "SageMaker's resource of an ARN; moto's tag actions fail without one",
     "_pagination_tokens": "continuation tokens of moto's own listings",
     "_truncate_result": "ends a page of ListObjectsV2 and creates its token",

@@ -31,7 +31,7 @@ def usage_quota(instance_type: str) -> str:
 def _missing_members(request: Mapping[str, Any]) -> Iterator[str]:
     """Yield violations for missing members that the model calls optional.
 
-    They are optional with InstancePreferences and DatasetDefinition, not supported here.
+    They are optional with InstancePreferences and DatasetDefinition, which this platform refuses.
     """
     cluster = request["ProcessingResources"]["ClusterConfig"]
     for name in ("InstanceType", "InstanceCount"):

@@ -72,7 +72,7 @@ class TrainWindow:
 
 
 def _metrics_files(folder: Path) -> list[Path]:
-    """Return the metrics.json of a node's output folder, else those of its topmost subfolders.
+    """Return the metrics.json of a node's output folder, else those at its shallowest level.
 
     Links are not followed.
     """

@@ -180,7 +180,7 @@ def test_a_key_that_is_not_utf_8_is_refused(served: SimpleNamespace, bucket: str
     S3SigV4Auth(session(served.endpoint).get_credentials(), "s3", "us-east-1").add_auth(request)
     with urlopen(Request(url, b"1", dict(request.headers), method="PUT"), timeout=30) as answer:
         assert answer.status == 200
-    with pytest.raises(DatasetRefused, match=r"raw/caf.*\.parquet .*UTF-8"):
+    with pytest.raises(DatasetRefused, match=r"raw/caf.*\.parquet: .*UTF-8"):
         check(served, bucket)
 
 

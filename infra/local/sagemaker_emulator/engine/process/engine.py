@@ -63,7 +63,7 @@ class ProcessEngine(ExclusiveEngine):
         node_key: AccessKey | None = None,
         times: RunTimes | None = None,
     ) -> None:
-        """Lock the state folder (one live engine each) and end a killed engine's processes."""
+        """Lock the state folder for one live engine, and end a killed engine's processes."""
         super().__init__(state_dir, endpoint_url, node_key, times)
         self._images = images
         self._containment = Containment.find(self._state_dir)
