@@ -26,7 +26,7 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     They are looked for where the sweep's record says that they were sent. Raises the errors of
     stop_sweep_jobs_now().
     """
-    platform = _platform_of_jobs(platform, sweep)
+    platform = platform_of_jobs(platform, sweep)
     running: list[str] = []
     with best_effort(f"the running jobs of {sweep} can't be listed"):
         # Only for the return value: others may stop them meanwhile.
@@ -50,7 +50,7 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     return stopped
 
 
-def _platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
+def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
     """Return the platform with the recorded place of the jobs; without a record, as it is."""
     try:
         record = read_sweep_record(store_of(platform).quick(), sweep)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.local.tests.platform_client import made_queue
+from nodesweep.cli.commands.logs import LogFilter, show_logs
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.errors import PreflightRefused
@@ -63,7 +66,7 @@ def test_queue_that_is_too_small_or_missing_is_refused_and_nothing_is_sent(
 
 
 def test_jobs_are_found_in_the_queue_of_the_sweep_whatever_the_config_says_now(
-    simulated: Callable[..., Any], sweep_config: Configs
+    simulated: Callable[..., Any], sweep_config: Configs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with simulated() as served:
         direct = sweep_config(served, sweep={"node_counts": [1]})
@@ -71,6 +74,9 @@ def test_jobs_are_found_in_the_queue_of_the_sweep_whatever_the_config_says_now(
         sweep = scaling_benchmark(queued(direct, queue)).sweep_id
         report, _ = report_sweep(sweep, direct)
         assert [point.status for point in report.points] == ["Completed"]
+        shutil.rmtree(Path(direct.report.directory) / sweep / names.LOGS)
+        show_logs(direct, sweep, LogFilter(nodes=1), None)
+        assert "[simulated]" in capsys.readouterr().out
         other = queued(direct, made_queue(served, "other", capacity=4))
         for config in (direct, other):
             name = waiting_job(served, queue, sweep)

@@ -28,6 +28,7 @@ from nodesweep.scaling.planning.plan import processes_per_node
 from nodesweep.scaling.secrets import hide_in_text
 from nodesweep.tasks.sweeps.claims import read_validation_claims
 from nodesweep.tasks.sweeps.owner import read_heartbeat
+from nodesweep.tasks.sweeps.stop import platform_of_jobs
 
 _OF_VALIDATION = 0
 """Placeholder for the node count in a validation job's key."""
@@ -84,12 +85,13 @@ def show_logs(
         RunFailed: The sweep has not ended within `follow_seconds`.
     """
     platform = own_platform(config.platform, count_unresponsive=True)
-    config = config.on_platform(platform or config.platform)
-    shown = _LogPrinter(config, sweep, wanted)
     if platform is None:
+        shown = _LogPrinter(config, sweep, wanted)
         shown.print_saved()
         shown.raise_if_nothing_printed()
         return
+    config = config.on_platform(platform_of_jobs(platform, sweep))
+    shown = _LogPrinter(config, sweep, wanted)
     clock = clock or Clock()
     deadline = clock.monotonic() + (follow_seconds or 0.0)
     pauses = intervals(config.sweep.poll_interval_seconds, 4 * config.sweep.poll_interval_seconds)
