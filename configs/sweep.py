@@ -444,8 +444,9 @@ class SweepConfig(Section):
 
     def may_run(self, nodes: int, repeat: int = 1) -> bool:
         """Return True unless this node count is only predicted, or is not confirmed so often."""
-        confirms = nodes == self.confirm and repeat <= self.confirm_repeats
-        return confirms or nodes in self.measured_counts
+        if nodes == self.confirm:
+            return repeat <= self.confirm_repeats
+        return nodes in self.measured_counts or nodes not in self.node_counts
 
     @property
     def probe_ends(self) -> ProbeConfig:

@@ -131,7 +131,7 @@ def test_stop_is_recorded_at_the_server(
         secret = password if isinstance(password, str) else password.get_secret_value()
         monkeypatch.setenv("PREFECT_API_AUTH_STRING", secret)
     sweep = f"recorded-{time.time_ns()}"
-    assert record_stop(sweep, [JOB]) is None
+    assert record_stop(sweep, [JOB], 300.0) is None  # only a hang takes as long
     named = FlowRunFilter(name=FlowRunFilterName(any_=[f"stop-{sweep}"]))
     with get_client(sync_client=True) as client:
         [run] = client.read_flow_runs(flow_run_filter=named)
