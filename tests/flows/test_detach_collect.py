@@ -130,7 +130,7 @@ def test_jobs_that_were_not_accepted_are_named_and_sent_by_a_resume(
         )
         done = nodesweep_run(config, tmp_path, "--detach")
         assert done.exit_code == 1, done.output
-        assert "1 jobs" in done.output and len(ledger(served)) == 2
+        assert "not accepted: 1 job:" in done.output and len(ledger(served)) == 2
         sweep = done.output.rsplit("--resume ", 1)[1].strip()
         assert names.is_sweep_id(sweep)
         assert submissions(caplog) == {

@@ -93,10 +93,14 @@ def _recommend(
         return _recommend_none_for_contended(
             measured, goals, "every count is compared with the baseline"
         )
-    if any(count.is_unknown for count in measured) and _is_alone(measured):
-        return _recommend_none_for_contended(
-            measured, goals, "no other count of the same model has a known time"
-        )
+    known = [count for count in measured if not count.is_unknown]
+    if len(known) < len(measured):
+        if len(known) < 2:
+            why = "no other count is left to compare with"
+            return _recommend_none_for_contended(measured, goals, why)
+        if not any(count.is_same_model for count in known):
+            why = "the other counts trained a different model"
+            return _recommend_none_for_contended(measured, goals, why)
     if goals.deadline_seconds is not None:
         answer = recommend_by_deadline(measured, goals, goals.deadline_seconds)
         return _unless_contended(answer, measured)
@@ -274,12 +278,6 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
         f"fewer than {MIN_REPEATS} repeats have times for both {nodes_text(base.nodes)} and "
         f"{join_words(few)}, so point estimates were used there"
     ]
-
-
-def _is_alone(measured: Sequence[MeasuredCount]) -> bool:
-    """Return True if fewer than two counts have a time, or none of the baseline's model does."""
-    known = [count for count in measured if not count.is_unknown]
-    return len(known) < 2 or not any(count.is_same_model for count in known)
 
 
 def _recommend_none_for_contended(
