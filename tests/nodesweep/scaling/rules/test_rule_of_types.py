@@ -44,14 +44,14 @@ def test_emulated_and_real_types_do_not_mix(make_config, snapshot):
 
 
 def test_variants_on_a_type_share_its_warm_pools(make_config):
-    def hints(variant, keep):
+    def hints(variant, keep, repeats=1, **training):
         return [
             hint
             for hint in check(
                 read_facts(
                     make_config(
-                        sweep={"node_counts": [1, 2], "repeats": 1, "variants": [variant]},
-                        training={"instance_type": SMALL, "keep_alive_seconds": keep},
+                        sweep={"node_counts": [1, 2], "repeats": repeats, "variants": [variant]},
+                        training={"instance_type": SMALL, "keep_alive_seconds": keep, **training},
                     )
                 )
             ).hints
@@ -65,6 +65,10 @@ def test_variants_on_a_type_share_its_warm_pools(make_config):
     assert hints(fp16, 21_600) == []
     (unused,) = hints(larger, 21_600)
     assert "nothing is reused" in unused
+    (late,) = hints(larger, 60, repeats=2)  # jobs on the other type come between
+    assert "may expire unused" in late and "keep it for longer" in late
+    (never,) = hints(larger, 21_600, repeats=2, max_runtime_seconds=21_600)
+    assert "keep it for longer" not in never, "21,600 s are SageMaker's maximum"
 
 
 def test_nodes_at_once_are_of_a_type_and_of_all(make_config):
