@@ -42,13 +42,13 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
   configs/local.yaml has, E(4) and E(8) were 65, 71, 68% and 35, 40, 41% for an ordinary user, and
   61, 63, 65% and 36, 39, 33% for root, beside other work at idle priority: 4 nodes in all six.
 
-Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-27.json; 11 of 40 so far,
-beside other work at idle priority): 5 quiet ones and 3 of an ordinary user recommend 4 nodes. At
-half speed, where the nodes share one CPU with Prefect and the platform, 8 nodes attained 55 to 57%
-and 4 nodes 71 to 73%. Judged by the bounds of contended times, one run recommends 4 and two name 2
-or 4. The bounds of T(8) contain the mean of 14.2 s of the quiet runs in all three; those of T(4)
-lie 2 and 11% above their mean of 16.0 s (standard deviation 0.9 s) in two. No run with neighbours
-yet.
+Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 15 of 40 so far, most
+beside other work at idle priority): 5 quiet ones, 3 of an ordinary user, 2 with one neighbour and 1
+with two recommend 4 nodes. At half speed, where the nodes share one CPU with Prefect and the
+platform, 8 nodes attained 54 to 57% and 4 nodes 71 to 73%. Judged by the bounds of contended times,
+one such run recommends 4, two name 2 or 4, and one is undecided between 1, 2 and 4, which counts as
+no answer. In the first three, the bounds of T(8) contain the mean of 14.2 s of the quiet runs;
+those of T(4) lie 2 and 11% above their mean of 16.0 s (standard deviation 0.9 s) in two.
 """
 
 from __future__ import annotations
