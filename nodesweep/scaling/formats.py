@@ -90,6 +90,11 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def one_or_more(number: int, noun: str) -> str:
+    """Return pluralize()'s text with 1 in words, as in one run or 2 runs."""
+    return f"one {noun}" if number == 1 else pluralize(number, noun)
+
+
 def nodes_text(nodes: int) -> str:
     """Return a node count such as 1 node or 2 nodes."""
     return pluralize(nodes, "node")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nodesweep.scaling.design.base import Attempt, Design, Measured, Progress
 from nodesweep.scaling.design.costs import DesignCost, Estimate, full_cost
 from nodesweep.scaling.design.probe import LEAST_PROBE_STEPS, REFERENCE_STEPS, projected_notes
-from nodesweep.scaling.formats import format_percent, join_words, nodes_text, pluralize
+from nodesweep.scaling.formats import format_percent, join_words, nodes_text, one_or_more, pluralize
 
 if TYPE_CHECKING:
     from nodesweep.configs.models import BenchmarkConfig
@@ -44,7 +44,7 @@ class Predict(Design):
         )
         reason = f"{join_words(_predicted(config))} nodes are predicted from these"
         if sweep.confirm is not None:
-            runs = _runs_text(sweep.confirm_repeats)
+            runs = one_or_more(sweep.confirm_repeats, "run")
             confirm = f"{runs} on {nodes_text(sweep.confirm)} to confirm its prediction"
             reason += f"; then {confirm}"
             if ended.issuperset(points):
@@ -94,7 +94,7 @@ class Predict(Design):
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
         """Return lines on the predicted counts, the run that may confirm one, and short runs."""
-        runs = _runs_text(confirming_runs(config))
+        runs = one_or_more(confirming_runs(config), "run")
         last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding count"
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
         if config.ends_early(1):
@@ -146,10 +146,6 @@ class Predict(Design):
 def confirming_runs(config: BenchmarkConfig) -> int:
     """Return how many runs confirm a prediction: one, or of short ones as many as elsewhere."""
     return config.sweep.arm_repeats if config.ends_early(1) else 1
-
-
-def _runs_text(runs: int) -> str:
-    return "one run" if runs == 1 else f"{runs} runs"
 
 
 def _is_timed(row: SummaryRow) -> bool:

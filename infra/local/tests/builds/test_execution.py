@@ -1,4 +1,4 @@
-"""What a build says that ends during a command of its buildspec."""
+"""The phases of a build that ends during a command of its buildspec."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from nodesweep.scaling.formats import (
     format_value,
     join_words,
     nodes_text,
+    one_or_more,
 )
 from nodesweep.scaling.predict.physics import Term
 from nodesweep.scaling.report_part import Part
@@ -141,8 +142,7 @@ class NextJob(Part):
     @property
     def runs_text(self) -> str:
         """The jobs in words: "one run", "3 short runs"."""
-        short = "short " if self.share < 1 else ""
-        return f"one {short}run" if self.runs == 1 else f"{self.runs} {short}runs"
+        return one_or_more(self.runs, "short run" if self.share < 1 else "run")
 
 
 class Predictions(Part):
