@@ -6,6 +6,7 @@ Time is compressed: the tasks' own pauses are so many times shorter, boto3 tries
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,7 +96,7 @@ def test_proxys_page_in_the_middle_of_a_sweep_is_waited_out(
     ("fault", "message"),
     [
         ("page", "HTTP 403, text/html, "),
-        pytest.param("unanswered", " for 3 s; ", marks=pytest.mark.slow),
+        pytest.param("unanswered", r" for \d+ s; ", marks=pytest.mark.slow),
     ],
 )
 def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
@@ -115,7 +116,7 @@ def test_endpoint_that_is_lost_for_good_leaves_its_jobs_to_the_next_run(
         config = sweep_config(through(proxy, served))
         lost = nodesweep_run(config, tmp_path)
         assert lost.exit_code == 1 and isinstance(lost.exception, SystemExit), lost.output
-        assert proxy.endpoint in lost.output and message in lost.output
+        assert proxy.endpoint in lost.output and re.search(message, lost.output), lost.output
         assert f"`nodesweep run {tmp_path}/config.yaml --resume " in lost.output
         if fault == "unanswered":
             assert "no response" in lost.output

@@ -163,8 +163,8 @@ def timed(run: Runner, text: str, after_seconds: float = 0.0) -> Run:
     """The run of a script whose time is its stopwatch's; a busy machine may come between the two,
     but not each time.
     """
-    for _ in range(5):
-        done = run(text)
+    for attempt in range(5):  # in one folder, the second run would be a second training of one job
+        done = run(text, out=f"out{attempt}")
         assert done.code == 0, done.stderr
         if done.metrics["train_seconds"] == pytest.approx(done.stopwatch + after_seconds, rel=0.02):
             return done
