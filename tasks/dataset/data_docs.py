@@ -13,6 +13,7 @@ from functools import lru_cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from nodesweep.configs.dataset import ExpectationConfig
+from nodesweep.scaling.formats import pluralize
 from nodesweep.tasks.dataset.validation_report import ValidationReport
 
 FILES_SHOWN = 200
@@ -42,8 +43,8 @@ code { font-size: .9em; overflow-wrap: anywhere; } code.name { white-space: nowr
 <h1>Data Docs: {{ report.dataset }}
   <span class="{{ 'good' if report.success else 'bad' }}">
     {{- 'valid' if report.success else 'not valid' }}</span></h1>
-<p class="meta">{{ report.files | length }} files, {{ report.rows }} rows, \
-{{ report.suite | length }} expectations per file.
+<p class="meta">{{ pluralize(report.files | length, "file") }}, {{ pluralize(report.rows, "row") }}, \
+{{ pluralize(report.suite | length, "expectation") }} per file.
 Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 {% for title, style, failures in [
   ("Problems", "bad", report.problems), ("Warnings", "mild", report.warnings)
@@ -75,7 +76,7 @@ Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
   <td class="number">{{ file.expectations }}</td>\
 <td class="number">{{ file.failures | length }}</td></tr>
 {% endfor %}</table></div>
-{% if hidden %}<p>{{ hidden }} more valid files.</p>{% endif %}
+{% if hidden %}<p>{{ pluralize(hidden, "more valid file") }}.</p>{% endif %}
 </main>
 </html>
 """
@@ -87,6 +88,7 @@ def render_data_docs(report: ValidationReport) -> str:
     shown = max(FILES_SHOWN, sum(not file.success for file in files))
     return _page().render(
         report=report,
+        pluralize=pluralize,
         suite=_suite_results(report),
         unread=any(file.rows is None for file in files),
         files=files[:shown],

@@ -128,7 +128,7 @@ def _positions(
         environment, local_size, world_size // hosts if world_size % hosts == 0 else 1
     )
     global_rank = _integer(environment, rank, 0)
-    if world_size % processes or global_rank % processes != local:
+    if processes < 1 or world_size % processes or global_rank % processes != local:
         raise UserError(
             f"{rank}={global_rank}, {size}={world_size}, {local_rank}={local},"
             f" {local_size}={processes}; expected the same number of processes on every node, with"

@@ -331,6 +331,7 @@ def test_data_docs_say_it_all_and_load_nothing(tmp_path: Path) -> None:
     assert page.index(policy) < page.index("<title>"), "before anything that it could allow"
     style = files("nodesweep.scaling.templates").joinpath("report.css").read_text().strip()
     assert style in page, "it looks as the report does"
+    assert "1 file, 2 rows, 2 expectations per file" in page
 
 
 def test_data_docs_are_kept_here_and_in_the_store(

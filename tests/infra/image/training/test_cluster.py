@@ -94,6 +94,10 @@ def test_a_launcher_that_says_no_local_size_has_as_many_processes_on_every_host(
             {"RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
             "same number",
         ),
+        (
+            {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "0"},
+            "same number",
+        ),
     ],
 )
 def test_a_broken_environment_is_refused(environment: dict[str, str], message: str) -> None:
