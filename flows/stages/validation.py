@@ -107,7 +107,7 @@ def validate_tables_in_s3(
 
 
 def _image_uri(config: BenchmarkConfig) -> str:
-    """Return the Spark image, pinned by digest: the given one, one in ECR, or a new build."""
+    """Return the Spark image, pinned by digest: configured, found in ECR or newly built."""
     image = spark_image(config)
     if image.uri is not None:
         return image.uri

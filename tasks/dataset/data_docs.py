@@ -43,7 +43,8 @@ code { font-size: .9em; overflow-wrap: anywhere; } code.name { white-space: nowr
 <h1>Data Docs: {{ report.dataset }}
   <span class="{{ 'good' if report.success else 'bad' }}">
     {{- 'valid' if report.success else 'not valid' }}</span></h1>
-<p class="meta">{{ pluralize(report.files | length, "file") }}, {{ pluralize(report.rows, "row") }}, \
+<p class="meta">{{ pluralize(report.files | length, "file") }}, \
+{{ pluralize(report.rows, "row") }}, \
 {{ pluralize(report.suite | length, "expectation") }} per file.
 Checked {{ report.validated_at.isoformat(timespec="seconds") }}.</p>
 {% for title, style, failures in [

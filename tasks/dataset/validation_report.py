@@ -41,7 +41,8 @@ class ValidationFailed(DatasetRefused):
         problems = "\n".join(f"  - {message}" for message in shown)
         super().__init__(
             f"dataset {report.dataset!r} violates {pluralize(len(report.problems), 'expectation')} "
-            f"({pluralize(len(report.files), 'file')}, {pluralize(report.rows, 'row')}):\n{problems}"
+            f"({pluralize(len(report.files), 'file')}, {pluralize(report.rows, 'row')}):\n"
+            f"{problems}"
         )
 
 

@@ -140,7 +140,7 @@ def _own_buildspec(codebuild: Any, project: str, context: BuildContext) -> dict[
 
 
 def _parsed(buildspec: str) -> Any:
-    """Return a buildspec parsed as YAML, so that comments and line breaks do not count.
+    """Return a buildspec parsed as YAML, so that comments and line breaks make no difference.
 
     Return the text itself if it is not YAML that a config may use, e.g. if its aliases expand to
     millions of values, which would take forever to compare.

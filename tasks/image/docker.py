@@ -219,7 +219,7 @@ def _command(engine: str, action: str, name: str) -> list[str]:
 
 
 def _stage(context: BuildContext, folder: Path) -> None:
-    """Copy exactly the files that the tag covers, with modes derived from their content."""
+    """Copy exactly the files included in the tag, with modes derived from their content."""
     for name in context.files:
         content, mode = context_file(context, name)
         target = folder / name

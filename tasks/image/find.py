@@ -59,12 +59,12 @@ class Image:
 def read_context(config: ImageConfig, pinned: Mapping[str, str] | None = None) -> BuildContext:
     """Return the hashed build inputs: paths and contents of files, build arguments, base images.
 
-    File modes, times and the folder's location do not count.
+    File modes, times and the folder's location do not affect the tag.
 
     Args:
         config: the image section.
-        pinned: base images as written, with their digests (nodesweep.tasks.image.bases); others
-            count by name.
+        pinned: base images as written, with their digests (nodesweep.tasks.image.bases); other
+            base images are identified by name.
 
     Raises:
         PreflightRefused: there is no Dockerfile, or a file cannot be sent.

@@ -32,7 +32,7 @@ def job_status(platform: PlatformConfig, job_name: str) -> JobStatus | None:
 def describe_training_jobs(platform: PlatformConfig, job_names: Sequence[str]) -> list[JobStatus]:
     """Return the status of each job that the backend knows.
 
-    Calls share the watches' budget.
+    The calls count against the call budget that all watches share.
     """
     found = launcher_of(platform).describe(job_names, _call_budget(platform).take)
     return list(found.values())

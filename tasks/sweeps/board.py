@@ -90,7 +90,7 @@ class SweepBoard:
     def show(
         self, outcomes: Sequence[JobOutcome], running: Collection[str] = (), last: bool = False
     ) -> None:
-        """Update the progress at every whole percent, and the table at most every 20 s.
+        """Update the progress whenever its whole percent changes, and the table at most every 20 s.
 
         From 20 rows on, the pause between two tables is 1 s per row.
 
@@ -152,7 +152,8 @@ class SweepBoard:
     def _share(self) -> float:
         """Return the percentage of points done.
 
-        At most 100: an earlier run may have run points that the design no longer needs.
+        The result is capped at 100, since an earlier run may have completed points that the design
+        no longer needs.
         """
         return min(100.0, 100.0 * len(self._done()) / self._config.most_jobs)
 
@@ -201,7 +202,7 @@ class SweepBoard:
         return "; ".join(words)
 
     def _running(self, progress_by_job: Mapping[str, JobProgress]) -> str:
-        """Return the first few running jobs in words, and the number of others."""
+        """Return a text that names the first few running jobs and counts the others."""
         points = {_planned(point): point for point in self._plan.points}
         texts = []
         for name, progress in list(progress_by_job.items())[:_RUNNING_NAMED]:
@@ -237,7 +238,7 @@ def _rows(
     """Return a row for every attempt.
 
     Its speedup is over the least contended completed run of the smallest node count of the same
-    arm. With projected times, each row says whether its own is projected; the validation run of a
+    arm. If any time is projected, each row says whether its own time is; the validation run of a
     probe sweep has no speedup, because it is measured and its baseline is projected.
     """
     ordered = sorted(outcomes, key=lambda each: (*_point_of(each), each.attempt))

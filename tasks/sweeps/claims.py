@@ -70,7 +70,7 @@ def withdraw_claim(store: Store, sweep: str, job_name: str, claimant: str) -> No
 def claim_job(
     store: Store, sweep: str, job_name: str, claimant: str, with_others: bool = False
 ) -> Claim:
-    """Write that this job is about to be sent, then read what other runs have written."""
+    """Record that this job is about to be submitted, then read what other runs have recorded."""
     body = names.pretty_json({"sweep_id": sweep, "job_name": job_name})
     store.put(names.claim_key(store.prefix, sweep, job_name, claimant), body)
     others = _read_claims_of_others(store, sweep, claimant) if with_others else frozenset[str]()
@@ -88,7 +88,7 @@ def mark_sweep_stopped(store: Store, sweep: str) -> None:
 
 
 def read_stop_mark(store: Store, sweep: str) -> str | None:
-    """Return the text of the sweep's last stop mark; None if it was never stopped.
+    """Return the text of the sweep's last stop mark; None if the sweep was never stopped.
 
     Marks are never deleted. A run that continues a stopped sweep ignores the one it found when it
     began; so a stop during its start still holds, and so does the stop of every other run.

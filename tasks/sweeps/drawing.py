@@ -41,7 +41,7 @@ class Drawer:
     """A background worker that draws a sweep's artifacts and its jobs' task runs, one at a time.
 
     Prefect's client waits up to a minute for a busy server, and polls of the jobs must not wait for
-    that. Only the newest pending drawing is drawn; it goes before the jobs.
+    that. Only the newest pending drawing is drawn, before any changes of jobs.
     """
 
     def __init__(self, sweep: str, jobs: JobRuns) -> None:
@@ -69,7 +69,7 @@ class Drawer:
     def abandon_jobs(self, view: JobView, seconds: float) -> None:
         """Show this view of all jobs that have not ended, and wait at most `seconds`.
 
-        What is not shown by then never is: the same process may soon watch the jobs again.
+        Changes not shown by then are dropped, because this process may soon watch the jobs again.
         """
         with self._lock:
             if not self._jobs.abandon(view):

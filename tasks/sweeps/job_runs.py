@@ -139,13 +139,13 @@ class JobRuns:
             self._wanted.update(views)
 
     def abandon(self, view: JobView) -> bool:
-        """Set the view to show of all jobs that have not ended; return True if there are any."""
+        """Queue this view for every job that has not ended; return True if there is one."""
         left = {name: view for name, last in self._wanted.items() if not last.is_final}
         self._wanted.update(left)
         return bool(left)
 
     def next_to_show(self) -> tuple[str, JobView] | None:
-        """Return an ended or else a running job that is not shown as it is; None if all are.
+        """Return a job whose shown view is outdated, ended jobs first; None if all are up to date.
 
         Jobs that ended before they were shown come last, because there may be many.
         """
@@ -154,7 +154,7 @@ class JobRuns:
         return None if name is None else (name, self._wanted[name])
 
     def forget(self) -> None:
-        """Show nothing more, since another run may watch the jobs again."""
+        """Drop all queued views, since another run may watch the jobs again."""
         self._wanted.clear()
 
     @property
@@ -229,16 +229,17 @@ class JobRuns:
 
 
 def _is_shown(found: State, state: State) -> bool:
-    """Return True if a task run may stay as it was found; one that completed was watched then."""
+    """Return True if a task run needs no update; a completed one was watched by the earlier run."""
     if found.type == state.type == StateType.COMPLETED:
         return True
     return (found.type, found.name, found.message) == (state.type, state.name, state.message)
 
 
 def end_job_runs(run: UUID, view: JobView = UNWATCHED, clock: Clock | None = None) -> None:
-    """Set the unfinished task runs of a flow run's jobs to this view, since its process is gone.
+    """Set the unfinished task runs of a flow run's jobs to this view, after its process has ended.
 
-    One that Prefect refuses, also when tried again, holds up no other; all take at most 2 minutes.
+    An update that Prefect refuses twice does not hold up the others. The updates together take at
+    most 2 minutes.
     """
     clock = clock or Clock()
     deadline = clock.monotonic() + _ENDING_SECONDS
@@ -251,7 +252,7 @@ def end_job_runs(run: UUID, view: JobView = UNWATCHED, clock: Clock | None = Non
 
 
 def _unfinished_runs(client: SyncPrefectClient, run: UUID) -> list[TaskRun]:
-    """Return all of a flow run's jobs' unfinished task runs, of which one page has at most 200."""
+    """Return the unfinished task runs of a flow run's jobs, read in pages of at most 200."""
     of_run = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
     unfinished = TaskRunFilter(
         tags=TaskRunFilterTags(all_=[_TAG]),

@@ -23,7 +23,7 @@ def orphans(launcher: Launcher, store: Store, grace_seconds: float) -> list[str]
     """Return training jobs of this store's sweeps that run, or keep nodes, without an owner.
 
     The oldest comes first. An owner is gone if its last heartbeat is older than the grace period,
-    by the platform's own times; a sweep without any heartbeat counts from its youngest job's
+    by the platform's clock; a sweep without any heartbeat counts from its youngest job's
     creation. Sweeps left running on purpose are spared while one of their jobs runs.
     """
     found: list[str] = []
@@ -67,7 +67,7 @@ def validation_orphans(launcher: Launcher, store: Store, grace_seconds: float) -
 def _by_sweep(
     launcher: Launcher, sweep_of: Callable[[str], str | None]
 ) -> Mapping[str, Collection[HeldJob]]:
-    """Return the jobs that the backend lists, by the sweep in their names; each once."""
+    """Return each job that the backend lists once, by the sweep in its name."""
     found: dict[str, dict[str, HeldJob]] = defaultdict(dict)
     for job in launcher.held():
         if (sweep := sweep_of(job.name)) is not None:

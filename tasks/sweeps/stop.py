@@ -23,7 +23,7 @@ logger = logging.getLogger("nodesweep.stop")
 def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
     """Mark the sweep as stopped, then end its jobs; return the names of those that were running.
 
-    They are looked for where the sweep's record says that they were sent. Raises the errors of
+    Jobs are looked up on the platform named in the sweep's record. Raises the errors of
     stop_sweep_jobs_now().
     """
     platform = platform_of_jobs(platform, sweep)
@@ -51,7 +51,10 @@ def stop_whole_sweep(platform: PlatformConfig, sweep: str) -> list[str]:
 
 
 def platform_of_jobs(platform: PlatformConfig, sweep: str) -> PlatformConfig:
-    """Return the platform with the recorded place of the jobs; without a record, as it is."""
+    """Return the platform to which the sweep's record says that jobs were submitted.
+
+    Without a record, return `platform` unchanged.
+    """
     try:
         record = read_sweep_record(store_of(platform).quick(), sweep)
         return platform.with_jobs_of(record["config"].get("platform") or {})

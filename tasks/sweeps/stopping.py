@@ -85,7 +85,7 @@ def end_jobs(
 
 
 class _Ending:
-    """The known state of each job; a job runs until a list or a description says otherwise."""
+    """The known state of each job; a job counts as running until the backend reports its end."""
 
     def __init__(self, launcher: Launcher, job_names: Iterable[str], clock: Clock) -> None:
         self._launcher, self._clock = launcher, clock
@@ -133,7 +133,7 @@ class _Ending:
         return self._names - done
 
     def add(self, listed: Lister, claimed: Callable[[], Iterable[str]]) -> None:
-        """Add further jobs, and note those that have ended."""
+        """Add newly found jobs, and mark those that have ended."""
         if self.is_late:
             return
         with self._listing_source(
