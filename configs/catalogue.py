@@ -129,6 +129,13 @@ class InstanceType(_Row):
     )
     specs_source: str = Field(description="URL that the hardware facts were read from.")
     specs_date: datetime.date = Field(description="Day on which the hardware facts were read.")
+    peak_teraflops: dict[str, float] = Field(
+        default_factory=dict,
+        description=(
+            "Peak of one accelerator by data type (float32, tf32, float16, bfloat16), dense, in"
+            " 10^12 operations per second. Empty: unknown."
+        ),
+    )
     other_sources: dict[str, Source] = Field(
         default_factory=dict, description="Facts with another source: field -> URL and date."
     )
@@ -308,13 +315,14 @@ def _load(path: Path) -> Catalogue:
     rows = _by_name(generated["instances"])
     rows = {name: {} for name in hand_rows if name not in rows} | rows  # emulated types first
     merged = (_merged(row, hand_rows.get(name, {}), path) for name, row in rows.items())
+    peaks = by_hand.get("accelerators", {})
     return Catalogue.model_validate(
-        {"instances": [_with_sources(row, sources, path) for row in merged]}
+        {"instances": [_with_sources(_with_peak(row, peaks), sources, path) for row in merged]}
     )
 
 
 def _table(raw: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(raw, dict) or set(raw) != {"sources", "instances"}:
+    if not isinstance(raw, dict) or set(raw) - {"accelerators"} != {"sources", "instances"}:
         raise ValueError(f"{path}: expected the two keys sources and instances, got {_keys(raw)}")
     return raw
 
@@ -341,6 +349,16 @@ def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> d
     if merged.get("on_demand_usd_per_hour") is None:
         merged = {"on_demand_usd_per_hour": None, "price_note": NO_PRICE_NOTE} | merged
     return merged
+
+
+def _with_peak(row: dict[str, Any], peaks: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with the peak of its accelerator and the source of the peak, if known."""
+    if (known := peaks.get(row.get("accelerator"))) is None:
+        return row
+    return row | {
+        "peak_teraflops": known["peak_teraflops"],
+        "other_sources": row.get("other_sources", {}) | {"peak_teraflops": known["source"]},
+    }
 
 
 def _with_sources(row: dict[str, Any], sources: dict[str, Source], path: Path) -> dict[str, Any]:

@@ -23,6 +23,8 @@ from array import array
 from collections import defaultdict
 from types import ModuleType
 
+from nodesweep_flops import flops
+
 PARTS = (
     "start",  # up to the end of the first step
     "data",
@@ -70,6 +72,7 @@ class Budget:
 
     def reset(self):
         """Reset all measurements, at the start and in a forked process."""
+        flops.reset()
         self.thread = None  # None: before the first step, in a pause, or not measured
         self._is_paused, self._paused_seconds = False, 0.0
         self.is_inside = False
@@ -176,6 +179,7 @@ class Budget:
 
     def end_step(self, optimizer, now):
         """Record the end of an optimizer step at `now`."""
+        flops.after_step(optimizer)
         try:
             if threading.get_ident() == self.thread:
                 self._lap("optimizer", now)
@@ -276,6 +280,7 @@ def install(torch, is_compiling):
 
     While torch.compile traces the wrappers, they only call the original function.
     """
+    flops.install(torch)
     # torch.optim deletes its attribute `optimizer`
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
 
@@ -315,12 +320,14 @@ def _watch_backward(torch, is_compiling):
         except Exception as error:
             budget.fail(error)
             is_training = False
-        if not is_training:
-            return original(*args, **kwargs)
+        is_counted = flops.begin_backward(kwargs.get("create_graph") or any(args[3:4]))
         try:
             return original(*args, **kwargs)
         finally:
-            budget.end_backward()
+            if is_counted:
+                flops.end_backward()
+            if is_training:
+                budget.end_backward()
 
     torch.autograd.backward = backward
     builtins = sys.modules.get("torch.jit._builtins")

@@ -85,6 +85,16 @@ def format_value(value: float | None, digits: int = 4) -> str:
     return UNKNOWN if value is None else f"{value:.{digits}g}"
 
 
+def format_flops_per_second(rate: float | None) -> str:
+    """Return a rate of floating-point operations, such as "1.52 TFLOP/s"."""
+    if rate is None:
+        return UNKNOWN
+    for exponent, prefix in ((15, "P"), (12, "T"), (9, "G")):
+        if rate >= 10**exponent:
+            return f"{rate / 10**exponent:.3g} {prefix}FLOP/s"
+    return f"{rate / 10**6:.3g} MFLOP/s"
+
+
 def pluralize(number: int, noun: str) -> str:
     """Return a number and its noun, such as 1 job or 2 jobs; the plural ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -200,3 +200,16 @@ def test_import_is_light() -> None:
         ).stdout
         == "set()\n"
     )
+
+
+def test_peaks_belong_to_accelerators_and_name_their_source(tmp_path: Path) -> None:
+    row = load_catalogue().get("ml.p4d.24xlarge")
+    assert row.peak_teraflops == {"float32": 19.5, "tf32": 156, "float16": 312, "bfloat16": 312}
+    assert "gpu-specs" in row.other_sources["peak_teraflops"].url
+    assert load_catalogue().get("ml.g5.xlarge").peak_teraflops == {}
+    raw = packaged_rows()
+    raw["accelerators"]["A100"]["source"] = "hearsay"
+    path = tmp_path / "instances.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    with pytest.raises(ValueError, match="ml.p4d.24xlarge: specs_source 'hearsay' is not one of"):
+        load_catalogue(path)

@@ -64,6 +64,22 @@ class SummaryRow(Part):
     data_wait_share: float | None = Field(
         description="Median share of train time spent waiting for data, 0 to 1."
     )
+    flops_per_second: float | None = Field(
+        default=None,
+        exclude_if=lambda rate: rate is None,
+        description=(
+            "Median floating-point operations per second of all processes over the program's train "
+            "time, counted in one step of rank 0; absent if unknown."
+        ),
+    )
+    mfu: float | None = Field(
+        default=None,
+        exclude_if=lambda share: share is None,
+        description=(
+            "Model FLOPs utilization: median of flops_per_second over the peak of the accelerators "
+            "for the data type, 0 to 1; absent if unknown."
+        ),
+    )
     phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
     epochs: float | None = Field(description="Epochs trained, median.")
     seconds_to_target: float | None = Field(

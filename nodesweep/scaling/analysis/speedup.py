@@ -24,6 +24,7 @@ from nodesweep.scaling.analysis.clocks import (
     clock_statistics,
 )
 from nodesweep.scaling.analysis.cost import RunCosts, cost_spread, run_costs, seconds_to_target
+from nodesweep.scaling.analysis.flops import flops_per_second, mfu
 from nodesweep.scaling.analysis.growing_batch import (
     TimedRun,
     grown_batches,
@@ -378,6 +379,8 @@ def _row(
         data_wait_share=_median_or_none(
             outcome.metric_number("data_wait_share") for outcome in used
         ),
+        flops_per_second=_median_or_none(map(flops_per_second, used)),
+        mfu=_median_or_none(map(mfu, used)),
         phases=_phases(used),
         epochs=_median_or_none(outcome.metric_number("epochs") for outcome in used),
         seconds_to_target=None if None in to_target else _median_or_none(to_target),

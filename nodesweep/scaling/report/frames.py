@@ -100,6 +100,10 @@ SUMMARY: Mapping[str, Field] = {
     "data_wait_share": Field(
         "data_wait_share", "median share of the train time spent waiting for data"
     ),
+    "flops_per_second": Field(
+        "flops_per_second", "floating-point operations per second of all processes"
+    ),
+    "mfu": Field("mfu", "model FLOPs utilization: operations per second over the peak, 0 to 1"),
     "billable_seconds": Field(
         "clocks.billable.seconds", "geometric mean of the billed times, of one node"
     ),

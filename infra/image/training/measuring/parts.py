@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from nodesweep_budget import FILE, budget, install
+from nodesweep_flops import flops
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from training.files import write_text_atomically
@@ -44,17 +45,18 @@ class SplitStopwatch(Stopwatch):
         budget.fetched(self, asked)
 
     def facts(self, world_size: int, rank: int, reason: str | None) -> dict[str, Any]:
-        """Return this rank's entry in metrics.json: `budget`, or `not_split`, the reason.
+        """Return this rank's entry in metrics.json: `budget`, or `not_split`, the reason; `flops`.
 
         Args:
             world_size: Number of ranks.
             rank: This one.
             reason: Why the parts would not sum to the train time; None if they do.
         """
+        counted = {"flops": flops.facts()}
         reason = reason or budget.missing(world_size)
         if reason is not None or self._began is None:
-            return {"not_split": reason}
-        return {"budget": [budget.facts(self._began, [self], world_size, rank)]}
+            return {"not_split": reason, **counted}
+        return {"budget": [budget.facts(self._began, [self], world_size, rank)], **counted}
 
 
 def write_parts(facts: dict[str, Any], folder: Path) -> None:

@@ -158,6 +158,10 @@ def test_each_rank_splits_its_train_time_without_the_validations(trainings: Trai
     metrics = trainings.metrics("127.0.9.1")
     jsonschema.Draft202012Validator(SCHEMA).validate(metrics)
     assert len(metrics["validations"]) == 3
+    # 6 per parameter and sample, less the first layer's input gradient
+    rough = 6 * metrics["model"]["parameters"] * metrics["batch"]["per_replica_batch_size"]
+    assert 0.9 * rough < metrics["flops"]["per_step"] < rough
+    assert metrics["flops"]["dtype"] == "float32"
     other = trainings.output("127.0.9.2") / "data" / "nodesweep-budget-1.json"
     ranks = [*metrics["budget"], json.loads(other.read_text())]
     assert [(rank["rank"], rank["node"]) for rank in ranks] == [(0, "127.0.9.1"), (1, "127.0.9.2")]
