@@ -5,12 +5,13 @@ and its arrival, and the start and end of torch.autograd.backward, of a collecti
 torch.distributed, of torch.save or a framework's call around it (SAVES), and of an optimizer step.
 In a backward pass, a callback of the autograd engine, queued before DistributedDataParallel's own,
 marks when the gradients are computed; the rest of the pass waits for their reduction, and is
-communication that does not overlap with computation.
+communication that does not overlap with computation. If parameters are on GPUs, the parts are times
+of the current stream (nodesweep_laps).
 
-The parts sum to the train time. Nothing is split before the end of the first step (`start`), in
-other threads, or if parameters are on a GPU, whose work the program does not see. Steps under 20 ms
-are not split, so that the measurement takes at most about 1%. An error ends the split and becomes
-the reason in metrics.json; the program and its train time are unaffected.
+The parts sum to the train time. Nothing is split before the end of the first step (`start`) or in
+other threads. Steps under 20 ms are not split, so that the measurement takes at most about 1%. An
+error ends the split and becomes the reason in metrics.json; the program and its train time are
+unaffected.
 """
 
 import contextlib
@@ -20,10 +21,10 @@ import sys
 import threading
 import time
 from array import array
-from collections import defaultdict
 from types import ModuleType
 
 from nodesweep_flops import flops
+from nodesweep_laps import CpuLaps, GpuLaps
 
 PARTS = (
     "start",  # up to the end of the first step
@@ -77,12 +78,12 @@ class Budget:
         self._is_paused, self._paused_seconds = False, 0.0
         self.is_inside = False
         self._reason = None  # why the split has ended
-        self.seconds = defaultdict(float)
+        self._laps, self._is_on_gpu = CpuLaps(0.0), False
         self._at_step = None
-        self._last, self._place = 0.0, "other"
+        self._place, self._paused_at = "other", 0.0
         self._in_backward, self._handle, self._marked = False, None, False
         self.steps, self._every, self._first_end = 0, 1, 0.0
-        self._values, self._steps_per_value = array("d"), 1
+        self._values, self._steps_per_value, self._known_steps = array("d"), 1, 0
         self._value = 0.0
 
     def turn_off(self, reason):
@@ -93,41 +94,39 @@ class Budget:
         """End the split because of an error in this file."""
         self.turn_off(f"nodesweep_budget.py failed with {type(error).__name__}")
 
-    def _lap(self, part, now):
-        """Add the time since the last event to a part."""
-        self.seconds[part] += now - self._last
-        self._last = now
+    def _lap(self, part, now=None):
+        """Add the time since the last event to a part; until `now`, or the present."""
+        self._laps.lap(part, self._laps.mark(now))
 
     # Events
 
     def pause(self):
         """Exclude the time until resume(); no step may end in between."""
         if threading.get_ident() == self.thread:
-            self._lap(self._place, time.perf_counter())
+            self._lap(self._place)
+            self._paused_at = time.perf_counter()
             self.thread, self._is_paused = None, True
 
     def resume(self):
         """Resume after a pause; without one, do nothing."""
         if self._is_paused:
             self.thread, self._is_paused = threading.get_ident(), False
-            now = time.perf_counter()
-            self._paused_seconds += now - self._last
-            self._last = now
+            self._paused_seconds += time.perf_counter() - self._paused_at
+            self._laps.restart(self._laps.mark())
 
     def fetched(self, loader, began):
         """Record the arrival of a batch that was requested from the loader at `began`."""
         if threading.get_ident() != self.thread:
             return
-        if began > self._last:
-            self._lap(self._place, began)
-        self._lap(("data", loader), time.perf_counter())
+        self._laps.lap_until(self._place, began)
+        self._lap(("data", loader))
         self._place = ("after", loader)
 
     def begin_backward(self, tensors, queue_callback):
         """Record the start of a backward pass; return False if it is not to be split."""
         if threading.get_ident() != self.thread or self._in_backward:
             return False
-        self._lap("forward", time.perf_counter())
+        self._lap("forward")
         self._in_backward, self._marked = True, False
         if self.steps % self._every == 0:
             # an iterator must be left to the pass, which consumes it
@@ -142,13 +141,14 @@ class Budget:
         return True
 
     def _end_of_gradients(self):
-        if self._in_backward and threading.get_ident() == self.thread:
-            self._lap("backward", time.perf_counter())
+        # for GPUs, one of the autograd engine's threads calls this
+        if self._in_backward and (self._is_on_gpu or threading.get_ident() == self.thread):
+            self._lap("backward")
             self._marked = True
 
     def end_backward(self):
         """Record the end of a backward pass."""
-        self._lap("reduction" if self._marked else "unsplit", time.perf_counter())
+        self._lap("reduction" if self._marked else "unsplit")
         self._in_backward, self._place = False, "other"
         if self._handle is not None:
             self._handle.remove()
@@ -160,22 +160,17 @@ class Budget:
         if threading.get_ident() != self.thread or self.is_inside:
             yield
             return
-        self.is_inside, began = True, time.perf_counter()
+        self.is_inside, begin = True, self._laps.mark()
         try:
             yield
         finally:
             self.is_inside = False
-            self.carve(part, time.perf_counter() - began)
-
-    def carve(self, part, seconds):
-        """Add the time of a call to a part, and exclude it from the enclosing part."""
-        self.seconds[part] += seconds
-        self._last += seconds
+            self._laps.carve(part, begin, self._laps.mark())
 
     def begin_step(self):
         """Record the start of an optimizer step."""
         if threading.get_ident() == self.thread:
-            self._lap(self._place, time.perf_counter())
+            self._lap(self._place)
 
     def end_step(self, optimizer, now):
         """Record the end of an optimizer step at `now`."""
@@ -196,16 +191,16 @@ class Budget:
             for group in optimizer.param_groups
             for parameter in group["params"]
         }
-        if devices != {"cpu"}:
-            self.turn_off("only training on CPUs is split: the process cannot see when a GPU works")
+        if devices not in ({"cpu"}, {"cuda"}):
+            self.turn_off(f"training on {' and '.join(sorted(devices))} is not split")
             return
-        self.seconds.clear()
-        self._first_end = self._last = now
-        self._at_step = {}
+        self._is_on_gpu = devices == {"cuda"}
+        cuda = sys.modules["torch"].cuda if self._is_on_gpu else None
+        self._laps = GpuLaps(cuda, self.turn_off) if self._is_on_gpu else CpuLaps(now)
+        self._first_end, self._at_step = now, {}
         self.thread = threading.get_ident()
 
     def _count_step(self, now):
-        self._at_step = self.seconds.copy()
         self.steps += 1
         if self.steps in _PACES_AFTER:
             pace = (now - self._first_end - self._paused_seconds) / self.steps
@@ -213,8 +208,14 @@ class Budget:
                 self.turn_off(f"steps under {1000 * _LEAST_STEP_SECONDS:.0f} ms are not split")
             elif pace < _SHORT_STEP_SECONDS:
                 self._every = _EVERY_SHORT_STEP
-        if self.steps % self._steps_per_value == 0:
-            value = self.seconds["reduction"] + self.seconds["collectives"]
+        self._laps.end_step(self._take)
+
+    def _take(self, seconds):
+        """Keep the times by part at the end of a step."""
+        self._at_step = seconds.copy()
+        self._known_steps += 1
+        if self._known_steps % self._steps_per_value == 0:
+            value = seconds["reduction"] + seconds["collectives"]
             self._values.append(value - self._value)
             self._value = value
             if len(self._values) == _MOST_VALUES:
@@ -226,6 +227,7 @@ class Budget:
 
     def missing(self, world_size):
         """Return why this process's time was not split; None if it was."""
+        self._laps.finish()
         if self._reason is not None:
             return self._reason
         if not self._at_step:

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import defaultdict
 
+FIRST_RELEASE = (2, 4)
 COUNTED_STEPS = 2
 MAIN_SHARE = 0.9  # of the operations, for their data type to be the step's
 
@@ -32,8 +33,8 @@ class Flops:
         self._torch = torch
         try:
             self._mode = _make_mode(torch, self)
-        except (ImportError, AttributeError):
-            self._no_mode = f"torch {torch.__version__} has no formulas for operators"
+        except Exception:  # versions before 2.4 lack a part, and others may come to lack one
+            self._no_mode = f"operators are counted from PyTorch 2.4 on, not in {torch.__version__}"
 
     def reset(self):
         """Discard all counts, before a training and in a forked process."""
@@ -189,14 +190,12 @@ def _compiled_frames():
 
 
 def _make_mode(torch, flops):
-    """Return a dispatch mode that reports to `flops`.
-
-    Raises:
-        ImportError, AttributeError: This torch has no formulas.
-    """
+    """Return a dispatch mode that reports to `flops`; raise an error if this torch is too old."""
     from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
     from torch.utils.flop_counter import FlopCounterMode
 
+    if tuple(map(int, torch.__version__.split(".")[:2])) < FIRST_RELEASE:
+        raise ImportError("an operator's result is passed to its formula under another name")
     formulas = FlopCounterMode(display=False).flop_registry
 
     class Counting(TorchDispatchMode):

@@ -32,8 +32,8 @@ from nodesweep.scaling.secrets import LogHider
 
 logger = logging.getLogger("nodesweep.results")
 _CLOCK_FILES = (
-    "nodesweep_budget.py", "nodesweep_clock.py", "nodesweep_flops.py", "nodesweep_measure.py",
-    "sitecustomize.py",
+    "nodesweep_budget.py", "nodesweep_clock.py", "nodesweep_flops.py", "nodesweep_laps.py",
+    "nodesweep_measure.py", "sitecustomize.py",
 )  # fmt: skip
 """Files that measure a program: part of the image on SageMaker, next to the code here."""
 _FIRST_BYTES, _LAST_BYTES = 8 << 20, 1 << 20

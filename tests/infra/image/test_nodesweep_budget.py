@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from tests.infra.image.training.processes import IMAGE
 OPTIMIZER = SimpleNamespace(
     param_groups=[{"params": [SimpleNamespace(device=SimpleNamespace(type="cpu"))]}]
 )
-ON_GPU = SimpleNamespace(
-    param_groups=[{"params": [SimpleNamespace(device=SimpleNamespace(type="cuda"))]}]
+ON_GPU, ON_XPU = (
+    SimpleNamespace(param_groups=[{"params": [SimpleNamespace(device=SimpleNamespace(type=name))]}])
+    for name in ("cuda", "xpu")
 )
 
 
@@ -31,6 +33,7 @@ class Process:
         self.budget = module.Budget()
         self.callbacks: list[Callable[[], None]] = []
         self.hooks: list[Callable[[Any], None]] = []
+        self.optimizer = OPTIMIZER
 
     def spend(self, seconds: float) -> None:
         self.now += seconds
@@ -58,10 +61,10 @@ class Process:
         else:
             self.spend(gradients + reduction)
 
-    def step(self, seconds: float, optimizer: object = OPTIMIZER) -> None:
+    def step(self, seconds: float, optimizer: object = None) -> None:
         self.budget.begin_step()
         self.spend(seconds)
-        self.budget.end_step(optimizer, self.now)
+        self.budget.end_step(optimizer or self.optimizer, self.now)
 
     def facts(self, training: list[object], world_size: int | None = 2) -> Any:
         return self.budget.facts(0.0, training, world_size, 1)
@@ -74,7 +77,9 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     made = Process(module)
-    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: made.now))
+    clock = SimpleNamespace(perf_counter=lambda: made.now)
+    for each in (module, sys.modules[module.CpuLaps.__module__]):
+        monkeypatch.setattr(each, "time", clock)
     return made
 
 
@@ -250,11 +255,11 @@ def test_other_threads_are_not_counted(process: Process) -> None:
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda process: process.step(0.1, ON_GPU),
+        lambda process: process.step(0.1, ON_XPU),
         lambda process: process.step(0.1, SimpleNamespace()),
         lambda process: process.budget.turn_off("a reason"),
     ],
-    ids=["on a GPU", "an unknown optimizer", "off"],
+    ids=["on another device", "an unknown optimizer", "off"],
 )
 def test_what_cannot_be_split_is_unknown(
     process: Process, spoil: Callable[[Any], None], snapshot: object
@@ -263,6 +268,97 @@ def test_what_cannot_be_split_is_unknown(
     train(process, "loader")
     assert process.facts(["loader"]) is None
     assert process.budget.missing(2) == snapshot
+
+
+class Cuda:
+    """A GPU whose stream passes an event `lag` events after the process has recorded it."""
+
+    def __init__(self, process: Process, lag: int) -> None:
+        self.process, self.lag = process, lag
+        self.recorded = self.passed = 0
+        self.is_capturing = False
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.is_capturing
+
+    def Event(self, enable_timing: bool) -> SimpleNamespace:
+        assert enable_timing
+        event = SimpleNamespace()
+
+        def record() -> None:
+            self.recorded += 1
+            event.number, event.at = self.recorded, self.process.now
+
+        def elapsed_time(end: SimpleNamespace) -> float:
+            assert max(event.number, end.number) <= max(self.passed, self.recorded - self.lag)
+            return 1000 * float(end.at - event.at)
+
+        def synchronize() -> None:
+            self.passed = max(self.passed, event.number)
+
+        event.record, event.elapsed_time, event.synchronize = record, elapsed_time, synchronize
+        event.query = lambda: event.number <= self.recorded - self.lag
+        return event
+
+
+@pytest.mark.parametrize("lag", [0, 40])
+def test_on_a_gpu_the_parts_are_times_of_its_stream(
+    process: Process, monkeypatch: pytest.MonkeyPatch, lag: int
+) -> None:
+    """The process issues all work at once; its own clock would see none of it."""
+    cuda = Cuda(process, lag)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(process.module, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    process.optimizer = ON_GPU
+    train(process, "loader", 11)
+    save = process.module._timed(lambda: process.spend(0.7), "checkpoint", bool)
+    monkeypatch.setattr(process.module, "budget", process.budget)
+    save()
+    process.step(0.0)
+    facts = process.facts(["loader"])
+    assert facts["seconds"] == pytest.approx(
+        {
+            "start": 0.09,
+            "data": 0.2,  # from the end of the last step, whatever the process did meanwhile
+            "forward": 0.2,
+            "backward": 0.3,
+            "communication": 0.2,
+            "optimizer": 0.1,
+            "evaluation": 0.0,
+            "checkpoint": 0.7,
+            "other": 0.01,
+        }
+    )
+    assert facts["communication_seconds"] == pytest.approx([0.02] * 10 + [0.0])
+    process.budget.pause()
+    process.spend(9)
+    process.budget.resume()
+    process.step(0.5)
+    assert process.facts(["loader"])["seconds"]["optimizer"] == pytest.approx(0.6)
+
+
+def test_a_captured_graph_ends_the_split(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = Cuda(process, 0)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    process.optimizer = ON_GPU
+    train(process, "loader", 5)
+    cuda.is_capturing = True
+    train(process, "loader", 5)
+    assert process.facts(["loader"]) is None
+    assert process.budget.missing(2) == "a part of its steps was captured as a CUDA graph"
+
+
+def test_an_error_of_the_gpu_ends_the_split(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = Cuda(process, 0)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    process.optimizer = ON_GPU
+    train(process, "loader", 5)
+    monkeypatch.delattr(Cuda, "Event")
+    train(process, "loader", 5)
+    assert process.facts(["loader"]) is None
+    assert process.budget.missing(2) == "nodesweep_laps.py failed with AttributeError"
 
 
 def test_without_steps_backward_passes_or_a_world_it_is_unknown(
