@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -119,13 +120,14 @@ def test_what_the_simulated_program_writes_follows_the_schema() -> None:
 def test_a_script_of_one_process(
     written: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    began = time.perf_counter()
     with clock():
         for _ in range(15):
             clock.step(32)
         clock.metric("accuracy", 0.5, goal="maximize")
         clock.metric("accuracy", 0.93, goal="maximize")
     metrics = written()
-    assert 0 < metrics["train_seconds"] < 5
+    assert 0 < metrics["train_seconds"] < time.perf_counter() - began
     assert metrics["world"] == {"world_size": 1}
     assert (metrics["steps"], metrics["steady"]["steps"], metrics["steady"]["short_window"]) == (
         15,
