@@ -73,7 +73,11 @@ def test_session_starts_prefects_server_before_anything_heavy_is_imported() -> N
     """These imports stand between a run's config and the start of platform and server."""
     program = "import json, sys, nodesweep.cli.session; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, timeout=60, check=True
+        [sys.executable, "-c", program],
+        cwd=REPOSITORY,
+        capture_output=True,
+        timeout=300,
+        check=True,
     )
     found = packages(json.loads(done.stdout))
     assert "nodesweep" in found

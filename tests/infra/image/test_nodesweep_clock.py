@@ -297,7 +297,7 @@ def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
     )
     environment = {"SM_OUTPUT_DATA_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
     subprocess.run(
-        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=60
+        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=300
     )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert 0.2 <= metrics["train_seconds"] <= float((tmp_path / "own").read_text())
@@ -328,6 +328,6 @@ def test_a_program_does_not_end_under_a_thread_of_gloo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", GLOO_AT_WORK],
         env={**os.environ, "PYTHONPATH": str(IMAGE), "SM_OUTPUT_DATA_DIR": str(tmp_path)},
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.endswith("its tensors")
