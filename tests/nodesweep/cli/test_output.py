@@ -79,7 +79,6 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     ("redirected", "code"),
     [
         (">&-", 0),
-        ("2>&-", 0),
         ("<&- >&- 2>&-", 0),
         (">/dev/full", 1),
     ],
