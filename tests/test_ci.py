@@ -68,7 +68,7 @@ def ci(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     stages = [line.rpartition("/")[2].strip() for line in ran.read_text().splitlines()]
@@ -128,7 +128,7 @@ def repository(tmp_path: Path) -> Path:
     shutil.copy(CI / "as_user", folder / ".ci" / "as_user")
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.org"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "one"]):
-        subprocess.run([*git, *command], check=True, timeout=60)
+        subprocess.run([*git, *command], check=True, timeout=300)
     cache.mkdir(mode=0o700)
     (cache / "package").write_text("a wheel")
     (cache / "sdists-v9" / "pypi" / "built" / "src").mkdir(parents=True)
@@ -148,7 +148,7 @@ def repository(tmp_path: Path) -> Path:
 
 def as_user(repository: Path, script: str) -> subprocess.CompletedProcess[str]:
     command = [repository / ".ci" / "as_user", "sh", "-euc", script]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @needs_root

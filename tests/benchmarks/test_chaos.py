@@ -159,7 +159,7 @@ def put(proxy: Proxy) -> tuple[int, bytes] | None:
     """(status, body) of a PUT of training code, None where the connection ended without an
     answer.
     """
-    connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=10)
+    connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=300)
     try:
         connection.request("PUT", "/chaos/nodesweep/code/ab/sourcedir.tar.gz", b"body")
         answer = connection.getresponse()
@@ -272,7 +272,7 @@ def test_proxy_knows_a_new_job_late() -> None:
     endpoint = f"http://127.0.0.1:{server.server_address[1]}"
 
     def ask(proxy: Proxy, operation: str, **body: str) -> tuple[int, dict[str, Any]]:
-        connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=10)
+        connection = http.client.HTTPConnection(str(urlparse(proxy.endpoint).netloc), timeout=300)
         connection.request(
             "POST", "/", json.dumps(body), {"X-Amz-Target": f"SageMaker.{operation}"}
         )

@@ -79,7 +79,7 @@ def find_v2() -> Path:
         program = Path(folder) / "aws"
         if program.parent != OWN and os.access(program, os.X_OK):
             command = [str(program), "--version"]
-            said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            said = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
             if said.stdout.startswith("aws-cli/2."):
                 return program
     pytest.skip("there is no AWS CLI v2 on this machine: apt-get install awscli (Debian 12)")

@@ -56,7 +56,7 @@ def test_every_block_runs(tmp_path: Path) -> None:
         )
     finally:
         stop = [own / "nodesweep", "local", "stop"]
-        subprocess.run(stop, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+        subprocess.run(stop, cwd=tmp_path, capture_output=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-6000:]
     assert "b'1,2\\n'" in done.stdout  # pyarrow
     for host in ("algo-1", "algo-2"):  # ModelTrainer

@@ -28,7 +28,7 @@ SHIPPED = sorted(
 )
 SEED = 20261122
 INPUTS = 800
-MAX_CPU_SECONDS = 5
+MAX_CPU_SECONDS = 30
 COMMANDS = (["config", "validate"], ["plan"], ["plan"], ["requests"])
 VALUES: tuple[Any, ...] = (
     *(

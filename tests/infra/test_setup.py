@@ -42,7 +42,7 @@ def set_up(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]
         env={"PATH": os.environ["PATH"], "PYTHON": str(python), "UV": UV, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -57,7 +57,7 @@ def test_the_functions_are_imported_without_prefect() -> None:
         [sys.executable, "-c", program],
         cwd=REPOSITORY,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -62,7 +62,7 @@ def status_of(endpoint: str) -> dict[str, Any]:
     """Return the platform's status, even while it is stopping (503)."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        answer = opener.open(endpoint + STATUS_PATH, timeout=10)
+        answer = opener.open(endpoint + STATUS_PATH, timeout=300)
     except urllib.error.HTTPError as error:
         answer = error
     with answer:

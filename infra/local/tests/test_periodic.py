@@ -17,7 +17,7 @@ def test_work_is_done_after_each_pause_until_it_is_stopped() -> None:
 
     thread = PeriodicThread("test", work, chain(repeat(0.0, 3), repeat(60.0)))
     thread.start()
-    assert done.wait(10) and not thread.is_over
+    assert done.wait(300) and not thread.is_over
     thread.stop()
     assert thread.is_over and len(times) == 3
 

@@ -60,12 +60,12 @@ def port() -> Iterator[int]:
 def test_proxy_hands_on_and_counts_by_host_both_ways_of_asking(port: int) -> None:
     with CountingProxy() as proxy:
         opener = build_opener(ProxyHandler({"http": proxy.url}))
-        with opener.open(f"http://127.0.0.1:{port}/simple/torch?a=1", timeout=10) as answer:
+        with opener.open(f"http://127.0.0.1:{port}/simple/torch?a=1", timeout=300) as answer:
             assert answer.read() == BODY
             assert answer.headers["Asked"] == "/simple/torch?a=1 ['close']"
         plain = proxy.received["127.0.0.1"]
         assert len(BODY) < plain < len(BODY) + 1000
-        tunnel = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=10)
+        tunnel = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=300)
         tunnel.set_tunnel("localhost", port)
         for _ in range(2):
             tunnel.request("GET", "/")
@@ -80,7 +80,7 @@ def test_proxy_hands_on_and_counts_by_host_both_ways_of_asking(port: int) -> Non
 
 def test_host_that_is_not_there_is_an_answer(port: int) -> None:
     with CountingProxy() as proxy:
-        tunnel = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=10)
+        tunnel = http.client.HTTPConnection(proxy.url.removeprefix("http://"), timeout=300)
         tunnel.set_tunnel("nobody.invalid", 443)
         with pytest.raises(OSError, match="502"):
             tunnel.connect()

@@ -29,7 +29,7 @@ RECORD = bytes(3073)
 def make(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodesweep.configs.data.make_cifar10", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=EXAMPLE.parents[2]
+        command, capture_output=True, text=True, timeout=300, cwd=EXAMPLE.parents[2]
     )
 
 

@@ -117,7 +117,7 @@ def test_a_build_argument_is_one_word_of_the_command_whatever_it_holds(tmp_path:
         **hostile,
     }
     [command] = yaml.safe_load((IMAGE / "buildspec.yml").read_text())["phases"]["build"]["commands"]
-    subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=30)
+    subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=300)
     words = (tmp_path / "docker.words").read_text().split("\0")[:-1]
     assert words[0] == "build" and words[-3:] == ["--tag", "repo:v1", "."]
     pairs = list(zip(words[1:-3:2], words[2:-3:2], strict=True))
@@ -162,7 +162,7 @@ def test_the_password_of_ecr_goes_to_ecr_alone(
         "IMAGE_TAG": "v1",
         "BUILD_ARG_BASE_IMAGE": f"{registry}/pytorch:2.14",
     }
-    subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=30)
+    subprocess.run(["sh", "-c", command], env=environment, cwd=tmp_path, check=True, timeout=300)
     told = tmp_path / "docker.words"
     expected = ["login", "--username", "AWS", "--password-stdin", registry] if logs_in else []
     assert (told.read_text().splitlines() if told.exists() else []) == expected

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import types
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -119,13 +120,14 @@ def test_what_the_simulated_program_writes_follows_the_schema() -> None:
 def test_a_script_of_one_process(
     written: Callable[[], dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    began = time.perf_counter()
     with clock():
         for _ in range(15):
             clock.step(32)
         clock.metric("accuracy", 0.5, goal="maximize")
         clock.metric("accuracy", 0.93, goal="maximize")
     metrics = written()
-    assert 0 < metrics["train_seconds"] < 5
+    assert 0 < metrics["train_seconds"] < time.perf_counter() - began
     assert metrics["world"] == {"world_size": 1}
     assert (metrics["steps"], metrics["steady"]["steps"], metrics["steady"]["short_window"]) == (
         15,
@@ -295,7 +297,7 @@ def test_it_is_one_file_without_dependencies(tmp_path: Path) -> None:
     )
     environment = {"SM_OUTPUT_DATA_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
     subprocess.run(
-        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=60
+        [sys.executable, "-S", "own.py"], cwd=tmp_path, env=environment, check=True, timeout=300
     )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert 0.2 <= metrics["train_seconds"] <= float((tmp_path / "own").read_text())
@@ -326,6 +328,6 @@ def test_a_program_does_not_end_under_a_thread_of_gloo(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", GLOO_AT_WORK],
         env={**os.environ, "PYTHONPATH": str(IMAGE), "SM_OUTPUT_DATA_DIR": str(tmp_path)},
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.endswith("its tensors")

@@ -68,7 +68,7 @@ def test_command_asks_for_the_servers_address() -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 1 and "PREFECT_API_URL" in done.stderr

@@ -61,7 +61,7 @@ def test_check_ends_with_1_and_asks_no_proxy(port: int) -> None:
         command = [sys.executable, "-I", str(Path(health.__file__)), str(port), path]
         proxy = {"http_proxy": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
         return subprocess.run(
-            command, env=proxy, capture_output=True, text=True, timeout=30, check=False
+            command, env=proxy, capture_output=True, text=True, timeout=300, check=False
         )
 
     assert check("/health").returncode == 0

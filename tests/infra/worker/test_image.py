@@ -122,6 +122,6 @@ def test_no_secret_is_committed() -> None:
         ".nodesweep/x",
     ):
         ignored = subprocess.run(
-            ["git", "check-ignore", "--quiet", name], cwd=ROOT, timeout=30, check=False
+            ["git", "check-ignore", "--quiet", name], cwd=ROOT, timeout=300, check=False
         )
         assert ignored.returncode == 0, name

@@ -100,14 +100,6 @@ def test_service_is_named_where_the_config_names_no_endpoint(
     assert "sagemaker in eu-west-1" in str(raised.value)
 
 
-def test_body_that_drips_is_given_up() -> None:
-    with dripping_server(DRIPS["body"]) as endpoint:
-        body = client_at(endpoint, "s3").get_object(Bucket="bucket", Key="key")["Body"]
-        with pytest.raises(ResponseStreamingError, match=r"/bucket/key .* 1,000") as raised:
-            body.read(1000)
-    assert is_transient(raised.value)
-
-
 @pytest.mark.parametrize("size", [0, 25_600, 3 * nodesweep.aws.deadlines.PIECE_BYTES + 1])
 def test_body_that_comes_is_whole(size: int) -> None:
     data = bytes(range(256)) * (size // 256 + 1)
@@ -160,8 +152,10 @@ class FakeTime:
     """The clock of deadlines; what takes time in a test moves it."""
 
     now = 0.0
+    seconds_per_look = 0.0
 
     def monotonic(self) -> float:
+        self.now += self.seconds_per_look
         return self.now
 
 
@@ -193,6 +187,16 @@ MINUTE = Config(
     request_checksum_calculation="when_required",
     s3={"payload_signing_enabled": False},
 )
+
+
+def test_body_that_drips_is_given_up(clock: FakeTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodesweep.aws.deadlines, "_SLICE_SECONDS", 0.01)
+    with dripping_server(DRIPS["body"]) as endpoint:
+        body = client_at(endpoint, "s3", MINUTE).get_object(Bucket="bucket", Key="key")["Body"]
+        clock.seconds_per_look = 10.0
+        with pytest.raises(ResponseStreamingError, match=r"/bucket/key .* 1,000") as raised:
+            body.read(1000)
+    assert is_transient(raised.value)
 
 
 def test_body_that_is_sent_has_time_while_it_moves(clock: FakeTime) -> None:

@@ -204,7 +204,7 @@ def test_proof_of_the_platform_elsewhere_is_no_proof_here(endpoint: str, tmp_pat
     access_keys(tmp_path)
 
     def ask_the_own(path: str) -> Words:
-        with urllib.request.urlopen(endpoint + path, timeout=10) as answer:
+        with urllib.request.urlopen(endpoint + path, timeout=300) as answer:
             return Words(200, answer.read())
 
     assert local_session(endpoint, None, tmp_path)

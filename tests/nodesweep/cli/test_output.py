@@ -57,7 +57,7 @@ def test_a_report_is_printed_in_the_locale_c(tmp_path: Path) -> None:
         env={**os.environ, **C_LOCALE},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert_is_whole(done.returncode, done.stdout, done.stderr)
@@ -68,7 +68,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     os.close(read_end)
     command = [sys.executable, "-c", WITHOUT_PLOTS, *arguments(tmp_path)]
     done = subprocess.run(
-        command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=300, check=False
     )
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,7 +79,6 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
     ("redirected", "code"),
     [
         (">&-", 0),
-        ("2>&-", 0),
         ("<&- >&- 2>&-", 0),
         (">/dev/full", 1),
     ],

@@ -71,10 +71,10 @@ def test_server_serves_the_command_and_ends_with_it_however_it_ends(tmp_path: Pa
             assert command.stdin is not None and command.stdout is not None
             pid, url, status = command.stdout.readline().split()
             assert status == "200"
-            with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=10) as answer:
+            with urllib.request.urlopen(f"{url.rstrip('/')}/health", timeout=300) as answer:
                 assert answer.status == 200
             with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(f"{url.rstrip('/')}/admin/version", timeout=10)
+                urllib.request.urlopen(f"{url.rstrip('/')}/admin/version", timeout=300)
             assert listening_addresses(int(url.split(":")[2].split("/")[0])) == {"0100007F"}
             server = Path(f"/proc/{pid}")
             variables = dict(
@@ -139,7 +139,7 @@ def test_server_begun_before_it_is_known_to_be_wanted_ends_without_a_word(
         [sys.executable, "-P", prefect_server._PROGRAM, "0"],
         env=environment,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

@@ -45,7 +45,7 @@ def test_a_signal_whose_exception_is_lost_ends_the_command_as_any_other(
 def test_platform_and_prefect_start_side_by_side(
     platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=300)
 
     @contextmanager
     def running_platform(section: PlatformConfig) -> Iterator[PlatformConfig]:

@@ -224,7 +224,7 @@ def test_small_files_wait_for_s3_side_by_side(
 
     def put(**request: Any) -> Any:
         if request["Key"].endswith(".parquet"):
-            all_are_sending.wait(timeout=30)
+            all_are_sending.wait(timeout=300)
         return put_object(**request)
 
     monkeypatch.setattr(s3, "put_object", put)

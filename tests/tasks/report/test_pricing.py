@@ -175,7 +175,7 @@ def test_prices_are_asked_for_at_once(
     types = ["ml.m5.xlarge", "ml.g5.2xlarge", "ml.p3.2xlarge"]
     asked = [(load_catalogue().get(name), TRAINING) for name in types]
     asked.append((asked[0][0], PROCESSING))
-    together = threading.Barrier(len(asked), timeout=30)
+    together = threading.Barrier(len(asked), timeout=300)
 
     class PriceList:
         def get_products(self, Filters: list[dict[str, str]], **_: Any) -> Any:

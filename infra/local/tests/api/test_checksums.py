@@ -236,7 +236,7 @@ def test_signed_chunks_and_their_trailer_are_compared(served: SimpleNamespace, n
         content += f"{trailer}:{said}\r\n".encode()
         signature = signer.sign("TRAILER", f"{trailer}:{said}\n".encode())
         content += f"x-amz-trailer-signature:{signature}\r\n\r\n".encode()
-        connection = http.client.HTTPConnection(urlsplit(served.endpoint).netloc, timeout=30)
+        connection = http.client.HTTPConnection(urlsplit(served.endpoint).netloc, timeout=300)
         connection.request("PUT", f"/checked/{key}", content, sent)
         answer = connection.getresponse()
         text = answer.read().decode()
@@ -266,7 +266,7 @@ def put(
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     request = AWSRequest("PUT", f"{served.endpoint}/checked/{key}", sent, body)
     Signer(Credentials(keys.id, keys.secret), "s3", "us-east-1").add_auth(request)
-    connection = http.client.HTTPConnection(urlsplit(served.endpoint).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(served.endpoint).netloc, timeout=300)
     try:
         is_chunked = "Transfer-Encoding" in sent
         content: Any = iter([body]) if is_chunked else body

@@ -137,7 +137,7 @@ class Caller:
         S3SigV4Auth(Credentials(self._key.id, self._key.secret), "s3", "us-east-1").add_auth(
             request
         )
-        connection = HTTPConnection(urlsplit(self._endpoint).netloc, timeout=60)
+        connection = HTTPConnection(urlsplit(self._endpoint).netloc, timeout=300)
         connection.request(method, path, body, dict(request.headers))
         answer = connection.getresponse()
         code = re.search(rb"<Code>(.*?)</Code>", answer.read())

@@ -61,7 +61,7 @@ def test_a_torch_older_than_any_it_runs_on_is_one_line_and_exit_code_1(tmp_path:
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     said = (
         "ValueError: this program needs PyTorch 2.1 or later, but this is 1.13.1+cu117: use a"

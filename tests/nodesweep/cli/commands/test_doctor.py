@@ -61,7 +61,7 @@ def stranger() -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
         over.set()
         socket.create_connection(("127.0.0.1", port)).close()
-        thread.join(5)
+        thread.join(300)
 
 
 @pytest.mark.parametrize(("state", "code"), [("ok", 0), ("warning", 0), ("missing", 3)])

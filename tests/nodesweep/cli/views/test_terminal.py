@@ -36,7 +36,7 @@ try:
     for event in in_the_middle():
         stream._show(replace(event, time=datetime.now(UTC)))
         time.sleep(0.02)
-    time.sleep(60)
+    time.sleep(600)
 except KeyboardInterrupt as error:
     time.sleep(0.6)
     stream.report_end(error)

@@ -171,7 +171,7 @@ def test_of_two_jobs_of_one_name_the_script_runs_one(tmp_path: Path) -> None:
         }
         # not as a login shell, whose profile would reset PATH
         return subprocess.run(
-            ["bash"], input=script, text=True, env=environment, check=False, timeout=60
+            ["bash"], input=script, text=True, env=environment, check=False, timeout=300
         ).returncode
 
     assert [run("12"), run("13"), run("12")] == [3, 96, 3], "job 12 was requeued"

@@ -178,7 +178,7 @@ def test_a_key_that_is_not_utf_8_is_refused(served: SimpleNamespace, bucket: str
     url = f"{served.endpoint}/{bucket}/raw/caf%E9.parquet"
     request = AWSRequest("PUT", url, {"Content-Type": "text/plain"}, data=b"1")
     S3SigV4Auth(session(served.endpoint).get_credentials(), "s3", "us-east-1").add_auth(request)
-    with urlopen(Request(url, b"1", dict(request.headers), method="PUT"), timeout=30) as answer:
+    with urlopen(Request(url, b"1", dict(request.headers), method="PUT"), timeout=300) as answer:
         assert answer.status == 200
     with pytest.raises(DatasetRefused, match=r"raw/caf.*\.parquet: .*UTF-8"):
         check(served, bucket)

@@ -83,7 +83,7 @@ def registry(tmp_path, stored):
 
 
 def send(registry, method, path, body=None, **options):
-    connection = http.client.HTTPConnection(registry.address, timeout=10)
+    connection = http.client.HTTPConnection(registry.address, timeout=300)
     connection.request(method, path, body, **options)
     answer = connection.getresponse()
     return answer.status, answer.read()

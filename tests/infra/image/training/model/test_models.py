@@ -41,7 +41,7 @@ def cifar10(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(archive),
         str(folder / "table"),
     ]
-    subprocess.run(command, check=True, timeout=60, cwd=REPOSITORY)
+    subprocess.run(command, check=True, timeout=300, cwd=REPOSITORY)
     return folder / "table"
 
 

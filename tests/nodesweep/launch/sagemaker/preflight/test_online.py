@@ -270,7 +270,7 @@ def test_types_of_a_sweep_are_asked_about_at_once(
 ) -> None:
     """An account that does not answer is waited for once, whatever the number of types."""
     types = ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
-    together = threading.Barrier(len(types), timeout=30)
+    together = threading.Barrier(len(types), timeout=300)
 
     def ask(asked: RuleContext) -> str:
         together.wait()  # raises where they are asked about one after the other
