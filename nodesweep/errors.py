@@ -237,13 +237,6 @@ def error_code(error: BaseException) -> str | None:
     )
 
 
-def file_error(path: object, error: OSError) -> BackendUnavailable:
-    """Return the error to raise for an OSError of a shared file system."""
-    lasts = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
-    kind = BackendUnusable if lasts else BackendUnavailable
-    return kind(f"{path}: {error.strerror or error}")
-
-
 def is_bucket_gone(error: BaseException) -> bool:
     """Return True if S3 reported that the bucket does not exist."""
     return error_code(error) == "NoSuchBucket"

@@ -1,29 +1,25 @@
-"""Download a job's whole log once, to one file per node below reports/SWEEP_ID/logs/.
+"""Read the whole log of an ended job from CloudWatch Logs.
 
-Each line starts with its UTC time, and secrets are masked. At most 8 MiB from the start of a node's
-log and 1 MiB from its end are saved, with a line about the gap; every reader of an ended job's log,
-including the report, uses these files.
+At most 8 MiB from the start of a log stream and 1 MiB from its end are read, with a line about the
+gap.
 """
 
 from __future__ import annotations
 
-import heapq
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from nodesweep.aws.platform import aws_client, patient
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import best_effort, error_code
+from nodesweep.errors import error_code
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
-from nodesweep.launch.saved_logs import BY_TIME, read_saved_log, write_log
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.secrets import LogHider
 
-logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 MAX_FIRST_BYTES = 8 * 1024 * 1024
 """Bytes saved from the start of a node's log: nine calls, as a page of GetLogEvents holds 1 MiB."""
@@ -35,51 +31,18 @@ def log_group(job_name: str) -> str:
     return LOG_GROUP if is_training else PROCESSING_LOG_GROUP
 
 
-@patient
-def read_job_log(
-    platform: PlatformConfig,
-    job_name: str,
-    folder: Path,
-    completed: bool,
-    own_name: Callable[[str], str] = str,
-) -> Iterable[LogLine]:
-    """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
+def read_nodes(
+    platform: PlatformConfig, job_name: str, own_name: str
+) -> Mapping[str, Iterable[LogLine]]:
+    """Return the lines of every node of an ended job, with secrets masked.
 
-    A completed job's log is downloaded once. Any other job's is downloaded again, because its last
-    lines matter and may arrive late; the saved copy is used if the platform has deleted its own. A
-    log that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
-    `own_name` returns the name of the job's log streams.
+    `own_name` is the job's name in those of the log streams.
     """
-    pattern = names.log_file(job_name, "*")
-    if not completed or not any(folder.glob(pattern)):
-        with best_effort(f"the log of {job_name} can't be read"):
-            logs, streams_of = aws_client("logs", platform), own_name(job_name)
-            try:
-                save_log(logs, job_name, folder, streams_of)
-            except OSError as error:
-                logger.warning("the log of %s can't be saved: %s", job_name, error)
-                group, of_nodes = log_group(job_name), _streams_by_host(logs, streams_of).items()
-                return list(
-                    heapq.merge(
-                        *(_lines_of_node(logs, group, *node) for node in of_nodes), key=BY_TIME
-                    )
-                )
-    return read_saved_log(sorted(folder.glob(pattern)))
-
-
-def save_log(logs: Any, job_name: str, folder: Path, streams_of: str | None = None) -> list[Path]:
-    """Save the log of every node of an ended job, and return the files.
-
-    A node without a log has no file. `streams_of` is the job in the names of the log streams, if it
-    is called otherwise there.
-    """
-    group = log_group(job_name)
-    return [
-        write_log(
-            folder / names.log_file(job_name, host), _lines_of_node(logs, group, host, streams)
-        )
-        for host, streams in _streams_by_host(logs, streams_of or job_name).items()
-    ]
+    logs, group = aws_client("logs", platform), log_group(job_name)
+    return {
+        host: chain.from_iterable(map(partial(_lines_of_stream, logs, group, host), streams))
+        for host, streams in _streams_by_host(logs, own_name).items()
+    }
 
 
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
@@ -102,11 +65,6 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
             return {}
         raise
     return {host: sorted(streams) for host, streams in found.items()}
-
-
-def _lines_of_node(logs: Any, group: str, host: str, streams: list[str]) -> Iterator[LogLine]:
-    for stream in streams:
-        yield from _lines_of_stream(logs, group, host, stream)
 
 
 def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[LogLine]:
