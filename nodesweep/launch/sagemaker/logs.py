@@ -31,17 +31,21 @@ def log_group(job_name: str) -> str:
     return LOG_GROUP if is_training else PROCESSING_LOG_GROUP
 
 
-def read_nodes(
-    platform: PlatformConfig, job_name: str, own_name: str
-) -> Mapping[str, Iterable[LogLine]]:
-    """Return the lines of every node of an ended job, with secrets masked.
+def own_name(platform: PlatformConfig, job_name: str) -> str:
+    """Return SageMaker's name of a job, by which it names log streams, metrics and output."""
+    if platform.batch is None:
+        return job_name
+    from nodesweep.launch.sagemaker.batch import name_of_queued
 
-    `own_name` is the job's name in those of the log streams.
-    """
+    return name_of_queued(platform, job_name)
+
+
+def read_nodes(platform: PlatformConfig, job_name: str) -> Mapping[str, Iterable[LogLine]]:
+    """Return the lines of every node of an ended job, with secrets masked."""
     logs, group = aws_client("logs", platform), log_group(job_name)
     return {
         host: chain.from_iterable(map(partial(_lines_of_stream, logs, group, host), streams))
-        for host, streams in _streams_by_host(logs, own_name).items()
+        for host, streams in _streams_by_host(logs, own_name(platform, job_name)).items()
     }
 
 
