@@ -237,6 +237,16 @@ def error_code(error: BaseException) -> str | None:
     )
 
 
+@contextmanager
+def suppress_codes(*codes: str) -> Iterator[None]:
+    """Suppress a ClientError with one of these codes inside the block."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) not in codes:
+            raise
+
+
 def is_bucket_gone(error: BaseException) -> bool:
     """Return True if S3 reported that the bucket does not exist."""
     return error_code(error) == "NoSuchBucket"

@@ -14,7 +14,7 @@ from typing import Any
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import error_code
+from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
@@ -55,7 +55,7 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
     A spot job has one for each start of a node, named after the time of that start.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
-    try:
+    with suppress_codes("ResourceNotFoundException"):  # the account's first job creates the group
         pages = logs.get_paginator("describe_log_streams").paginate(
             logGroupName=log_group(job_name), logStreamNamePrefix=f"{job_name}/"
         )
@@ -63,11 +63,6 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
             for stream in page["logStreams"]:
                 name = stream["logStreamName"]
                 found[name.split("/")[-1].rsplit("-", 1)[0]].append(name)
-    except logs.exceptions.ClientError as error:
-        if error_code(error) == "ResourceNotFoundException":
-            # The account's first job creates the group.
-            return {}
-        raise
     return {host: sorted(streams) for host, streams in found.items()}
 
 

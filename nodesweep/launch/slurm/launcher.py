@@ -139,8 +139,7 @@ class SlurmJobs:
     ) -> Mapping[str, JobStatus]:
         """Return the status of each of these jobs that is known, from one poll of all."""
         take()
-        found = {name: self.status(name) for name in job_names}
-        return {name: job for name, job in found.items() if job is not None}
+        return {name: job for name in job_names if (job := self.status(name)) is not None}
 
     def logs(self, job_name: str, since: datetime) -> NodeLogs:
         """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
