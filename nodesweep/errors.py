@@ -237,11 +237,14 @@ def error_code(error: BaseException) -> str | None:
     )
 
 
-def file_error(path: object, error: OSError) -> BackendUnavailable:
-    """Return the error to raise for an OSError of a shared file system."""
-    lasts = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
-    kind = BackendUnusable if lasts else BackendUnavailable
-    return kind(f"{path}: {error.strerror or error}")
+@contextmanager
+def suppress_codes(*codes: str) -> Iterator[None]:
+    """Suppress a ClientError with one of these codes inside the block."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) not in codes:
+            raise
 
 
 def is_bucket_gone(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import error_code
+from nodesweep.errors import error_code, suppress_codes
 from nodesweep.scaling import names
 
 _WEEK_SECONDS = 604_800  # the longest that S3 accepts
@@ -99,12 +99,9 @@ def list_folders(s3: Any, bucket: str, prefix: str) -> list[str]:
 
 def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
     """Return all pages of a listing; none if the bucket does not exist."""
-    try:
+    with suppress_codes("NoSuchBucket"):
         return list(s3.get_paginator("list_objects_v2").paginate(**request))
-    except s3.exceptions.ClientError as error:
-        if error_code(error) == "NoSuchBucket":
-            return []
-        raise
+    return []
 
 
 def browser_url(platform: PlatformConfig, key: str) -> str:

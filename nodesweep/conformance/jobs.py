@@ -9,7 +9,8 @@ from typing import Any
 from nodesweep.conformance.check import Contradicted, NoEvidence, Shape, Unmet
 from nodesweep.conformance.trial import Observed, Trial
 from nodesweep.launch.registry import backend_of, launcher_of
-from nodesweep.launch.sagemaker.batch import PREFIX, own_name, payload_name
+from nodesweep.launch.sagemaker.batch import PREFIX, payload_name
+from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.polling import intervals
 from nodesweep.scaling.job import TRAINING_PHASE
 from nodesweep.tasks.sweeps.stopping import stop_sweep_jobs_now

@@ -130,9 +130,3 @@ CHECKS: tuple[Check, ...] = (
         by_hand="set up the rule in docs/production.md, run a --detach sweep and see collect run",
     ),
 )  # fmt: skip
-
-
-def check_of(name: str) -> Check:
-    """Return the check with this id."""
-    [found] = [check for check in CHECKS if check.id == name]
-    return found

@@ -37,8 +37,6 @@ from nodesweep.tasks.preflight.facts import read_facts
 from nodesweep.tasks.sweeps.owner import owned
 
 FORMAT = "nodesweep-conformance/1"
-MOST_USD = 25.0
-"""Default limit on the cost of all checks together."""
 _VERSIONS = ("nodesweep", "boto3", "botocore", "sagemaker-core", "prefect")
 _ACCOUNT = re.compile(r"(?<![0-9])[0-9]{12}(?![0-9])")
 AWS, LOCAL, FOREIGN = "aws", "local platform", "foreign emulator"

@@ -14,6 +14,7 @@ from typing import Any
 
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
+from nodesweep.launch.saved_logs import ReadNodes, read_job_log, save_log
 from nodesweep.launch.store import Store
 from nodesweep.scaling.job import JobSpec, JobStatus, LogLine, PlatformKind, Render
 from nodesweep.scaling.rules.rule import Facts, Findings
@@ -34,9 +35,7 @@ class Backend:
         store: returns the store of a platform's sweeps and their history.
         kind: returns a platform's kind: AWS, emulated or simulated.
         check_account: runs the rules that query the platform before a run.
-        read_log: returns the lines of an ended job, by platform, name, folder in which they are
-            kept, and whether it completed.
-        save_log: saves the log of an ended job in a folder, a file for each node.
+        read_nodes: returns the lines of every node of an ended job.
         read_metrics: returns the metrics.json of a sweep's job; None if there is none.
         code_uri: returns where jobs find the packed code of a key.
         send_code: stores packed code there, unless it is there already.
@@ -58,8 +57,7 @@ class Backend:
     store: Callable[[PlatformConfig], Store]
     kind: Callable[[PlatformConfig], PlatformKind]
     check_account: Callable[[Facts], Findings]
-    read_log: Callable[[PlatformConfig, str, Path, bool], Iterable[LogLine]]
-    save_log: Callable[[PlatformConfig, str, Path], list[Path]]
+    read_nodes: ReadNodes
     read_metrics: Callable[[PlatformConfig, str, str], Mapping[str, Any] | None]
     code_uri: Callable[[PlatformConfig, str], str]
     send_code: Callable[[PlatformConfig, str, bytes], str]
@@ -71,6 +69,16 @@ class Backend:
     read_utilisation: Callable[[PlatformConfig, JobStatus], Mapping[str, float]] = (
         lambda platform, job: {}
     )
+
+    def read_log(
+        self, platform: PlatformConfig, job_name: str, folder: Path, completed: bool
+    ) -> Iterable[LogLine]:
+        """Return the lines of an ended job, and save them in a folder; see read_job_log()."""
+        return read_job_log(self.read_nodes, platform, job_name, folder, completed)
+
+    def save_log(self, platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
+        """Save the log of an ended job in a folder, a file for each node; return the files."""
+        return save_log(self.read_nodes(platform, job_name), job_name, folder)
 
 
 def backend_of(platform: PlatformConfig) -> Backend:

@@ -17,7 +17,7 @@ from typing import Protocol
 from uuid import uuid4
 
 from nodesweep.configs.atomic import create_atomic, make_folder, write_atomic
-from nodesweep.errors import PreflightRefused, file_error
+from nodesweep.errors import BackendUnavailable, BackendUnusable, PreflightRefused
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class FolderStore:
     def put(self, key: str, body: bytes, only_if_absent: bool = False) -> bool:
         """Write an object; see Store."""
         path = self._path(key)
-        with _reachable(path):
+        with reachable(path):
             if only_if_absent:
                 return create_atomic(path, body)
             write_atomic(path, body)
@@ -133,7 +133,7 @@ class FolderStore:
     def get(self, key: str) -> bytes | None:
         """Return the object's body; see Store."""
         path = self._path(key)
-        with _reachable(path):
+        with reachable(path):
             try:
                 return path.read_bytes()
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -142,7 +142,7 @@ class FolderStore:
     def read(self, key: str) -> StoredObject | None:
         """Return the object with its times by the file server's clock; see Store."""
         path = self._path(key)
-        with _reachable(path):
+        with reachable(path):
             try:
                 with path.open("rb") as stream:
                     body, written = stream.read(), os.fstat(stream.fileno()).st_mtime
@@ -153,7 +153,7 @@ class FolderStore:
     def written_at(self, key: str) -> datetime | None:
         """Return the object's modification time; see Store."""
         path = self._path(key)
-        with _reachable(path):
+        with reachable(path):
             try:
                 return datetime.fromtimestamp(path.stat().st_mtime, UTC)
             except (FileNotFoundError, NotADirectoryError):
@@ -162,7 +162,7 @@ class FolderStore:
     def keys(self, prefix: str) -> list[str]:
         """Return the keys that begin with the prefix; see Store."""
         folder = prefix.rpartition("/")[0]
-        with _reachable(self.root / folder):
+        with reachable(self.root / folder):
             return sorted(key for key in self._walk(folder) if key.startswith(prefix))
 
     def folders(self, prefix: str) -> list[str]:
@@ -173,7 +173,7 @@ class FolderStore:
     def delete(self, key: str) -> None:
         """Delete the object; see Store. Empty folders stay."""
         path = self._path(key)
-        with _reachable(path):
+        with reachable(path):
             path.unlink(missing_ok=True)
 
     def uri(self, key: str) -> str:
@@ -210,9 +210,11 @@ def _time_in(folder: Path) -> datetime:
 
 
 @contextmanager
-def _reachable(path: Path) -> Iterator[None]:
+def reachable(path: Path) -> Iterator[None]:
     """Raise BackendUnavailable for an error of the file system inside the block."""
     try:
         yield
     except OSError as error:
-        raise file_error(path, error) from error
+        lasts = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
+        kind = BackendUnusable if lasts else BackendUnavailable
+        raise kind(f"{path}: {error.strerror or error}") from error

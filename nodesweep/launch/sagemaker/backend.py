@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.protocol import Launcher
 from nodesweep.launch.registry import Backend
-from nodesweep.launch.sagemaker.logs import read_job_log, save_log
+from nodesweep.launch.sagemaker.logs import read_nodes
 from nodesweep.launch.sagemaker.request import render
 from nodesweep.launch.sagemaker.results import read_job_metrics
 from nodesweep.launch.sagemaker.shape import shape_problems
 from nodesweep.launch.sagemaker.status import kind_of_platform
 from nodesweep.launch.sagemaker.store import BucketStore
 from nodesweep.launch.sagemaker.utilisation import read_job_utilisation
-from nodesweep.scaling.job import JobStatus, LogLine
 from nodesweep.scaling.rules.rule import Facts, Findings
 
 
@@ -40,31 +36,6 @@ def _client(platform: PlatformConfig, quick: bool) -> Any:
     if quick:
         return aws_client("sagemaker", platform, quick=True)
     return aws_client("sagemaker", platform)
-
-
-def _own_name(platform: PlatformConfig, job_name: str) -> str:
-    from nodesweep.launch.sagemaker.batch import own_name
-
-    return own_name(platform, job_name)
-
-
-def _read_log(
-    platform: PlatformConfig, job_name: str, folder: Path, completed: bool
-) -> Iterable[LogLine]:
-    return read_job_log(platform, job_name, folder, completed, partial(_own_name, platform))
-
-
-def _save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
-    own_name = _own_name(platform, job_name)
-    return save_log(aws_client("logs", platform), job_name, folder, own_name)
-
-
-def _read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
-    return read_job_metrics(platform, sweep, job_name, partial(_own_name, platform))
-
-
-def _read_utilisation(platform: PlatformConfig, job: JobStatus) -> Mapping[str, float]:
-    return read_job_utilisation(platform, job, partial(_own_name, platform))
 
 
 def _check_account(facts: Facts) -> Findings:
@@ -103,10 +74,9 @@ BACKEND = Backend(
     kind=kind_of_platform,
     check_account=_check_account,
     describe_capacity=_describe_capacity,
-    read_log=_read_log,
-    save_log=_save_log,
-    read_metrics=_read_metrics,
-    read_utilisation=_read_utilisation,
+    read_nodes=read_nodes,
+    read_metrics=read_job_metrics,
+    read_utilisation=read_job_utilisation,
     code_uri=_code_uri,
     send_code=_send_code,
     shared_folder=lambda platform, folder: None,

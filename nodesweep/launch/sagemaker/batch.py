@@ -56,10 +56,8 @@ def training_launcher(sagemaker: Any, platform: PlatformConfig, quick: bool) -> 
     return BatchJobs(sagemaker, platform, _kind(platform, quick))
 
 
-def own_name(platform: PlatformConfig, job_name: str) -> str:
-    """Return SageMaker's name of a job, by which it names log streams, metrics and output."""
-    if platform.batch is None:
-        return job_name
+def name_of_queued(platform: PlatformConfig, job_name: str) -> str:
+    """Return SageMaker's name of a job that was put into the platform's queue."""
     found = _kind(platform).own_name(aws_client("sagemaker", platform), job_name)
     return job_name if found is None else found
 

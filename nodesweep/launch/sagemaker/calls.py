@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nodesweep.configs.training import variables_of
-from nodesweep.errors import JobRefused, error_code
+from nodesweep.errors import JobRefused, suppress_codes
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 
 logger = logging.getLogger("nodesweep.jobs")
 _NOT_DESCRIBED = frozenset({"Tags", "ProfilerConfig"})
 """Request members that a description lacks, or returns in a different form."""
+MISSING = ("ValidationException", "ResourceNotFound")
+"""SageMaker's codes for a resource that does not exist, or is not visible yet."""
 KNOWN_SECONDS = 60.0
 """Seconds for which the description and tags of a new job may be unavailable."""
 
@@ -30,14 +32,10 @@ def tagged_digest(sagemaker: Any, arn: str) -> str | None:
 
     None if the tags lack it, or are not visible yet.
     """
-    try:
+    with suppress_codes(*MISSING):
         tags = sagemaker.list_tags(ResourceArn=arn)["Tags"]
-    except sagemaker.exceptions.ClientError as error:
-        if error_code(error) in ("ValidationException", "ResourceNotFound"):
-            # The job exists, but its tags are not visible yet.
-            return None
-        raise
-    return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
+        return {tag["Key"]: tag["Value"] for tag in tags}.get(names.TAG_REQUEST_DIGEST)
+    return None
 
 
 def check_same_request(

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from nodesweep.errors import error_code
+from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.logs import log_group
 from nodesweep.scaling.secrets import LogHider
 
@@ -64,17 +62,13 @@ class CloudWatchLog:
 
     def _next_page(self, prefix: str) -> list[dict[str, Any]]:
         token = {"nextToken": self._next_token} if self._next_token is not None else {}
-        try:
+        with suppress_codes("ResourceNotFoundException"):
             page = self._logs.filter_log_events(
                 logGroupName=self._group,
                 logStreamNamePrefix=prefix,
                 startTime=self._since_milliseconds,
                 **token,
             )
-        except ClientError as error:
-            if error_code(error) == "ResourceNotFoundException":
-                # The account's first job creates the group.
-                return []
-            raise
-        self._next_token = page.get("nextToken")
-        return list(page["events"])
+            self._next_token = page.get("nextToken")
+            return list(page["events"])
+        return []  # the account's first job creates the group

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from nodesweep.errors import JobRefused, error_code
+from nodesweep.errors import JobRefused, error_code, suppress_codes
 from nodesweep.launch.sagemaker.calls import (
+    MISSING,
     check_same_request,
     poll_until_known,
     tagged_digest,
@@ -24,8 +23,6 @@ from nodesweep.launch.sagemaker.status import read_processing_job, read_training
 from nodesweep.polling import Clock
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.secrets import remember_secrets, secrets_of_job
-
-_MISSING = ("ValidationException", "ResourceNotFound")
 
 
 @dataclass(frozen=True)
@@ -67,14 +64,10 @@ class JobKind:
 
     def stop(self, sagemaker: Any, job_name: str) -> bool:
         """Ask the job to stop; return True if it was still running. Client errors pass through."""
-        try:
+        with suppress_codes(*MISSING):
             self._call(sagemaker, "stop", job_name)
-        except ClientError as error:
-            # The job has ended or is unknown; its description tells which.
-            if error_code(error) in _MISSING:
-                return False
-            raise
-        return True
+            return True
+        return False  # it has ended or is unknown; its description tells which
 
     def _call(self, sagemaker: Any, verb: str, job_name: str) -> Any:
         return getattr(sagemaker, f"{verb}_{self.method}")(**{f"{self.member}Name": job_name})

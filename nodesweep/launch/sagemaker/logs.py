@@ -1,29 +1,25 @@
-"""Download a job's whole log once, to one file per node below reports/SWEEP_ID/logs/.
+"""Read the whole log of an ended job from CloudWatch Logs.
 
-Each line starts with its UTC time, and secrets are masked. At most 8 MiB from the start of a node's
-log and 1 MiB from its end are saved, with a line about the gap; every reader of an ended job's log,
-including the report, uses these files.
+At most 8 MiB from the start of a log stream and 1 MiB from its end are read, with a line about the
+gap.
 """
 
 from __future__ import annotations
 
-import heapq
-import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
 from typing import Any
 
-from nodesweep.aws.platform import aws_client, patient
+from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import best_effort, error_code
+from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as PROCESSING_LOG_GROUP
-from nodesweep.launch.saved_logs import BY_TIME, read_saved_log, write_log
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.secrets import LogHider
 
-logger = logging.getLogger("nodesweep.results")
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 MAX_FIRST_BYTES = 8 * 1024 * 1024
 """Bytes saved from the start of a node's log: nine calls, as a page of GetLogEvents holds 1 MiB."""
@@ -35,51 +31,22 @@ def log_group(job_name: str) -> str:
     return LOG_GROUP if is_training else PROCESSING_LOG_GROUP
 
 
-@patient
-def read_job_log(
-    platform: PlatformConfig,
-    job_name: str,
-    folder: Path,
-    completed: bool,
-    own_name: Callable[[str], str] = str,
-) -> Iterable[LogLine]:
-    """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
+def own_name(platform: PlatformConfig, job_name: str) -> str:
+    """Return SageMaker's name of a job, by which it names log streams, metrics and output."""
+    if platform.batch is None:
+        return job_name
+    from nodesweep.launch.sagemaker.batch import name_of_queued
 
-    A completed job's log is downloaded once. Any other job's is downloaded again, because its last
-    lines matter and may arrive late; the saved copy is used if the platform has deleted its own. A
-    log that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
-    `own_name` returns the name of the job's log streams.
-    """
-    pattern = names.log_file(job_name, "*")
-    if not completed or not any(folder.glob(pattern)):
-        with best_effort(f"the log of {job_name} can't be read"):
-            logs, streams_of = aws_client("logs", platform), own_name(job_name)
-            try:
-                save_log(logs, job_name, folder, streams_of)
-            except OSError as error:
-                logger.warning("the log of %s can't be saved: %s", job_name, error)
-                group, of_nodes = log_group(job_name), _streams_by_host(logs, streams_of).items()
-                return list(
-                    heapq.merge(
-                        *(_lines_of_node(logs, group, *node) for node in of_nodes), key=BY_TIME
-                    )
-                )
-    return read_saved_log(sorted(folder.glob(pattern)))
+    return name_of_queued(platform, job_name)
 
 
-def save_log(logs: Any, job_name: str, folder: Path, streams_of: str | None = None) -> list[Path]:
-    """Save the log of every node of an ended job, and return the files.
-
-    A node without a log has no file. `streams_of` is the job in the names of the log streams, if it
-    is called otherwise there.
-    """
-    group = log_group(job_name)
-    return [
-        write_log(
-            folder / names.log_file(job_name, host), _lines_of_node(logs, group, host, streams)
-        )
-        for host, streams in _streams_by_host(logs, streams_of or job_name).items()
-    ]
+def read_nodes(platform: PlatformConfig, job_name: str) -> Mapping[str, Iterable[LogLine]]:
+    """Return the lines of every node of an ended job, with secrets masked."""
+    logs, group = aws_client("logs", platform), log_group(job_name)
+    return {
+        host: chain.from_iterable(map(partial(_lines_of_stream, logs, group, host), streams))
+        for host, streams in _streams_by_host(logs, own_name(platform, job_name)).items()
+    }
 
 
 def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
@@ -88,7 +55,7 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
     A spot job has one for each start of a node, named after the time of that start.
     """
     found: defaultdict[str, list[str]] = defaultdict(list)
-    try:
+    with suppress_codes("ResourceNotFoundException"):  # the account's first job creates the group
         pages = logs.get_paginator("describe_log_streams").paginate(
             logGroupName=log_group(job_name), logStreamNamePrefix=f"{job_name}/"
         )
@@ -96,17 +63,7 @@ def _streams_by_host(logs: Any, job_name: str) -> dict[str, list[str]]:
             for stream in page["logStreams"]:
                 name = stream["logStreamName"]
                 found[name.split("/")[-1].rsplit("-", 1)[0]].append(name)
-    except logs.exceptions.ClientError as error:
-        if error_code(error) == "ResourceNotFoundException":
-            # The account's first job creates the group.
-            return {}
-        raise
     return {host: sorted(streams) for host, streams in found.items()}
-
-
-def _lines_of_node(logs: Any, group: str, host: str, streams: list[str]) -> Iterator[LogLine]:
-    for stream in streams:
-        yield from _lines_of_stream(logs, group, host, stream)
 
 
 def _lines_of_stream(logs: Any, group: str, host: str, stream: str) -> Iterator[LogLine]:

@@ -7,7 +7,7 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
+from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.scaling.job import JobStatus
 from nodesweep.scaling.outcome.attainment import ATTAINED, CONNECTED
 from nodesweep.scaling.outcome.cpu_speed import CPU_SPEED, QUOTA_USED
@@ -92,17 +93,15 @@ def _query(identifier: str, metric: str, host: str) -> dict[str, Any]:
     }
 
 
-def read_job_utilisation(
-    platform: PlatformConfig, job: JobStatus, own_name: Callable[[str], str] = str
-) -> dict[str, float]:
+def read_job_utilisation(platform: PlatformConfig, job: JobStatus) -> dict[str, float]:
     """Return the mean utilization of a job's nodes by metric, in percent, from CloudWatch.
 
-    Empty if the job never ran. `own_name` returns the job's name in the dimensions.
+    Empty if the job never ran.
     """
     began, ended = job.billing_began_at, job.billing_ended_at
     if began is None or ended is None:
         return {}
-    cloudwatch, name = aws_client("cloudwatch", platform), own_name(job.name)
+    cloudwatch, name = aws_client("cloudwatch", platform), own_name(platform, job.name)
     found = read_utilisation(cloudwatch, name, job.nodes, began, ended)
     if job.platform_kind == "emulated":
         found |= read_utilisation(cloudwatch, name, job.nodes, began, ended, EMULATED_METRICS)

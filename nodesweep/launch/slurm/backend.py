@@ -12,9 +12,8 @@ from nodesweep.launch.registry import Backend
 from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.inputs import (
     code_uri,
-    read_log,
     read_metrics,
-    save_log,
+    read_nodes,
     send_code,
     shared_folder,
 )
@@ -46,8 +45,7 @@ BACKEND = Backend(
     store=lambda platform: FolderStore(Path(section_of(platform).folder), platform.prefix),
     kind=lambda platform: "slurm",
     check_account=check_cluster,
-    read_log=read_log,
-    save_log=save_log,
+    read_nodes=read_nodes,
     read_metrics=read_metrics,
     read_utilisation=_read_utilisation,
     code_uri=code_uri,

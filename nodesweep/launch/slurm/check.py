@@ -9,21 +9,17 @@ import getpass
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from nodesweep.configs.atomic import folder_problem
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.launch.slurm.launcher import section_of
+from nodesweep.launch.slurm.partitions import SINFO, Partition, read_partitions
 from nodesweep.launch.slurm.queue import seconds_of
 from nodesweep.scaling.formats import join_words, nodes_text
 from nodesweep.scaling.rules.rule import Facts, Findings, combine, merge_arms
 
-_PARTITION = re.compile(
-    r"(?P<name>[^|*]+)(?P<is_default>\*?)\|(?P<state>\w+)\|(?P<time>[^|]+)\|(?:\d+-)?(?P<most>[^|]+)"
-    r"\|(?P<busy>\d+)/(?P<idle>\d+)/\d+/(?P<nodes>\d+)\|(?P<cores>[^|]*)"
-)
-"""A line of sinfo: a kind of node in a partition."""
 _Row = Mapping[str, str]
 _SETTING = re.compile(r"^(\w+) *= (.*?) *$", re.MULTILINE)
 """A line of `scontrol show config`."""
@@ -34,27 +30,6 @@ _LIMITS = ("maxtres", "grptres", "maxwall")
 _OF_ACCOUNT = ("defaultaccount", "account", "partition", "qos", "defaultqos", *_LIMITS)
 _OF_QOS = ("name", "flags", *_LIMITS)
 """sacctmgr's fields of an account of the user, in one partition or "" for all, and of a QOS."""
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A partition as sinfo describes it; an infinite limit is none.
-
-    Attributes:
-        is_up: whether it starts jobs.
-        time_seconds: the longest time limit of a job.
-        job_nodes: the most nodes of a job.
-        nodes: its nodes.
-        usable: its nodes that are neither down nor drained.
-        cores: the fewest CPUs of a node.
-    """
-
-    is_up: bool = True
-    time_seconds: float = math.inf
-    job_nodes: float = math.inf
-    nodes: int = 0
-    usable: int = 0
-    cores: float = math.inf
 
 
 def check_cluster(facts: Facts) -> Findings:
@@ -72,10 +47,9 @@ def check_cluster(facts: Facts) -> Findings:
 
 def _check_partitions(facts: Facts) -> Findings:
     try:
-        text = run(["sinfo", "--all", "--noheader", "--format=%P|%a|%l|%s|%F|%c"])
+        partitions, default = read_partitions(run([*SINFO, "--all"]))
     except CommandFailed as error:
         return Findings((f"platform: the cluster can't be queried: {error}",))
-    partitions, default = read_partitions(text)
     names = (section_of(facts.config.platform).partition or default or "").split(",")
     accounts, flags = _check_accounting(facts, names) if names != [""] else (Findings(), "")
     found = []
@@ -242,30 +216,3 @@ def _limits_above(
                 limits = {"nodes": int(nodes[1])} if nodes else {"seconds": seconds or 0.0}
                 yield from ((field, each) for each in _above(facts, of, field, **limits))
                 break
-
-
-def _number(cell: str) -> float:
-    """Return sinfo's number; infinite without a limit, and if abbreviated (1.50K)."""
-    return int(cell) if cell.isdecimal() else math.inf
-
-
-def read_partitions(text: str) -> tuple[Mapping[str, Partition], str | None]:
-    """Read sinfo's lines, one for each kind of node in a partition; other lines are ignored.
-
-    Returns:
-        The partitions by name, and the name of the default one.
-    """
-    found: dict[str, Partition] = {}
-    default = None
-    for row in filter(None, map(_PARTITION.fullmatch, map(str.strip, text.splitlines()))):
-        name, others = row["name"], found.get(row["name"], Partition())
-        default = name if row["is_default"] else default
-        found[name] = Partition(
-            row["state"] == "up",
-            math.inf if (seconds := seconds_of(row["time"])) is None else seconds,
-            _number(row["most"]),
-            others.nodes + int(row["nodes"]),
-            others.usable + int(row["busy"]) + int(row["idle"]),
-            min(others.cores, _number(row["cores"].rstrip("+"))),
-        )
-    return found, default

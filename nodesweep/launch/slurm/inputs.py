@@ -15,10 +15,9 @@ from uuid import uuid4
 
 from nodesweep import configs
 from nodesweep.configs.models import PlatformConfig
-from nodesweep.errors import best_effort, file_error
-from nodesweep.launch.saved_logs import read_saved_log, write_log
 from nodesweep.launch.slurm.launcher import read_claim, section_of
 from nodesweep.launch.slurm.script import CLOCK_FOLDER
+from nodesweep.launch.store import reachable
 from nodesweep.scaling import names
 from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.outcome.metrics_file import (
@@ -51,25 +50,23 @@ def send_code(platform: PlatformConfig, key: str, body: bytes) -> str:
     """Unpack the code in the shared folder, unless it is there already; return its folder."""
     target = Path(code_uri(platform, key))
     fresh = target.with_name(f".{target.name}.{uuid4().hex}")
-    try:
+    with reachable(target):
         if target.is_dir():
             return str(target)
-        with tarfile.open(fileobj=io.BytesIO(body), mode="r:gz") as archive:
-            # Debian 12's Python 3.11.2 has no filters; there the attribute is not used.
-            archive.extraction_filter = getattr(tarfile, "data_filter", None)
-            archive.extractall(fresh)
-        (fresh / CLOCK_FOLDER).mkdir()
-        for name, content in _clock_files().items():
-            (fresh / CLOCK_FOLDER / name).write_bytes(content)
         try:
+            with tarfile.open(fileobj=io.BytesIO(body), mode="r:gz") as archive:
+                # Debian 12's Python 3.11.2 has no filters; there the attribute is not used.
+                archive.extraction_filter = getattr(tarfile, "data_filter", None)
+                archive.extractall(fresh)
+            (fresh / CLOCK_FOLDER).mkdir()
+            for name, content in _clock_files().items():
+                (fresh / CLOCK_FOLDER / name).write_bytes(content)
             os.rename(fresh, target)
-        except OSError:  # another run was faster, with the same files
-            if not target.is_dir():
+        except OSError:
+            if not target.is_dir():  # otherwise another run was faster, with the same files
                 raise
-    except OSError as error:
-        raise file_error(target, error) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
     return str(target)
 
 
@@ -86,64 +83,48 @@ def shared_folder(platform: PlatformConfig, folder: str) -> str:
 def read_metrics(platform: PlatformConfig, sweep: str, job_name: str) -> Mapping[str, Any] | None:
     """Return the metrics.json of a job, the one nearest to the output folder; None without one."""
     output = Path(section_of(platform).folder, job_name, "output")
-    try:
+    with reachable(output):
         found = sorted(output.rglob(names.METRICS_FILE), key=lambda path: len(path.parts))
         if not found:
             return None
-        if (size := found[0].stat().st_size) > MAX_METRICS_BYTES:
-            raise UnusableMetrics(
-                f"metrics.json has {size:,} bytes; the maximum is {MAX_METRICS_BYTES:,}"
-            )
         budgets = sorted(output.rglob("nodesweep-budget-*.json"))[:MAX_BUDGET_FILES]
         parts = [path.read_bytes() for path in budgets if path.stat().st_size <= MAX_BUDGET_BYTES]
-        metrics = parse_metrics(found[0].read_bytes(), parts)
-    except (UnusableMetrics, ValueError) as error:
-        logger.warning("%s: %s; continuing without the program's metrics", output, error)
-        return None
-    except OSError as error:
-        raise file_error(output, error) from error
+        try:
+            if (size := found[0].stat().st_size) > MAX_METRICS_BYTES:
+                raise UnusableMetrics(
+                    f"metrics.json has {size:,} bytes; the maximum is {MAX_METRICS_BYTES:,}"
+                )
+            metrics = parse_metrics(found[0].read_bytes(), parts)
+        except (UnusableMetrics, ValueError) as error:
+            logger.warning("%s: %s; continuing without the program's metrics", output, error)
+            return None
     return metrics if isinstance(metrics, dict) else None
 
 
-def read_log(
-    platform: PlatformConfig, job_name: str, folder: Path, completed: bool
-) -> Iterable[LogLine]:
-    """Return the lines of an ended job, and save its log in `folder`, a file for each node.
+def read_nodes(platform: PlatformConfig, job_name: str) -> Mapping[str, Iterable[LogLine]]:
+    """Return the lines of every node of an ended job, and of its script, with secrets masked.
 
     The nodes' files have no times, so a line has the time at which its file was last written.
     """
-    with best_effort(f"the log of {job_name} can't be read"):
-        save_log(platform, job_name, folder)
-    return read_saved_log(sorted(folder.glob(names.log_file(job_name, "*"))))
-
-
-def save_log(platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
-    """Save the log of every node of an ended job, and that of its script; return the files."""
     place = Path(section_of(platform).folder, job_name)
-    try:
+    with reachable(place):
         read_claim(place)
-        return [
-            _save(path, folder / names.log_file(job_name, path.stem))
-            for path in sorted([*place.glob("node-*.log"), *place.glob("script.log")])
-            if path.stat().st_size
-        ]
-    except OSError as error:
-        raise file_error(place, error) from error
+        paths = sorted([*place.glob("node-*.log"), *place.glob("script.log")])
+        return {path.stem: _lines_of_node(path) for path in paths if path.stat().st_size}
 
 
-def _save(source: Path, target: Path) -> Path:
-    written_ms = int(source.stat().st_mtime * 1000)
-    lines = LogHider().hide(_lines(source))
-    return write_log(target, (LogLine(written_ms, source.stem, line) for line in lines))
+def _lines_of_node(path: Path) -> Iterator[LogLine]:
+    written_ms = int(path.stat().st_mtime * 1000)
+    return (LogLine(written_ms, path.stem, line) for line in LogHider().hide(_lines(path)))
 
 
-def _lines(source: Path) -> Iterator[str]:
-    with source.open("rb") as file:
+def _lines(path: Path) -> Iterator[str]:
+    with reachable(path), path.open("rb") as file:
         head = file.read(_FIRST_BYTES)
         head = head[: head.rfind(b"\n") + 1] or head  # the rest of a line is read with the next
         yield from head.decode(errors="replace").splitlines()
-        left_out = source.stat().st_size - len(head) - _LAST_BYTES
+        left_out = path.stat().st_size - len(head) - _LAST_BYTES
         if left_out > 0:
-            yield f"… {left_out} bytes omitted here; full log: {source}"
+            yield f"… {left_out} bytes omitted here; full log: {path}"
         file.seek(len(head) + max(0, left_out))
         yield from file.read(_LAST_BYTES).decode(errors="replace").splitlines()

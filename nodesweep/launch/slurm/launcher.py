@@ -37,7 +37,7 @@ from nodesweep.launch.slurm.commands import (
     run,
 )
 from nodesweep.launch.slurm.logs import NodeLogs
-from nodesweep.launch.slurm.queue import Queue, Row
+from nodesweep.launch.slurm.queue import ROW_FILE, Queue, Row
 from nodesweep.launch.slurm.script import SCRIPT, read_script, render, secrets_of_script
 from nodesweep.launch.slurm.status import (
     PENDING_PHASE,
@@ -139,8 +139,7 @@ class SlurmJobs:
     ) -> Mapping[str, JobStatus]:
         """Return the status of each of these jobs that is known, from one poll of all."""
         take()
-        found = {name: self.status(name) for name in job_names}
-        return {name: job for name, job in found.items() if job is not None}
+        return {name: job for name in job_names if (job := self.status(name)) is not None}
 
     def logs(self, job_name: str, since: datetime) -> NodeLogs:
         """Return a reader of the lines in the job's folder; they have no times, so it reads all."""
@@ -296,11 +295,11 @@ class SlurmJobs:
     def _status(self, job: Submission) -> JobStatus:
         """Return the job's status from Slurm, its accounting, or the job's own records."""
         last = self._text(job.name, _ENDED)
-        row = self._row(job) if last is None else Row.from_json(last)
+        row = self._row(job) if last is None else ROW_FILE.validate_json(last)
         status = status_of_forgotten(job) if row is None else read_status(job, row)
         if row is not None and last is None:
             if status.has_ended:
-                write_atomic(self._file(job.name, _ENDED), row.to_json().encode())
+                write_atomic(self._file(job.name, _ENDED), ROW_FILE.dump_json(row))
             elif never_starts(row):
                 self._cancel(job, f"{row.reason}: Slurm can never start the job")
         isolation = "whole nodes (--exclusive)" if self.platform.exclusive else "shared nodes"

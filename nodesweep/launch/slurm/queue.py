@@ -5,12 +5,13 @@ Jobs that slurmctld has forgotten are looked up in the accounting, if the cluste
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+from pydantic import TypeAdapter
 
 from nodesweep.launch.slurm.commands import CommandFailed, run
 from nodesweep.polling import ENDING_CLOCK, Clock
@@ -70,17 +71,9 @@ class Row:
     """CPU time of all its processes; unknown to squeue."""
     allocated_cpu_seconds: float | None = None
 
-    def to_json(self) -> str:
-        """Return the row as JSON."""
-        return json.dumps(asdict(self), default=datetime.isoformat)
 
-    @classmethod
-    def from_json(cls, text: str) -> Row:
-        """Return the row that to_json() wrote."""
-        values = json.loads(text)
-        for name in ("submitted_at", "started_at", "ended_at"):
-            values[name] = values[name] and datetime.fromisoformat(values[name])
-        return cls(**values)
+ROW_FILE = TypeAdapter(Row)
+"""Writes and reads a row as JSON."""
 
 
 @dataclass

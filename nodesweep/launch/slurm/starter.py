@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
 from nodesweep.configs.load import ConfigError
 from nodesweep.launch.slurm.commands import run
+from nodesweep.launch.slurm.partitions import SINFO, read_partitions
 
 _GPUS = re.compile(r"\bgpu(?::([^:,()]+))?:(\d+)(?![\w.])")
 """GPUs of a node in sinfo's words, such as gpu:a100:4(S:0-1) or gpu:1g.5gb:14."""
@@ -54,20 +56,16 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
         CommandFailed: The cluster does not answer.
         ConfigError: It has no partition.
     """
-    rows = [
-        cells
-        for line in run(["sinfo", "--noheader", "--format=%P|%D|%c|%m|%G"]).splitlines()
-        if len(cells := line.strip().split("|")) == 5 and cells[1].isdecimal()
-    ]
-    if not rows:
+    partitions, default = read_partitions(run(SINFO))
+    if not partitions:
         raise ConfigError("sinfo lists no partition you can use; ask your cluster admins")
-    chosen = next((row[0] for row in rows if row[0].endswith("*")), rows[0][0])
-    mine = [row for row in rows if row[0] == chosen]
-    others = sorted({row[0] for row in rows} - {chosen})
-    gpus = [(match[1], int(match[2])) for row in mine if (match := _GPUS.search(row[4]))]
-    node: dict[str, object] = {"cores": min(map(_number, (row[2] for row in mine)))}
-    node["memory_gib"] = round(min(map(_number, (row[3] for row in mine))) / 1024, 1)
-    if len(gpus) == len(mine):
+    chosen = default or next(iter(partitions))
+    mine, others = partitions[chosen], sorted(partitions.keys() - {chosen})
+    gpus = [(match[1], int(match[2])) for gres in mine.gres if (match := _GPUS.search(gres))]
+    node: dict[str, object] = {"cores": mine.cores if math.isfinite(mine.cores) else 1}
+    if math.isfinite(mine.memory_mib):
+        node["memory_gib"] = round(mine.memory_mib / 1024, 1)
+    if len(gpus) == len(mine.gres):
         model, node["gpus"] = min(gpus, key=lambda each: each[1])
         node |= {} if model is None else {"gpu": re.sub("[^A-Za-z0-9]+", " ", model).strip()[:40]}
     kind = "{kind: torch_distributed, processes_per_node: 1}  # torchrun, one process per node"
@@ -75,8 +73,7 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
         kind = "{kind: torch_distributed}  # torchrun, one process per GPU"
     found = _CLUSTER.search(run(["scontrol", "show", "config"]))
     words = re.findall("[a-z0-9]+", found[1].lower() if found else "")
-    nodes = sum(int(row[1]) for row in mine)
-    counts = [count for count in (1, 2, 4, _MOST_NODES) if count <= max(nodes, 1)]
+    counts = [count for count in (1, 2, 4, _MOST_NODES) if count <= max(mine.nodes, 1)]
     return _TEMPLATE.format(
         name=name,
         source_dir=json.dumps(str(top)),
@@ -85,14 +82,8 @@ def first_config(name: str, program: Path, top: Path, shared: Path, is_python: b
         counts=counts,
         cluster="-".join(words)[:20].rstrip("-") or "cluster",
         folder=json.dumps(str(shared)),
-        partition=chosen.removesuffix("*"),
+        partition=chosen,
         others=f"others: {', '.join(others)}" if others else "the only one",
         node=json.dumps(node),
         gres=f'  gres: "gpu:{node["gpus"]}"\n' if "gpus" in node else "",
     )
-
-
-def _number(text: str) -> int:
-    """Return the number in sinfo's cell; 32+ are nodes of 32 and more."""
-    match = re.match(r"\d+", text)
-    return int(match[0]) if match else 1

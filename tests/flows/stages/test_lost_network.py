@@ -24,8 +24,8 @@ from nodesweep.aws.platform import OUTAGE_JITTER, OUTAGE_PAUSES_SECONDS, PATIENT
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import is_transient
 from nodesweep.flows.scaling_benchmark import scaling_benchmark
-from nodesweep.launch.sagemaker.logs import read_job_log
 from nodesweep.launch.sagemaker.results import read_job_metrics
+from nodesweep.launch.saved_logs import read_job_log
 from nodesweep.tasks.calls import put_objects
 from nodesweep.tasks.jobs.training_jobs import (
     job_status,

@@ -12,7 +12,7 @@ import pytest
 from nodesweep.configs.catalogue import load_catalogue
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages import outcomes
-from nodesweep.launch.registry import backend_of
+from nodesweep.launch.registry import Backend, backend_of
 from nodesweep.scaling.job import LogLine
 from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.planning.plan import plan_sweep
@@ -34,9 +34,9 @@ def collect(
         backend = replace(
             backend_of(config.platform),
             read_metrics=lambda *_: metrics,
-            read_log=lambda *_: log,
             read_utilisation=lambda *_: {},
         )
+        monkeypatch.setattr(Backend, "read_log", lambda *_: log)
         monkeypatch.setattr(outcomes, "backend_of", lambda platform: backend)
         plan = plan_sweep(config, load_catalogue().get(config.training.instance_type))
         answer = job(

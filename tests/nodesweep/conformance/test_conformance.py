@@ -23,7 +23,7 @@ from nodesweep.cli.main import main
 from nodesweep.configs.load import load_config
 from nodesweep.conformance import run as runner
 from nodesweep.conformance.check import Check, Contradicted, NoEvidence, NotYet, Unmet
-from nodesweep.conformance.registry import CHECKS, check_of
+from nodesweep.conformance.registry import CHECKS
 from nodesweep.conformance.run import (
     AWS,
     FOREIGN,
@@ -194,7 +194,7 @@ def test_a_config_with_a_training_plan_runs_its_job_on_it(
 def test_an_interrupted_run_ends_its_job_and_resumes_with_another(
     local: Path, served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop = check_of("stop")
+    [stop] = [check for check in CHECKS if check.id == "stop"]
 
     def interrupt(trial: Any) -> Any:
         trial.submit(runner_jobs.STOPPED, anew=True)

@@ -28,8 +28,9 @@ from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
 from nodesweep.errors import JobRefused, QuotaReached
 from nodesweep.launch.protocol import HeldJob, Launcher
-from nodesweep.launch.sagemaker.batch import own_name, training_launcher
+from nodesweep.launch.sagemaker.batch import training_launcher
 from nodesweep.launch.sagemaker.launcher import SageMakerJobs
+from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.launch.slurm.launcher import SlurmJobs
 from nodesweep.launch.watch import BURST_CALLS, JobLimits, watch
 from nodesweep.polling import STOP, CallBudget, Clock

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from botocore.exceptions import ClientError
-
-from nodesweep.errors import error_code
 from nodesweep.launch.sagemaker.batch import JOB_TYPE
-from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, ResourceNotFound, RuleContext
+from nodesweep.launch.sagemaker.preflight.rule import (
+    NO_PERMISSION,
+    ResourceNotFound,
+    RuleContext,
+    reported,
+)
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, Findings
 
@@ -38,15 +40,12 @@ def query_queue(context: RuleContext) -> QueueResponse:
             f"{_FIELD}: there is no job queue {name} in {platform.region}; use one that"
             " `aws batch describe-job-queues` shows, or leave out platform.batch"
         )
-    try:
+    forbidden = (
+        f"{_FIELD}: these credentials may not call batch:ListServiceJobs, which is needed to"
+        " follow and stop the jobs; allow it on the resource *"
+    )
+    with reported(forbidden, *NO_PERMISSION):
         batch.list_service_jobs(jobQueue=name, maxResults=1)
-    except ClientError as error:
-        if error_code(error) not in NO_PERMISSION:
-            raise
-        raise ResourceNotFound(
-            f"{_FIELD}: these credentials may not call batch:ListServiceJobs, which is needed to"
-            " follow and stop the jobs; allow it on the resource *"
-        ) from error
     used = [each["serviceEnvironment"] for each in found[0].get("serviceEnvironmentOrder", ())]
     if not used:
         return QueueResponse(found[0], ())

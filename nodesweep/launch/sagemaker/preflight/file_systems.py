@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from nodesweep.configs.job import FileSystemConfig
-from nodesweep.errors import error_code
+from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.preflight.network import MISSING
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, NO_SUCH_SERVICE, RuleContext
 from nodesweep.scaling.rules.rule import Facts, Findings, combine
@@ -179,12 +177,9 @@ def query_efs(context: RuleContext) -> EfsResponse:
 
 def _rows(call: Callable[[], Any], member: str) -> list[Mapping[str, Any]] | None:
     """Return the call's rows; None if there is no such file system."""
-    try:
+    with suppress_codes(*_NOT_FOUND):
         return list(call()[member])
-    except ClientError as error:
-        if error_code(error) not in _NOT_FOUND:
-            raise
-        return None
+    return None
 
 
 def _missing(field: str, channel: FileSystemConfig, region: str) -> Findings:
@@ -229,10 +224,7 @@ def _subnets(context: RuleContext, ids: tuple[str, ...]) -> Subnets:
     """
     if not ids:
         return {}
-    try:
+    with suppress_codes(*MISSING, *NO_PERMISSION, *NO_SUCH_SERVICE):
         rows = context.client("ec2").describe_subnets(SubnetIds=list(ids))["Subnets"]
-    except ClientError as error:
-        if error_code(error) not in MISSING | NO_PERMISSION | NO_SUCH_SERVICE:
-            raise
-        return {}
-    return {str(row["SubnetId"]): row for row in rows}
+        return {str(row["SubnetId"]): row for row in rows}
+    return {}

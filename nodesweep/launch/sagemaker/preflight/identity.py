@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from botocore.exceptions import ClientError
-
 from nodesweep.configs.job import S3ChannelConfig
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.errors import error_code
+from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.preflight.rule import (
     NO_PERMISSION,
     NO_SUCH_SERVICE,
-    ResourceNotFound,
     RuleContext,
+    reported,
 )
 from nodesweep.launch.sagemaker.preflight.storage import EcrImage, parse_ecr_image, push_problem
 from nodesweep.launch.sagemaker.validation_request import LOG_GROUP as VALIDATION_LOGS
@@ -45,6 +43,10 @@ KEYS = {
     "training.output_kms_key_id": ("kms:GenerateDataKey", "kms:Decrypt"),
     "training.volume_kms_key_id": ("kms:CreateGrant",),
 }
+_NO_POLICY = (
+    "NoSuchBucketPolicy", "NoSuchBucket", "RepositoryPolicyNotFoundException",
+    "RepositoryNotFoundException",
+)  # fmt: skip
 _NO_SUCH_KEY = frozenset({"InvalidArnException", "NotFoundException"})
 
 
@@ -182,14 +184,9 @@ def judge_permissions(role_arn: str, simulated: Iterable[Simulated]) -> Findings
 def query_trust(context: RuleContext) -> Mapping[str, Any]:
     """Query IAM for the jobs' role, with its trust policy."""
     arn = context.config.platform.role_arn
-    try:
+    problem = f"{_ROLE}: {arn} does not exist; create it, or correct the ARN"
+    with reported(problem, "NoSuchEntity"):
         return dict(context.client("iam").get_role(RoleName=arn.rpartition("/")[2])["Role"])
-    except ClientError as error:
-        if error_code(error) != "NoSuchEntity":
-            raise
-        raise ResourceNotFound(
-            f"{_ROLE}: {arn} does not exist; create it, or correct the ARN"
-        ) from error
 
 
 def simulate_permissions(context: RuleContext) -> list[Simulated]:
@@ -198,16 +195,13 @@ def simulate_permissions(context: RuleContext) -> list[Simulated]:
     The role rule reports a missing role.
     """
     simulated = []
-    for need in needs_of(context.config, _runs_in_a_layer(context)):
-        try:
+    with suppress_codes("NoSuchEntity"):
+        for need in needs_of(context.config, _runs_in_a_layer(context)):
             results = _simulate(context, need)
-        except ClientError as error:
-            if error_code(error) != "NoSuchEntity":
-                raise
-            return []
-        is_denied = any(result["EvalDecision"] == "implicitDeny" for result in results)
-        simulated.append((need, results, is_denied and _owner_has_policy(context, need)))
-    return simulated
+            is_denied = any(result["EvalDecision"] == "implicitDeny" for result in results)
+            simulated.append((need, results, is_denied and _owner_has_policy(context, need)))
+        return simulated
+    return []
 
 
 def _runs_in_a_layer(context: RuleContext) -> bool:
@@ -278,45 +272,30 @@ def query_key(context: RuleContext, field: str) -> KeyResponse:
 
     An IAM query without a response is reported by the permissions rule.
     """
-    try:
+    with reported(f"{field}: {{}}; use a key in platform.region", *_NO_SUCH_KEY):
         metadata = context.client("kms").describe_key(KeyId=key_of(context.facts, field))[
             "KeyMetadata"
         ]
-    except ClientError as error:
-        if error_code(error) not in _NO_SUCH_KEY:
-            raise
-        raise ResourceNotFound(
-            f"{field}: {error.response['Error']['Message']}; use a key in platform.region"
-        ) from error
-    try:
+    with suppress_codes("NoSuchEntity", *NO_PERMISSION, *NO_SUCH_SERVICE):
         return metadata, _simulate(context, Need(KEYS[field], metadata["Arn"]))
-    except ClientError as error:
-        if error_code(error) not in {"NoSuchEntity"} | NO_PERMISSION | NO_SUCH_SERVICE:
-            raise
-        return metadata, []
+    return metadata, []
 
 
 def _owner_has_policy(context: RuleContext, need: Need) -> bool:
     """Return True if the bucket or repository has its own policy, which may allow more."""
     if need.owner is None:
         return False
-    try:
-        if need.actions[0].startswith("s3:"):
-            context.client("s3").get_bucket_policy(Bucket=need.owner)
-        else:
-            account, region = need.resource.split(":")[4], need.resource.split(":")[3]
-            context.client("ecr", region).get_repository_policy(
-                registryId=account, repositoryName=need.owner
-            )
-    except ClientError as error:
-        code = error_code(error)
-        if code in NO_PERMISSION:
-            return True
-        if code in ("NoSuchBucketPolicy", "NoSuchBucket", "RepositoryPolicyNotFoundException",
-                    "RepositoryNotFoundException"):  # fmt: skip
-            return False
-        raise
-    return True
+    with suppress_codes(*_NO_POLICY):
+        with suppress_codes(*NO_PERMISSION):
+            if need.actions[0].startswith("s3:"):
+                context.client("s3").get_bucket_policy(Bucket=need.owner)
+            else:
+                account, region = need.resource.split(":")[4], need.resource.split(":")[3]
+                context.client("ecr", region).get_repository_policy(
+                    registryId=account, repositoryName=need.owner
+                )
+        return True
+    return False
 
 
 def _is_sure(result: Mapping[str, Any], owner_may_allow: bool) -> bool:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from nodesweep.errors import error_code
-from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, ResourceNotFound, RuleContext
+from nodesweep.errors import suppress_codes
+from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, RuleContext, reported
 from nodesweep.scaling.rules.rule import Findings
 
 _ANYWHERE = "0.0.0.0/0"
@@ -108,7 +105,7 @@ def judge_one_network(subnets: Rows, groups: Rows) -> Findings:
 
 def query_subnets(context: RuleContext) -> Rows:
     """Query EC2 for the config's subnets."""
-    with _translate_not_found(_SUBNETS, "subnets"):
+    with reported(f"{_SUBNETS}: {{}}; use subnets in platform.region", *MISSING):
         return _subnets(context)
 
 
@@ -119,34 +116,18 @@ def query_groups(context: RuleContext) -> tuple[Rows, Rows]:
     """
     vpc = context.config.training.vpc
     assert vpc is not None
-    with _translate_not_found(_GROUPS, "security groups"):
+    with reported(f"{_GROUPS}: {{}}; use security groups in platform.region", *MISSING):
         ids = list(vpc.security_group_ids)
         groups = context.client("ec2").describe_security_groups(GroupIds=ids)["SecurityGroups"]
-    try:
+    with suppress_codes(*MISSING, *NO_PERMISSION):
         return groups, _subnets(context)
-    except ClientError as error:
-        if error_code(error) not in MISSING | NO_PERMISSION:
-            raise
-        return groups, ()
+    return groups, ()
 
 
 def _subnets(context: RuleContext) -> Rows:
     vpc = context.config.training.vpc
     assert vpc is not None
     return list(context.client("ec2").describe_subnets(SubnetIds=list(vpc.subnets))["Subnets"])
-
-
-@contextmanager
-def _translate_not_found(field: str, resources: str) -> Iterator[None]:
-    """Convert EC2's error about an unknown ID into ResourceNotFound."""
-    try:
-        yield
-    except ClientError as error:
-        if error_code(error) not in MISSING:
-            raise
-        raise ResourceNotFound(
-            f"{field}: {error.response['Error']['Message']}; use {resources} in platform.region"
-        ) from error
 
 
 def _open_rules(groups: Rows, direction: str) -> Iterator[Mapping[str, Any]]:

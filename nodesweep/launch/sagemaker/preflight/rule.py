@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -54,6 +55,20 @@ class RuleContext:
 
 class ResourceNotFound(Exception):
     """The account has no resource of the configured name; the message is the problem."""
+
+
+@contextmanager
+def reported(problem: str, *codes: str) -> Iterator[None]:
+    """Raise ResourceNotFound for a ClientError with one of these codes inside the block.
+
+    "{}" in the problem is replaced by the service's message.
+    """
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) not in codes:
+            raise
+        raise ResourceNotFound(problem.replace("{}", error.response["Error"]["Message"])) from error
 
 
 Response = TypeVar("Response")

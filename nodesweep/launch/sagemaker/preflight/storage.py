@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from nodesweep.configs.models import BenchmarkConfig, PlatformConfig
-from nodesweep.errors import error_code
+from nodesweep.errors import suppress_codes
 from nodesweep.launch.sagemaker.preflight.rule import NO_PERMISSION, RuleContext
 from nodesweep.scaling.rules.images import ECR_URI
 from nodesweep.scaling.rules.rule import Facts, Findings
@@ -114,14 +112,11 @@ def query_bucket(context: RuleContext) -> str | None:
 
     GetBucketLocation returns nothing for us-east-1, and may return EU for eu-west-1.
     """
-    try:
+    with suppress_codes("NoSuchBucket"):
         location = context.client("s3").get_bucket_location(Bucket=context.config.platform.bucket)
-    except ClientError as error:
-        if error_code(error) != "NoSuchBucket":
-            raise
-        return None
-    region = location.get("LocationConstraint")
-    return {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(region, region)
+        region = location.get("LocationConstraint")
+        return {None: "us-east-1", "": "us-east-1", "EU": "eu-west-1"}.get(region, region)
+    return None
 
 
 def query_image(context: RuleContext) -> Sequence[Mapping[str, Any]]:
@@ -129,20 +124,15 @@ def query_image(context: RuleContext) -> Sequence[Mapping[str, Any]]:
     image = parse_ecr_image(str(context.config.image.uri))
     assert image is not None
     ecr = context.client("ecr", image.region)
-    try:
+    with suppress_codes("RepositoryNotFoundException"):
         answer = ecr.batch_get_image(
             registryId=image.account,
             repositoryName=image.repository,
             imageIds=[dict(image.image_id)],
         )
-    except ClientError as error:
-        if error_code(error) != "RepositoryNotFoundException":
-            raise
-        reason = (
-            f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
-        )
-        return [{"failureReason": reason}]
-    return list(answer["failures"])
+        return list(answer["failures"])
+    reason = f"account {image.account} has no ECR repository {image.repository!r} in {image.region}"
+    return [{"failureReason": reason}]
 
 
 def has_ecr_image(facts: Facts) -> bool:
@@ -158,13 +148,10 @@ def query_repository(context: RuleContext) -> bool:
 
 def has_repository(ecr: Any, name: str) -> bool:
     """Return True if the account's registry in the region has a repository of that name."""
-    try:
+    with suppress_codes("RepositoryNotFoundException"):
         ecr.describe_repositories(repositoryNames=[name])
-    except ClientError as error:
-        if error_code(error) != "RepositoryNotFoundException":
-            raise
-        return False
-    return True
+        return True
+    return False
 
 
 def push_problem(ecr: Any, repository: str) -> str | None:
@@ -172,12 +159,8 @@ def push_problem(ecr: Any, repository: str) -> str | None:
 
     The repository may be the default one.
     """
-    try:
+    with suppress_codes(*NO_PERMISSION):
         return None if has_repository(ecr, repository) else _NO_PLACE.format(repository)
-    except ClientError as error:
-        if error_code(error) not in NO_PERMISSION:
-            raise
-        return (
-            f"these credentials may not check for an ECR repository {repository!r}"
-            " (image.repository)"
-        )
+    return (
+        f"these credentials may not check for an ECR repository {repository!r} (image.repository)"
+    )

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from nodesweep.errors import error_code
-from nodesweep.launch.sagemaker.preflight.rule import ResourceNotFound, RuleContext
+from nodesweep.launch.sagemaker.preflight.rule import RuleContext, reported
 from nodesweep.scaling.formats import pluralize
 from nodesweep.scaling.rules.rule import Facts, Findings
 
@@ -54,18 +51,14 @@ def query_plan(context: RuleContext) -> PlanResponse:
     """
     arn = context.config.training.training_plan_arn
     assert arn is not None
-    try:
+    problem = (
+        f"{_FIELD}: there is no training plan {arn} in {context.config.platform.region}; use one"
+        " that `aws sagemaker list-training-plans` shows, or leave it out"
+    )
+    with reported(problem, *_NOT_FOUND):
         plan = context.client("sagemaker").describe_training_plan(
             TrainingPlanName=arn.rpartition("/")[2]
         )
-    except ClientError as error:
-        if error_code(error) not in _NOT_FOUND:
-            raise
-        region = context.config.platform.region
-        raise ResourceNotFound(
-            f"{_FIELD}: there is no training plan {arn} in {region}; use one that"
-            " `aws sagemaker list-training-plans` shows, or leave it out"
-        ) from error
     return PlanResponse(plan, datetime.now(UTC))
 
 

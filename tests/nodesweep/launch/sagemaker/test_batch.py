@@ -28,10 +28,10 @@ from nodesweep.launch.sagemaker.batch import (
     QUEUED,
     BatchJobs,
     QueuedTraining,
-    own_name,
     payload_name,
     training_launcher,
 )
+from nodesweep.launch.sagemaker.logs import own_name
 from nodesweep.scaling import names
 from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus, ResolvedInputs
 from tests.nodesweep.launch.test_contract import hurried

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker import utilisation
 from nodesweep.launch.sagemaker.utilisation import (
     NAMESPACE,
@@ -45,7 +46,11 @@ def test_the_mean_is_over_nodes_and_time_of_this_job(aws: Callable[[str], Any]) 
 
 @pytest.mark.parametrize(("kind", "expected"), [("emulated", 40.0), ("aws", None)])
 def test_what_emulated_nodes_attained_is_that_of_the_worst_and_aws_is_not_asked(
-    aws: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, kind: Any, expected: float | None
+    aws: Callable[[str], Any],
+    platform: PlatformConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Any,
+    expected: float | None,
 ) -> None:
     cloudwatch = aws("cloudwatch")
     for node, percent in enumerate((100, 40), start=1):
@@ -60,7 +65,7 @@ def test_what_emulated_nodes_attained_is_that_of_the_worst_and_aws_is_not_asked(
         billing_began_at=STARTED,
         billing_ended_at=ENDED,
     )
-    found = read_job_utilisation(None, job)
+    found = read_job_utilisation(platform, job)
     assert found.get("attained_percent") == expected
     assert found.get("throttled_percent") == (70.0 if expected else None)
 

@@ -11,19 +11,20 @@ import pytest
 
 from nodesweep.configs.load import parse_config
 from nodesweep.launch.slurm import check
-from nodesweep.launch.slurm.check import Partition, check_cluster, read_partitions
+from nodesweep.launch.slurm.check import check_cluster
 from nodesweep.launch.slurm.commands import CommandFailed
+from nodesweep.launch.slurm.partitions import Partition, read_partitions
 from nodesweep.scaling.rules.rule import Findings
 from nodesweep.tasks.preflight.facts import read_facts
 from tests.configs.test_slurm import RAW
 
 SINFO = """\
 Welcome to the cluster
-gpu*|up|1-00:00:00|1-infinite|2/2/4/8|64
-small|up|infinite|1-2|0/6/0/6|32+
-small|up|infinite|1-2|1/1/0/2|64
-short|up|10:00|1-infinite|0/8/0/8|64
-closed|down|infinite|1-infinite|0/8/0/8|64
+gpu*|up|1-00:00:00|1-infinite|2/2/4/8|64|64000|(null)
+small|up|infinite|1-2|0/6/0/6|32+|64000|(null)
+small|up|infinite|1-2|1/1/0/2|64|64000|(null)
+short|up|10:00|1-infinite|0/8/0/8|64|64000|(null)
+closed|down|infinite|1-infinite|0/8/0/8|64|64000|(null)
 """
 
 ENFORCED = """\
@@ -94,8 +95,8 @@ def checked(
 def test_lines_are_read() -> None:
     partitions, default = read_partitions(SINFO)
     assert default == "gpu"
-    assert partitions["gpu"] == Partition(True, 86_400.0, inf, 8, 4, 64)
-    assert partitions["small"] == Partition(True, inf, 2, 8, 8, 32)
+    assert partitions["gpu"] == Partition(True, 86_400.0, inf, 8, 4, 64, 64_000, ("(null)",))
+    assert partitions["small"] == Partition(True, inf, 2, 8, 8, 32, 64_000, ("(null)",) * 2)
     assert partitions["short"].time_seconds == 600
     assert not partitions["closed"].is_up and sorted(partitions) == [
         "closed", "gpu", "short", "small",
@@ -103,10 +104,13 @@ def test_lines_are_read() -> None:
 
 
 def test_abbreviated_numbers_are_no_limit() -> None:
-    lines = "big*|up|infinite|1-1.50K|0/2000/0/2000|1K\nodd|up|infinite|1-4|0/2/0/2|(null)\n"
+    lines = """\
+big*|up|infinite|1-1.50K|0/2000/0/2000|1K|2M|
+odd|up|infinite|1-4|0/2/0/2|(null)|64000|(null)
+"""
     partitions, default = read_partitions(lines)
     assert default == "big"
-    assert partitions["big"] == Partition(True, inf, inf, 2000, 2000, inf)
+    assert partitions["big"] == Partition(True, inf, inf, 2000, 2000, inf, inf, ("",))
     assert partitions["odd"].job_nodes == 4
 
 

@@ -15,11 +15,11 @@ from nodesweep.launch.slurm import starter
 
 GPUS = """\
 A banner of the site
-cpu|12|64|256000|(null)
-gpu*|6|128+|515000+|gpu:a100:4(S:0-1),shard:8
-gpu*|2|96|515000|gpu:a100:8
+cpu|up|infinite|1-infinite|0/12/0/12|64|256000|(null)
+gpu*|up|infinite|1-infinite|2/4/0/6|128+|515000+|gpu:a100:4(S:0-1),shard:8
+gpu*|up|infinite|1-infinite|0/2/0/2|96|515000|gpu:a100:8
 """
-CPUS = "small|1|16|64000|(null)\n"
+CPUS = "small|up|infinite|1-infinite|0/1/0/1|16|64000|(null)\n"
 
 
 def write(
@@ -68,7 +68,13 @@ def test_a_config_describes_the_cluster(
 def test_names_of_gpus_and_names_that_are_numbers_are_read(
     gres: str, gpus: int, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = write(monkeypatch, tmp_path, f"2024*|2|64|256000|{gres}\n", "2024.py", "2024")
+    done = write(
+        monkeypatch,
+        tmp_path,
+        f"2024*|up|infinite|1-infinite|0/2/0/2|64|256000|{gres}\n",
+        "2024.py",
+        "2024",
+    )
     assert done.exit_code == 0, done.output
     platform = load_config(tmp_path / "nodesweep.yaml").platform
     assert isinstance(platform, SlurmPlatform)
