@@ -48,7 +48,7 @@ class TableRows(Dataset[Batch]):
 class TimedLoader:
     """Passes on a loader's batches and sums the seconds waited.
 
-    It calls `on_request` before each, and `on_batch` with the time of the request after it.
+    It calls `on_request` before each batch, and afterwards `on_batch` with the request's time.
     """
 
     def __init__(self, loader: DataLoader[Batch]) -> None:
