@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 
 class DeployError(Exception):
-    """The server did not respond, or it refused; the message gives the command and its output."""
+    """The server did not respond or refused a command; the message gives command and output."""
 
 
 def deploy(environment: Mapping[str, str], server_pid: int | None = None) -> None:
@@ -58,9 +58,9 @@ def wait_for_server(
 
     Args:
         api_url: URL of the server's API, ending in /api.
-        runs: Returns False once the server's process has ended.
-        problem: Returns the reason to stop waiting, or None. Without it, waiting ends after
-            SERVER_START_SECONDS.
+        runs: Callable that returns False once the server's process has ended.
+        problem: Callable that returns the reason to stop waiting, or None. Without this callable,
+            waiting ends after SERVER_START_SECONDS.
 
     Raises:
         DeployError: The server has ended, or did not respond in time.

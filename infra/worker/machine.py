@@ -127,7 +127,7 @@ class Machine:
 
 
 def up(machine: Machine) -> None:
-    """Start whatever is not running yet, in order; repeating it changes nothing.
+    """Start each component that is not running yet, in order; a repeated call changes nothing.
 
     Raises:
         MachineError: A component did not come up; the message also lists what is running.
@@ -173,7 +173,7 @@ def _start_all(machine: Machine) -> None:
 
 
 def down(machine: Machine) -> None:
-    """Stop everything, worker first; an active run gets 30 s to end."""
+    """Stop all components, the worker first; an active run gets 30 s to end."""
     for name in ("worker", "server"):
         _stop(machine, name)
     _platform(machine, "stop", _PLATFORM_STOP_SECONDS)
@@ -295,7 +295,8 @@ def _started(machine: Machine, name: str) -> tuple[int, int] | None:
 def _is_ours(pid: int, began: int) -> bool:
     """Return True if the process is alive and `_start` started it.
 
-    The kernel may have reused the PID since; nodesweep's processes lead their own session.
+    The kernel may have given the PID to another process since. Processes that nodesweep started
+    lead their own session.
     """
     if pid < _LOWEST_PID or start_ticks(pid) != began:
         return False

@@ -38,13 +38,13 @@ DATABASE_PASSWORD = "PREFECT_SERVER_DATABASE_PASSWORD"
 SERVER_AUTH = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH = "PREFECT_API_AUTH_STRING"
 SECRETS = (DATABASE_PASSWORD, SERVER_AUTH, CLIENT_AUTH)
-"""Each may be given as a file in NAME_FILE."""
+"""Secrets that the environment may name as a file in NAME_FILE."""
 LEASE_STORAGE = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 _ADDRESSES = ("PREFECT_UI_API_URL", "PREFECT_API_URL")
 _AUTHORIZATION = b"authorization"
 _QUERIES = ("/filter", "/count", "/paginate", "/history", "/lateness")
-_POLICY_VIOLATION = 1008  # RFC 6455; Prefect closes a websocket with it if the token is wrong
+_POLICY_VIOLATION = 1008  # RFC 6455; Prefect closes a websocket with it after a wrong token
 _PAGE_HEADERS = {
     b"x-frame-options": b"DENY",
     b"content-security-policy": b"frame-ancestors 'none'; base-uri 'self'; form-action 'self'",

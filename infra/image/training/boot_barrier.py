@@ -44,5 +44,5 @@ def wait_at_boot_barrier(
 
 
 def report_end_of_measurement(folder: Path) -> None:
-    """Create `folder`/done, since the process exit takes seconds at a fifth of a core."""
+    """Create `folder`/done early, since a process takes seconds to exit at a fifth of a core."""
     write_text_atomically(folder / "done", "")

@@ -60,7 +60,7 @@ class ResumeCheckpoints(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Write the checkpoint of a probe that ended before its first one, to time it.
 
-        The train clock has stopped by then.
+        By then, the clock of the training has stopped.
         """
         measured = self._measurement
         if measured.probe and measured.planned_checkpoints and not measured.checkpoint_seconds:

@@ -60,7 +60,8 @@ def parse(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, lis
 def main(argv: Sequence[str]) -> int:
     """Run the script and return its exit code.
 
-    It runs in this process if a launcher started it or one is enough, otherwise in new ones.
+    The script runs in this process if a launcher started the process or a single process is
+    enough, otherwise in new processes.
     """
     try:
         processes, script = parse(argv, os.environ)

@@ -38,7 +38,7 @@ class KeyType:
     arrow: pa.DataType | None
 
     def convert(self, values: pa.Array) -> pa.Array:
-        """Return a column's values in this type."""
+        """Return a column's values converted to the common type of its key column."""
         if types.is_dictionary(values.type):
             values = values.dictionary_decode()
         if types.is_string_view(values.type):

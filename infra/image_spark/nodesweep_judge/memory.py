@@ -16,7 +16,7 @@ PYTHON_SHARE = 0.4
 def shared_with_python(property_of: Callable[[str], str | None]) -> dict[str, str]:
     """Return properties that give Python its share of the same total.
 
-    There are none if the sizes are unknown or Python already has as much.
+    Return no properties if the sizes are unknown or Python already has its share.
     """
     sizes = [(property_of(name) or "").lower() for name in (HEAP, OVERHEAD)]
     if not all(size.endswith("m") and size[:-1].isdigit() for size in sizes):

@@ -13,7 +13,7 @@ WHOLE_BYTES = 4 * 1024 * 1024
 
 
 class RangeFile(io.RawIOBase):
-    """A read-only, seekable file; a subclass gets the ranges."""
+    """A read-only, seekable file; a subclass fetches the ranges of bytes."""
 
     def __init__(self, size_bytes: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class RangeFile(io.RawIOBase):
         return len(data)
 
     def readall(self) -> bytes:
-        """Return the rest of the object."""
+        """Return the object's bytes from the current position to its end."""
         return self.read(self._size_bytes)
 
     def read(self, size: int | None = -1) -> bytes:

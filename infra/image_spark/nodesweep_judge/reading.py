@@ -55,7 +55,7 @@ def find_read_error(text: str) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class Source:
-    """A bucket's location; sent to executors, which may lack the driver's environment."""
+    """A bucket's location, which is sent to executors that may lack the driver's environment."""
 
     bucket: str
     region: str | None

@@ -69,14 +69,14 @@ class Request:
     unique_columns: tuple[str, ...]
     digest: str
     partitions: tuple[dict[str, Any], ...]
-    """Per object, the columns and values in its folders' names."""
+    """Columns and values in the folder names of each object."""
 
 
 def read_request(document: Mapping[str, Any]) -> Request:
     """Parse a request.
 
     Raises:
-        JudgeError: Its format is not supported by this image.
+        JudgeError: The request's format is not supported by this image.
     """
     if document.get("format") != FORMAT:
         raise JudgeError(

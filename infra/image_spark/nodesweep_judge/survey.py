@@ -27,7 +27,7 @@ pandas raises ValueErrors; a truncated .gz raises an EOFError.
 class Surveyed:
     """A file as its footer describes it.
 
-    `unreadable` is why it can't be read; the other fields are then meaningless. `valued` are
+    `unreadable` is the reason it can't be read; the other fields are then meaningless. `valued` are
     the requested columns that are certain to hold a value.
     """
 
@@ -40,7 +40,7 @@ class Surveyed:
     arrow: str | None = None
     valued: frozenset[str] = frozenset()
     key_nulls: tuple[bool, ...] = ()
-    """Per key column, True if it may hold a null."""
+    """For each key column, True if it may hold a null."""
 
 
 def read_schema(arrow: str) -> pa.Schema:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 class AccessKey:
     """An access key pair as AWS clients use it.
 
-    `expires_at` is in Unix seconds; a permanent key has neither that nor a session token.
+    `expires_at` is in Unix seconds. A permanent key has no expiry and no session token.
     """
 
     id: str
@@ -35,7 +35,7 @@ class ProcessingFiles:
     config: Mapping[str, Any]
     """Content of config/processingjobconfig.json in each container."""
     folders: Sequence[str]
-    """Folders of its inputs and outputs, below /opt/ml."""
+    """Folders of the job's inputs and outputs, below /opt/ml."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class JobSpec:
     """An accepted CreateTrainingJob or CreateProcessingJob request, as far as its nodes need it."""
 
     job_name: str
-    """Unique among jobs of all kinds."""
+    """Identifier of the job, unique among jobs of all kinds."""
     job_arn: str
     region: str
     image_uri: str
@@ -57,7 +57,7 @@ class JobSpec:
     [{ChannelName, DataSource: {S3DataSource: {...}}, ContentType?, InputMode?}]
     """
     checkpoint_config: Mapping[str, str] | None = None
-    """As in the request: {S3Uri, LocalPath?}."""
+    """CheckpointConfig of the request: {S3Uri, LocalPath?}."""
     container_entrypoint: Sequence[str] = ()
     container_arguments: Sequence[str] = ()
     processing: ProcessingFiles | None = None
@@ -89,7 +89,7 @@ class NodeExit:
     host: str
     exit_code: int  # exit code of `train`; -N if ended by signal N
     ended_unix_seconds: float
-    failure: str | None  # text of output/failure, None without one
+    failure: str | None  # text of output/failure; None if there is no such file
     stopped_by_platform: (
         bool  # ended because a peer failed, a stop was requested, or the deadline passed
     )
@@ -100,9 +100,9 @@ class NodeAttainment:
     """The CPU time that a node got while its job measured (docs/method.md, "Attainment")."""
 
     seconds: float  # wall time of the measurement
-    quota_seconds: float  # CPU time that its quota allowed
-    cpu_seconds: float  # CPU time that it used
-    asked_seconds: float | None  # what it would have used on a dedicated machine; None: unknown
+    quota_seconds: float  # CPU time that the node's quota allowed
+    cpu_seconds: float  # CPU time that the node used
+    asked_seconds: float | None  # CPU time it would have used on a dedicated machine; None: unknown
     # time its threads were runnable with quota left; None: not counted
     run_queue_delay_seconds: float | None
     # share of periods in which the quota was used up; None: not counted
@@ -128,7 +128,7 @@ class RunResult:
     stopped: bool = False  # the stop event was set
     timed_out: bool = False  # MaxRuntimeInSeconds passed
     attainment: Mapping[str, NodeAttainment] = field(default_factory=dict)
-    """By host; empty if nodes had no quota or never began to measure."""
+    """Attainment by host; empty if nodes had no quota or never began to measure."""
     attainment_within: Callable[[float, float], Mapping[str, NodeAttainment]] | None = None
     """The attainment between two moments (Unix seconds), as far as readings exist."""
 
@@ -140,11 +140,11 @@ class NodeUsage:
     The CPU time may decrease slightly when a process ends that no other process waits for.
     """
 
-    cpu_seconds: float  # since its start
+    cpu_seconds: float  # since the node's start
     memory_bytes: int  # current; pages shared between its processes count once for each
-    vcpus: float  # of its instance type
+    vcpus: float  # of the node's instance type
     is_connected: bool | None = None
-    """True if its program has a connection to another node now; None if unknown or a lone node."""
+    """True if the node's program is connected to another node; None if unknown or a lone node."""
 
 
 LineSink = Callable[[str, str, int], None]
@@ -155,9 +155,9 @@ class Engine(Protocol):
     """Runs the nodes of one job at a time, or of several at once if they fit on the machine."""
 
     def capacity_problem(self, instance_type: str, instance_count: int) -> str | None:
-        """Return why this machine cannot hold that many nodes, or None if it can.
+        """Return the reason why this machine cannot hold that many nodes, or None if it can.
 
-        The text is that of a CapacityError.
+        The reason is worded as the message of a CapacityError.
         """
 
     def command_problem(self, entrypoint: Sequence[str], arguments: Sequence[str]) -> str | None:
@@ -216,7 +216,7 @@ class Room(Protocol):
         """Maximum number of jobs that run at once."""
 
     def fits(self, instance_type: str, instance_count: int) -> bool:
-        """Return True if such a job may run next to the running ones."""
+        """Return True if a job of this size may run next to the running jobs."""
 
     def take(self, job_name: str, instance_type: str, instance_count: int) -> bool:
         """Reserve capacity for a job; return False if it does not fit."""
@@ -255,7 +255,7 @@ class ImageStore(Protocol):
         """
 
     def resolve(self, image_uri: str) -> Path | None:
-        """Return a path (in the process engine's store, the image's folder), or None if missing."""
+        """Return an image's path (for the process engine, its folder), or None if missing."""
 
     def images(self) -> Sequence[tuple[str, str, str]]:
         """Return every (repository, tag, digest) in the store; ECR is filled from it at startup."""

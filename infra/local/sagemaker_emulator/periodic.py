@@ -19,7 +19,7 @@ class PeriodicThread:
 
     @property
     def is_over(self) -> bool:
-        """True once it has been stopped, even if it never started."""
+        """True once `stop` has been called, even if the thread never started."""
         return self._over.is_set()
 
     def start(self) -> None:

@@ -28,7 +28,7 @@ def cpu_ticks(pid: int) -> int:
 
 
 class Progress:
-    """Tracks the progress of some processes by their CPU time."""
+    """Tracks the progress of awaited processes by their CPU time."""
 
     def __init__(
         self,

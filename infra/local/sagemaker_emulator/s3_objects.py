@@ -1,4 +1,4 @@
-"""The S3 operations that the platform needs: listing the objects under a URI, downloading one."""
+"""The S3 operations that the platform needs: list the keys under a URI and download an object."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class SettingsError(Exception):
-    """A setting cannot be used; the message names file, entry, value and what is allowed."""
+    """A setting cannot be used; the message names its file, entry, value and allowed values."""
 
 
 def read_text(path: Path) -> str:

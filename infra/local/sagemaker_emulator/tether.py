@@ -1,4 +1,4 @@
-"""Ties a process to its parent, so that it ends with it, even if SIGKILL ends the parent."""
+"""Ties a process to its parent, so that the child is killed however the parent ends."""
 
 from __future__ import annotations
 

@@ -48,7 +48,8 @@ class TableRows(Dataset[Batch]):
 class TimedLoader:
     """Passes on a loader's batches and sums the seconds waited.
 
-    It calls `on_request` before each, and `on_batch` with the time of the request after it.
+    It calls `on_request` before it requests a batch, and `on_batch` with the time of the request
+    (time.perf_counter) once the batch has arrived.
     """
 
     def __init__(self, loader: DataLoader[Batch]) -> None:

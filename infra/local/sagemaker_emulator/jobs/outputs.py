@@ -18,7 +18,7 @@ def refuse_missing_bucket(s3: Any, uri: str, member: str, role_arn: str, region:
     """Check that the bucket for a job's output exists; otherwise, its work would be lost.
 
     Raises:
-        ValidationException: If it does not, or if the URI is invalid.
+        ValidationException: If the bucket does not exist, or if the URI is invalid.
     """
     if not _S3_URI.fullmatch(uri):
         raise validation_error(

@@ -21,10 +21,10 @@ class Waiting(Generic[J]):
     not_before: float
     faults: JobFaults
     is_virtual: bool = False
-    """True if its waits pass on a virtual clock, once it has begun."""
+    """True if the job, once it has begun, waits on a virtual clock."""
 
     def ready_at(self) -> float:
-        """Return when the job may begin; infinity if it will not get capacity."""
+        """Return when the job may begin; infinity if it gets no capacity on a real clock."""
         return (
             self.not_before if self.is_virtual or self.faults.capacity_error is None else math.inf
         )
@@ -32,7 +32,7 @@ class Waiting(Generic[J]):
     def overdue(self, now: float) -> tuple[float, Ending]:
         """Return when and how the job ends without having begun; infinity on a virtual clock.
 
-        Either it got no capacity, or it waited too long.
+        The job then either got no capacity or waited too long.
         """
         if self.is_virtual:
             return math.inf, Ending("Stopped")
@@ -66,9 +66,9 @@ class SingleJobRoom:
 
 
 class JobQueue(Generic[J]):
-    """Jobs in order of arrival; not thread-safe, its owner locks it.
+    """Jobs in order of arrival; not thread-safe, so the queue's owner must hold a lock.
 
-    A job that waits for capacity lets later ones pass; one that waits for room does not, because
+    A job that waits for capacity lets later jobs pass. A job that waits for room does not, because
     a large job might otherwise wait forever.
     """
 
@@ -128,7 +128,8 @@ class JobQueue(Generic[J]):
     def next_ready(self) -> float:
         """Return when the next job may begin.
 
-        It is infinity if no job has such a time, or if one waits for room until a job ends.
+        The time is infinity if no queued job will begin, or if a job waits for room until another
+        job ends.
         """
         if self._is_full:
             return math.inf

@@ -51,7 +51,7 @@ class ProcessingJob(Job):
         return float(described["StoppingCondition"]["MaxRuntimeInSeconds"])
 
     def longest_wait(self, now: float) -> tuple[float, Ending]:
-        """Return infinity: it waits for capacity as long as necessary."""
+        """Return infinity, because a Processing job waits for capacity without a limit."""
         return math.inf, Ending("Stopped")
 
     def note_wait(self, now: float) -> None:
@@ -101,11 +101,11 @@ class ProcessingJob(Job):
         return described_processing_request(self.request)
 
     def describe(self, now: float) -> dict[str, Any]:
-        """Return DescribeProcessingJob's response: the echoed request and what is known so far."""
+        """Return DescribeProcessingJob's response: the request, and the job's status and times."""
         return self._described() | self.summary(now) | self._started()
 
     def _started(self) -> dict[str, Any]:
-        """Return the start time; empty for jobs whose instances never started."""
+        """Return the response's start time; {} for a job whose instances never started."""
         if self.processing_start_time is None:
             return {}
         return {"ProcessingStartTime": self.processing_start_time}

@@ -15,7 +15,7 @@ TENSORBOARD_PATH = "/opt/ml/output/tensorboard"
 def synced_folders(request: Mapping[str, Any]) -> list[SyncedFolder]:
     """Return a request's synced folders: CheckpointConfig's and TensorBoardOutputConfig's.
 
-    The latter is synced to <prefix>/<job>/tensorboard-output.
+    TensorBoard's folder is synced to <prefix>/<job>/tensorboard-output.
     """
     folders = []
     if checkpoints := request.get("CheckpointConfig"):

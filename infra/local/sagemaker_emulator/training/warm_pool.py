@@ -21,7 +21,7 @@ class WarmPool:
     keep_alive_seconds: int
     available_since: float | None = None
     ended_at: float | None = None
-    """Time at which it was reused, released, or lost with its job."""
+    """Time at which the pool was reused, released, or lost with its job."""
     reused_by: str | None = None
 
     def status(self, now: float) -> str:
@@ -37,7 +37,7 @@ class WarmPool:
     def retained_seconds(self, now: float) -> int:
         """Return the seconds that the pool was kept for the next job.
 
-        They are billed like training time.
+        AWS bills these seconds like training time.
         """
         if self.available_since is None:
             return 0
@@ -69,7 +69,7 @@ class WarmPool:
 def is_kept(secondary_status: str, failure_reason: str | None, was_launched: bool) -> bool:
     """Return True if a job that ended this way leaves its instances to a pool.
 
-    It does not if the instances themselves may be at fault.
+    It leaves none if the instances themselves may be at fault.
     """
     if not was_launched:
         return False

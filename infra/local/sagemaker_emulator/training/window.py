@@ -57,7 +57,8 @@ class TrainWindow:
     def of(self, output_folders: Iterable[Path]) -> tuple[float, float] | None:
         """Return the window in Unix seconds; an infinite end means until the nodes end.
 
-        It comes from metrics.json in the nodes' output, else from the log; None if neither has it.
+        The window comes from metrics.json in the nodes' output, else from the log. Return None if
+        neither has it.
         """
         paths = (path for folder in output_folders for path in _metrics_files(folder))
         told = [window for path in paths if (window := _of_file(path))]
