@@ -211,5 +211,5 @@ def test_peaks_belong_to_accelerators_and_name_their_source(tmp_path: Path) -> N
     raw["accelerators"]["A100"]["source"] = "hearsay"
     path = tmp_path / "instances.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
-    with pytest.raises(ValueError, match="ml.p4d.24xlarge: specs_source 'hearsay' is not one of"):
+    with pytest.raises(ValueError, match="specs_source 'hearsay' is not one of"):
         load_catalogue(path)
