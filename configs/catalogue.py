@@ -353,7 +353,7 @@ def _merged(generated: dict[str, Any], by_hand: dict[str, Any], path: Path) -> d
 
 def _with_peak(row: dict[str, Any], peaks: dict[str, Any]) -> dict[str, Any]:
     """Return the row with the peak of its accelerator and the source of the peak, if known."""
-    if (known := peaks.get(row.get("accelerator"))) is None:
+    if (known := peaks.get(row.get("accelerator") or "")) is None:
         return row
     return row | {
         "peak_teraflops": known["peak_teraflops"],
