@@ -42,13 +42,14 @@ Why quiet runs disagree, measured on 2026-11-27 (2 cores, single measurements un
   configs/local.yaml has, E(4) and E(8) were 65, 71, 68% and 35, 40, 41% for an ordinary user, and
   61, 63, 65% and 36, 39, 33% for root, beside other work at idle priority: 4 nodes in all six.
 
-Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 15 of 40 so far, most
-beside other work at idle priority): 5 quiet ones, 3 of an ordinary user, 2 with one neighbour and 1
-with two recommend 4 nodes. At half speed, where the nodes share one CPU with Prefect and the
+Runs of today's configs/local.yaml (results/first_run_shipped-2026-11-28.json; 21 of 40 so far, most
+beside other work at lower priority): 7 quiet ones, 3 of an ordinary user, 4 with one neighbour and
+3 with two recommend 4 nodes. At half speed, where the nodes share one CPU with Prefect and the
 platform, 8 nodes attained 54 to 57% and 4 nodes 71 to 73%. Judged by the bounds of contended times,
 one such run recommends 4, two name 2 or 4, and one is undecided between 1, 2 and 4, which counts as
-no answer. In the first three, the bounds of T(8) contain the mean of 14.2 s of the quiet runs;
-those of T(4) lie 2 and 11% above their mean of 16.0 s (standard deviation 0.9 s) in two.
+no answer. The bounds of T(8) contain the quiet runs' mean of 13.8 s (standard deviation 1.4 s) in
+three of the four, and lie 2% above it in the other; those of T(4) lie 7 to 16% above their mean of
+15.3 s (1.5 s) in three.
 """
 
 from __future__ import annotations
