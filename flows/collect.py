@@ -20,7 +20,6 @@ from nodesweep.flows.stages.form import (
     log_to_run,
 )
 from nodesweep.flows.stages.remote_data import with_changes
-from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys
 from nodesweep.tasks.calls import read_report_file, release_warm_pools
@@ -62,9 +61,10 @@ def collect_sweep(
         release_warm_pools(
             jobs.config.platform, sweep, [outcome.job_name for outcome in jobs.outcomes]
         )
-    if read_report_file(store_of(jobs.config.platform), sweep, names.REPORT_JSON) is None:
+    if read_report_file(jobs.store, sweep, names.REPORT_JSON) is None:
         # first report: the dataset's change, if any, happened during the sweep, not after it
-        jobs = replace(jobs, provenance=with_changes(jobs.config, sweep, jobs.provenance))
+        changed = with_changes(jobs.config, jobs.store, sweep, jobs.provenance)
+        jobs = replace(jobs, provenance=changed)
     report, folder = report_of_jobs(sweep, jobs)
     asked = asked_keys(jobs.config, jobs.outcomes)
     missing = missing_points(jobs.config, asked, jobs.outcomes)

@@ -65,7 +65,7 @@ def start_detached_sweep(config: BenchmarkConfig) -> DetachedSweep:
     _check_all_start_at_once(config, plan)
     store = store_of(config.platform)
     prepare_store(store)
-    inputs, _ = start_sweep(config, None)
+    inputs, _ = start_sweep(config, store, None)
     sweep = inputs.sweep_id
     logger.info("sweep %s: %d jobs; `nodesweep stop %s` stops them", sweep, len(plan.points), sweep)
     owner = SweepOwner(store, sweep)

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from prefect import flow
 
 from nodesweep.configs.load import parse_config
-from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.models import BenchmarkConfig, ReportConfig
 from nodesweep.errors import ReportNotWritten, SweepNotFound, is_bucket_gone
 from nodesweep.flows.stages.cancellable import cancellable, named
 from nodesweep.flows.stages.form import (
@@ -29,6 +29,7 @@ from nodesweep.flows.stages.form import (
 )
 from nodesweep.flows.stages.outcomes import collect_outcome
 from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import price_of
 from nodesweep.scaling.arms import Arm, Key, arm_of_job, main_arm
@@ -61,13 +62,14 @@ logger = logging.getLogger("nodesweep.report")
 
 def make_report(
     config: BenchmarkConfig,
+    store: Store,
     inputs: ResolvedInputs,
     plan: SweepPlan,
     outcomes: Sequence[JobOutcome],
     provenance: Mapping[str, Any],
 ) -> tuple[ScalingReport, Path]:
     """Build the report and store it in the bucket, on this machine and as a Prefect artifact."""
-    sweep, store = inputs.sweep_id, store_of(config.platform)
+    sweep = inputs.sweep_id
     prices = {}
     asked = [(config.node_type(each), TRAINING) for each in config.possible_types]
     for instance, notices in look_up_prices(config.platform, asked):
@@ -80,7 +82,7 @@ def make_report(
         analyse_sweep, sweep, config, plan, outcomes, prices, provenance, datetime.now(UTC)
     )
     report, by_arm = analyse()
-    if nights := _nights(config, by_arm or {main_arm(config): report}):
+    if nights := _nights(config, store, by_arm or {main_arm(config): report}):
         report, by_arm = analyse(nights)
     log_files = (Path(config.report.directory) / sweep / names.LOGS).glob("*.log")
     logs = [names.log_link(path.name) for path in log_files]
@@ -94,7 +96,7 @@ def make_report(
         put_objects(store, keys)
     except ClientError as error:
         if is_bucket_gone(error):  # keep paid results where they still can be written
-            folder = _write_local_copy(config, sweep, files)
+            folder = _write_local_copy(config.report, store, sweep, files)
             logger.error("the bucket is gone; the report is only in %s", folder)
         raise
     plots = {kind: files.get(names.plot_name(kind, "svg")) for kind in get_args(names.PlotKind)}
@@ -106,13 +108,13 @@ def make_report(
     except Exception as error:
         # the report exists; `nodesweep report` rewrites a missing history file
         logger.warning("the history of %s was not written: %s", config.name, error)
-    folder = _write_local_copy(config, sweep, files)
+    folder = _write_local_copy(config.report, store, sweep, files)
     logger.info("report in %s", folder / names.REPORT_HTML)
     return report, folder
 
 
 def _nights(
-    config: BenchmarkConfig, reports: Mapping[Arm, ScalingReport]
+    config: BenchmarkConfig, store: Store, reports: Mapping[Arm, ScalingReport]
 ) -> dict[Arm, dict[int, float]]:
     """Return the spread between the benchmark's earlier sweeps, by arm; {} if no limit needs it.
 
@@ -122,7 +124,7 @@ def _nights(
     if goals.deadline_seconds is None and goals.budget_usd_per_run is None:
         return {}
     try:
-        files = read_history_of(store_of(config.platform), config.name)
+        files = read_history_of(store, config.name)
     except Exception as error:
         # without it, limits are judged by the spread within this sweep
         logger.warning("the history of %s was not read: %s", config.name, error)
@@ -145,16 +147,17 @@ def recorded_inputs(sweep: str, record: Mapping[str, Any]) -> ResolvedInputs:
     )
 
 
-def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, bytes]) -> Path:
+def _write_local_copy(
+    section: ReportConfig, store: Store, sweep: str, files: Mapping[str, bytes]
+) -> Path:
     """Write this machine's copy and return its folder.
 
     Raises:
         ReportNotWritten: The folder cannot be written.
     """
     try:
-        return write_report(Path(config.report.directory), sweep, files)
+        return write_report(Path(section.directory), sweep, files)
     except OSError as error:
-        store = store_of(config.platform)
         place = store.uri(names.report_key(store.prefix, sweep, names.REPORT_HTML))
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         remedy = (
@@ -163,7 +166,7 @@ def _write_local_copy(config: BenchmarkConfig, sweep: str, files: Mapping[str, b
             else "make the folder writable, or set another report.directory"
         )
         raise ReportNotWritten(
-            f"{error.filename or config.report.directory}: {error.strerror or error}. The report is"
+            f"{error.filename or section.directory}: {error.strerror or error}. The report is"
             f" in {place}. For a local copy, {remedy}, then run nodesweep report {sweep}"
         ) from error
 
@@ -203,6 +206,7 @@ class SweepJobs:
     """The platform's jobs of a sweep, with the config it was started with."""
 
     config: BenchmarkConfig
+    store: Store
     inputs: ResolvedInputs
     plan: SweepPlan
     provenance: Mapping[str, Any]
@@ -236,9 +240,8 @@ def jobs_of_sweep(current: BenchmarkConfig, sweep_id: str) -> SweepJobs:
         point = next((point for point in plan.points if point.key == key), None)
         if point is not None:
             outcomes.append(collect_outcome(config, sweep_id, point, place.attempt, job))
-    return SweepJobs(
-        config, recorded_inputs(sweep_id, record), plan, record["provenance"], outcomes, running
-    )
+    store, inputs = store_of(config.platform), recorded_inputs(sweep_id, record)
+    return SweepJobs(config, store, inputs, plan, record["provenance"], outcomes, running)
 
 
 def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]:
@@ -251,7 +254,9 @@ def report_of_jobs(sweep_id: str, jobs: SweepJobs) -> tuple[ScalingReport, Path]
         raise SweepNotFound(
             f"sweep {sweep_id} has no finished job; run `nodesweep run CONFIG --resume {sweep_id}`"
         )
-    return make_report(jobs.config, jobs.inputs, jobs.plan, jobs.outcomes, jobs.provenance)
+    return make_report(
+        jobs.config, jobs.store, jobs.inputs, jobs.plan, jobs.outcomes, jobs.provenance
+    )
 
 
 def _recorded_config(

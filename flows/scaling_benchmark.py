@@ -55,6 +55,7 @@ from nodesweep.flows.stages.regression import alarm_on_regression
 from nodesweep.flows.stages.remote_data import check_same_objects, with_changes
 from nodesweep.flows.stages.sweep import log_plan, run_sweep
 from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.instances.progress import asked_keys, keys_done
 from nodesweep.scaling.job import ResolvedInputs
@@ -213,7 +214,8 @@ def run_benchmark(
         as_started: With `resume`, use the recorded inputs even if they have changed here since.
     """
     remember_secrets(secrets_of(config))
-    sweep, store = _sweep_to_run(config, sweep_id, resume), store_of(config.platform)
+    store = store_of(config.platform)
+    sweep = _sweep_to_run(config, store, sweep_id, resume)
     begun_with: _EarlierRun | None = None
 
     def begin() -> tuple[SweepPlan, tuple[ResolvedInputs, dict[str, Any]] | None]:
@@ -221,18 +223,18 @@ def run_benchmark(
         check_limit(config.sweep.concurrency_limit, max(config.sweep.arm_jobs))
         warn_of_leases_in_memory(config.sweep.concurrency_limit)
         prepare_store(store)
-        if resume and not _was_cut_off_in_validation(config, sweep):
-            return plan, _continue_sweep(config, sweep, as_started)
+        if resume and not _was_cut_off_in_validation(config, store, sweep):
+            return plan, _continue_sweep(config, store, sweep, as_started)
         return plan, None
 
     try:
         # Read before anything else, because a stop from here on is meant for this run, not for an
         # earlier one.
-        begun_with = _earlier_run(config, sweep)
+        begun_with = _earlier_run(store, sweep)
         if resume and sweep is not None and begun_with is not None:
             _check_config(config, sweep)
         plan, recorded = in_stage("preflight", begin)
-        inputs, provenance = recorded or start_sweep(config, sweep)
+        inputs, provenance = recorded or start_sweep(config, store, sweep)
         plan = replace(plan, spent_usd=validation_usd(provenance) or 0.0)
     except BaseException as error:
         is_ours = sweep is not None and names.sweep_matches(sweep, config)  # the id may be mistyped
@@ -259,8 +261,8 @@ def run_benchmark(
         raise _stopped_error(inputs.sweep_id, missing)
 
     def make() -> tuple[ScalingReport, Path]:
-        made_of = with_changes(config, inputs.sweep_id, provenance)
-        return make_report(config, inputs, plan, outcomes, made_of)
+        made_of = with_changes(config, store, inputs.sweep_id, provenance)
+        return make_report(config, store, inputs, plan, outcomes, made_of)
 
     report, folder = in_stage("report", make)
     if stopped:
@@ -286,7 +288,9 @@ class _EarlierRun:
     stop_mark: str | None
 
 
-def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -> str | None:
+def _sweep_to_run(
+    config: BenchmarkConfig, store: Store, sweep_id: str | None, resume: bool
+) -> str | None:
     """Return the id of the sweep to continue; None for a new sweep, or if that is not known yet.
 
     Raises:
@@ -295,10 +299,9 @@ def _sweep_to_run(config: BenchmarkConfig, sweep_id: str | None, resume: bool) -
     if sweep_id is not None:
         return sweep_id
     with best_effort("cannot tell yet whether the sweep has begun"), suppress(SweepNotFound):
-        store = store_of(config.platform).quick()
         if resume:
-            return latest_sweep(store, config)
-        return claimed_sweep_id(store, config, *_this_run())
+            return latest_sweep(store.quick(), config)
+        return claimed_sweep_id(store.quick(), config, *_this_run())
     return None
 
 
@@ -307,12 +310,11 @@ def _this_run() -> tuple[datetime, str]:
     return flow_run.scheduled_start_time or datetime.now(UTC), str(flow_run.id or uuid4())
 
 
-def _earlier_run(config: BenchmarkConfig, sweep: str | None) -> _EarlierRun | None:
+def _earlier_run(store: Store, sweep: str | None) -> _EarlierRun | None:
     if sweep is not None:
         with best_effort(f"cannot tell yet whether {sweep} was stopped"):
-            store = store_of(config.platform).quick()
-            if has_record(store, sweep):
-                return _EarlierRun(read_stop_mark(store, sweep))
+            if has_record(store.quick(), sweep):
+                return _EarlierRun(read_stop_mark(store.quick(), sweep))
     return None
 
 
@@ -332,7 +334,7 @@ def _check_config(config: BenchmarkConfig, sweep: str) -> None:
     )
 
 
-def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bool:
+def _was_cut_off_in_validation(config: BenchmarkConfig, store: Store, sweep: str | None) -> bool:
     """Return True if the sweep was cut off while a Processing job validated its dataset.
 
     Such a sweep has no record yet, and starts over with that job.
@@ -341,7 +343,7 @@ def _was_cut_off_in_validation(config: BenchmarkConfig, sweep: str | None) -> bo
         PreflightRefused: The sweep was started with a different config.
         ConfigError: A directory is missing.
     """
-    if sweep is None or not begins_with_validation(store_of(config.platform), sweep):
+    if sweep is None or not begins_with_validation(store, sweep):
         return False
     _check_config(config, sweep)
     check_directories(config)
@@ -395,19 +397,18 @@ def _stopped_error(sweep: str, missing: int) -> SweepStopped:
 
 
 def start_sweep(
-    config: BenchmarkConfig, sweep_id: str | None
+    config: BenchmarkConfig, store: Store, sweep_id: str | None
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Prepare a new sweep, and record its inputs in the bucket and on this machine."""
-    store = store_of(config.platform)
     sweep = sweep_id or claim_sweep_id(store, config, *_this_run())
     _publish_sweep_id(config, sweep, is_recorded=False)
     if sweep_exists(store, sweep):  # begun by an earlier try of this flow run
-        return _continue_sweep(config, sweep, as_started=True)  # a retry is the same run
-    _warn_of_unfinished_sweep(config, sweep)
+        return _continue_sweep(config, store, sweep, as_started=True)  # a retry is the same run
+    _warn_of_unfinished_sweep(config, store, sweep)
     recorded = hide_in_config(config)
     # parsed as later reports and stops will parse it, without the secrets
     parse_config(recorded, origin=f"the record of {sweep}")
-    inputs, provenance = prepare_inputs(config, sweep)
+    inputs, provenance = prepare_inputs(config, store, sweep)
     record = {
         "schema_version": SCHEMA_VERSION,
         "config": recorded,
@@ -420,14 +421,14 @@ def start_sweep(
     return inputs, provenance
 
 
-def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
+def _warn_of_unfinished_sweep(config: BenchmarkConfig, store: Store, sweep: str) -> None:
     """Warn about an unfinished sweep of this config, since a new one is started instead."""
     with best_effort("cannot tell whether an earlier sweep of this config is unfinished"):
-        store = store_of(config.platform).quick()
-        earlier = unfinished_sweep(store, config, excluding=sweep)
+        quick = store.quick()
+        earlier = unfinished_sweep(quick, config, excluding=sweep)
         if earlier is None:
             return
-        heartbeat = read_heartbeat(store, earlier)
+        heartbeat = read_heartbeat(quick, earlier)
         seen = (
             f" and was still running {heartbeat.age_seconds:.0f} s ago, so both may run at the same"
             " time"
@@ -442,7 +443,7 @@ def _warn_of_unfinished_sweep(config: BenchmarkConfig, sweep: str) -> None:
 
 
 def _continue_sweep(
-    config: BenchmarkConfig, sweep_id: str | None, as_started: bool
+    config: BenchmarkConfig, store: Store, sweep_id: str | None, as_started: bool
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Return the recorded inputs of a sweep: its code, image and data, not the current ones.
 
@@ -451,7 +452,6 @@ def _continue_sweep(
     Raises:
         InputsChanged: Inputs have changed here, and `as_started` is False.
     """
-    store = store_of(config.platform)
     sweep = sweep_id or find_latest_sweep(store, config)
     _publish_sweep_id(config, sweep, is_recorded=True)
     record = read_sweep_record(store, sweep)

@@ -22,7 +22,7 @@ from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.graph import in_stage
 from nodesweep.flows.stages.remote_data import check_unchanged
 from nodesweep.flows.stages.validation import log_engine, validate_tables_in_s3
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.job import ResolvedInputs
 from nodesweep.scaling.report.sources import at_start_text
@@ -77,18 +77,20 @@ class _UploadedDataset:
     validation: Mapping[str, Any] | None = None
 
 
-def prepare_inputs(config: BenchmarkConfig, sweep: str) -> tuple[ResolvedInputs, dict[str, Any]]:
+def prepare_inputs(
+    config: BenchmarkConfig, store: Store, sweep: str
+) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Validate the dataset, then upload it while the image builds.
 
     Nothing is spent on a dataset that violates an expectation.
     """
     of_flow = copy_context()
     # the image stage runs alongside the dataset stage
-    return in_stage("image", lambda: _prepare(config, sweep, of_flow))
+    return in_stage("image", lambda: _prepare(config, store, sweep, of_flow))
 
 
 def _prepare(
-    config: BenchmarkConfig, sweep: str, of_flow: Context
+    config: BenchmarkConfig, store: Store, sweep: str, of_flow: Context
 ) -> tuple[ResolvedInputs, dict[str, Any]]:
     """Run the image stage, which begins first and ends last.
 
@@ -106,7 +108,7 @@ def _prepare(
         def bring_dataset() -> tuple[
             _UploadedDataset, str | None, Image | PrefectFuture[Image] | None
         ]:
-            send = _validated_dataset(config, sweep)
+            send = _validated_dataset(config, store, sweep)
             image: Image | PrefectFuture[Image] | None = found.result() if found else None
             if context and image is None:
                 image = building = of_image.run(start_build, config.platform, config.image, context)
@@ -225,13 +227,15 @@ def _packages_change(config: BenchmarkConfig, inputs: ResolvedInputs, base_uri: 
     )
 
 
-def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _UploadedDataset]:
+def _validated_dataset(
+    config: BenchmarkConfig, store: Store, sweep: str
+) -> Callable[[], _UploadedDataset]:
     """Check the dataset and return a function that uploads it, unless it is already in S3."""
     section = config.dataset
     if section is None:
         return lambda: _UploadedDataset(None, None, ())
     if section.is_remote:
-        return _remote_dataset(config, section, sweep)
+        return _remote_dataset(config, section, store, sweep)
     dataset = scan_directory(section)
     check_keys(dataset, section, config.platform)
     folders = channel_folders(section, [file.name for file in dataset.files])
@@ -242,7 +246,7 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _Upl
     if section.is_table:
         validation = log_engine(section, dataset.size_bytes)
         report = validate_files(section, [file.path for file in dataset.files])
-        _store_validation_report(config, sweep, report)
+        _store_validation_report(store, config.report.directory, sweep, report)
     else:
         validation = None
         check_age(section, {file.name: file.path.stat().st_mtime for file in dataset.files})
@@ -258,7 +262,7 @@ def _validated_dataset(config: BenchmarkConfig, sweep: str) -> Callable[[], _Upl
 
 
 def _remote_dataset(
-    config: BenchmarkConfig, section: DatasetConfig, sweep: str
+    config: BenchmarkConfig, section: DatasetConfig, store: Store, sweep: str
 ) -> Callable[[], _UploadedDataset]:
     found = describe_remote_dataset(config.platform, section)
     folders = channel_folders(section, map(found.name_of, found.objects))
@@ -270,21 +274,22 @@ def _remote_dataset(
         logger.info("notice: %s", notice, extra=_OF_DATASET)
     validation = None
     if section.is_table:
-        report, validation = validate_tables_in_s3(config, section, found, sweep)
-        _store_validation_report(config, sweep, report)
+        report, validation = validate_tables_in_s3(config, section, found, store, sweep)
+        _store_validation_report(store, config.report.directory, sweep, report)
     else:
         check_age(section, {item.key: item.modified.timestamp() for item in found.objects})
     return lambda: _UploadedDataset(found.uri, found.digest, folders, found, validation)
 
 
-def _store_validation_report(config: BenchmarkConfig, sweep: str, report: ValidationReport) -> None:
+def _store_validation_report(
+    store: Store, reports: str, sweep: str, report: ValidationReport
+) -> None:
     """Store the validation report, whether or not the dataset passed.
 
     Raises:
         ValidationFailed: The dataset failed.
     """
-    folder = Path(config.report.directory) / sweep
-    keep_data_docs(store_of(config.platform), sweep, report, folder)
+    keep_data_docs(store, sweep, report, Path(reports) / sweep)
     report.raise_if_failed()
     logger.info(
         "dataset valid: %d rows in %d files", report.rows, len(report.files), extra=_OF_DATASET

@@ -13,7 +13,7 @@ from typing import Any
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import DatasetMissing, DatasetRefused, PreflightRefused, best_effort
 from nodesweep.events import event_extra
-from nodesweep.launch.registry import store_of
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.tasks.calls import describe_remote_dataset
 from nodesweep.tasks.dataset.remote.objects import (
@@ -64,7 +64,7 @@ def check_same_objects(config: BenchmarkConfig, sweep: str, recorded_digest: str
 
 
 def with_changes(
-    config: BenchmarkConfig, sweep: str, provenance: Mapping[str, Any]
+    config: BenchmarkConfig, store: Store, sweep: str, provenance: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the provenance with any changes to the dataset during the sweep.
 
@@ -92,7 +92,7 @@ def with_changes(
     )
     found = {_CHANGE: changes[0]}
     with best_effort(f"later reports of {sweep} won't say that the dataset changed"):
-        add_to_provenance(store_of(config.platform), sweep, found)
+        add_to_provenance(store, sweep, found)
     return {**provenance, **found}
 
 

@@ -20,8 +20,9 @@ from nodesweep.errors import JobRefused, ValidationJobFailed
 from nodesweep.events import event_extra
 from nodesweep.flows.stages.building import start_build, stopping_build_on_error
 from nodesweep.flows.stages.ending import is_cancel
-from nodesweep.launch.registry import backend_of, store_of
+from nodesweep.launch.registry import backend_of
 from nodesweep.launch.sagemaker.validation_request import build_validation_request
+from nodesweep.launch.store import Store
 from nodesweep.scaling import names
 from nodesweep.scaling.analysis.price import Price, node_cost_usd, price_of
 from nodesweep.scaling.job import JobStatus, LogLine
@@ -79,7 +80,11 @@ def log_engine(section: DatasetConfig, size_bytes: int) -> dict[str, Any] | None
 
 
 def validate_tables_in_s3(
-    config: BenchmarkConfig, section: DatasetConfig, dataset: RemoteDataset, sweep: str
+    config: BenchmarkConfig,
+    section: DatasetConfig,
+    dataset: RemoteDataset,
+    store: Store,
+    sweep: str,
 ) -> tuple[ValidationReport, dict[str, Any] | None]:
     """Return the verdict on a dataset in S3, and a record of how it was obtained.
 
@@ -92,11 +97,9 @@ def validate_tables_in_s3(
     document = names.pretty_json(request_document(section, dataset))
     image_uri = _image_uri(config)
     price = _price(config)
-    with owned(
-        store_of(config.platform), sweep
-    ):  # so that a reaper does not consider the job an orphan
+    with owned(store, sweep):  # so that a reaper does not consider the job an orphan
         try:
-            verdict, job = _run_job(config, sweep, image_uri, document, price)
+            verdict, job = _run_job(config, store, sweep, image_uri, document, price)
         except BaseException as error:
             if is_cancel(error):
                 logger.warning("stopping the Processing job of %s", sweep)
@@ -132,7 +135,7 @@ def _price(config: BenchmarkConfig) -> Price:
 
 
 def _run_job(
-    config: BenchmarkConfig, sweep: str, image_uri: str, document: bytes, price: Price
+    config: BenchmarkConfig, store: Store, sweep: str, image_uri: str, document: bytes, price: Price
 ) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """Run attempts until one has a verdict; return the verdict and the record of its job.
 
@@ -171,12 +174,12 @@ def _run_job(
         was_over = before is not None and before.has_ended
         left -= not (was_over and _was_stopped(ended))
         if ended.completed:
-            verdict = read_verdict(store_of(config.platform), sweep, name)
+            verdict = read_verdict(store, sweep, name)
             if not was_over or not left or not verdict.get("error"):
                 return verdict, _job_record(config, ended, price, image_uri, attempt, spent_usd)
             logger.warning("%s did not complete the validation; retrying", name)
             continue
-        if is_sweep_stopped(store_of(config.platform), sweep):
+        if is_sweep_stopped(store, sweep):
             raise sweep_stopped(sweep)
         failed = failure_text(config.platform, ended, last_own_lines(log))
         is_lasting = not is_retryable(ended.state.capitalize(), ended.reason)

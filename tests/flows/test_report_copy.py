@@ -14,6 +14,7 @@ import pytest
 import nodesweep.flows.report
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.errors import ReportNotWritten
+from nodesweep.launch.registry import store_of
 
 
 @pytest.mark.parametrize(
@@ -29,5 +30,7 @@ def test_the_remedy_fits_the_error(
         raise OSError(number, os.strerror(number), "reports/a")
 
     monkeypatch.setattr(nodesweep.flows.report, "write_report", refuse)
+    config = make_config()
+    store = store_of(config.platform)
     with pytest.raises(ReportNotWritten, match=f"^reports/a: .*s3://.*{remedy}"):
-        nodesweep.flows.report._write_local_copy(make_config(), "a", {})
+        nodesweep.flows.report._write_local_copy(config.report, store, "a", {})

@@ -12,6 +12,7 @@ import pytest
 
 import nodesweep.flows.report
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from nodesweep.scaling.report import ScalingReport, analyse
 from nodesweep.scaling.trend.history import history_frame, write_history
@@ -45,7 +46,7 @@ def histories(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
 
 
 def nights(config: BenchmarkConfig) -> dict[str, dict[int, float]]:
-    return nodesweep.flows.report._nights(config, {TYPE: report_of(8)})
+    return nodesweep.flows.report._nights(config, store_of(config.platform), {TYPE: report_of(8)})
 
 
 def late(make_config: Make) -> BenchmarkConfig:

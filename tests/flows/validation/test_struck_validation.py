@@ -19,6 +19,7 @@ from infra.local.tests.platform_client import TESTS_CLIENT
 from nodesweep.aws.platform import aws_client
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.flows.stages.validation import validate_tables_in_s3
+from nodesweep.launch.registry import store_of
 from nodesweep.scaling import names
 from nodesweep.tasks.dataset.remote.objects import describe_remote
 from nodesweep.tasks.dataset.validation_report import ValidationReport
@@ -74,7 +75,7 @@ def validate(config: BenchmarkConfig, sweep: str) -> tuple[ValidationReport, dic
     section = config.dataset
     assert section is not None
     found = describe_remote(aws_client("s3", config.platform), section)
-    return validate_tables_in_s3(config, section, found, sweep)
+    return validate_tables_in_s3(config, section, found, store_of(config.platform), sweep)
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["not sent", "answer lost"])
