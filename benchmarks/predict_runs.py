@@ -1,6 +1,6 @@
 """Predict T on emulated nodes from runs on fewer, then run it there.
 
-    sudo .venv/bin/python -m benchmarks.predict_runs [--cases 72] [--at-once 3] [--minutes 40]
+    sudo .venv/bin/python -m benchmarks.predict_runs [--cases 72] [--part 1/6] [--minutes 40]
         [--seed 1] [--output FILE.json]
 
 Each case trains a small network by DDP over gloo, three times on each of 1, 2, 4 and 8 nodes with
@@ -12,9 +12,11 @@ extrapolation, Amdahl's law and the USL where they have enough counts. All runs 
 steps, on a fixed batch per process or, where compute is predicted without and with `--batches`, a
 fixed global one. nodesweep_measure.py and the analysis are the product's, without a flow and S3.
 
-The output is written after every few cases, and a later call with the same seed continues it. Exit
-code 1 if fewer than 88% of the predicted intervals contain the run, or the median error at 8 nodes
-exceeds 7%.
+The output is written after every few cases, and a later call with the same seed continues it. One
+job runs at a time in a network namespace; parts run in parallel in several (`ip netns add NAME`,
+`nsenter --net=/run/netns/NAME`, `ip link set lo up`), all with the same output. Exit code 1 if
+fewer than 88% of the predicted intervals contain the run, or the median error at 8 nodes exceeds
+7%.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from fcntl import LOCK_EX, flock
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
@@ -482,39 +484,50 @@ def main(argv: Sequence[str]) -> int:
     pythons = {name: each for name in frameworks if (each := find_python(name))}
     if missing := sorted(frameworks - pythons.keys()):
         print(f"no environment has: {', '.join(missing)}")
-    left = [
-        case
-        for case in make_cases(options.cases, options.seed)
-        if case.number not in numbers and TRAININGS[case.training].framework in pythons
-    ]
-
-    def run(cases: Sequence[Case]) -> list[Ran]:
-        if time.perf_counter() - started > 60 * options.minutes:
-            return []
-        return run_cases(cases, Path(folder), pythons, options.seed)
-
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ThreadPoolExecutor(options.at_once) as pool,
-    ):
-        for done in as_completed([pool.submit(run, cases) for cases in jobs_of(left)]):
-            ran = sorted([*ran, *done.result()], key=lambda each: each.number)
-            for line in map(_line, done.result()):
-                print(line, flush=True)
-            store_result(
+    jobs = jobs_of(
+        [
+            case
+            for case in make_cases(options.cases, options.seed)
+            if TRAININGS[case.training].framework in pythons
+        ]
+    )
+    place, parts = options.part
+    with tempfile.TemporaryDirectory() as folder:
+        for job in jobs[place - 1 :: parts]:
+            cases = [case for case in job if case.number not in numbers]
+            if not cases:
+                continue
+            if time.perf_counter() - started > 60 * options.minutes:
+                print(f"{options.minutes:g} minutes are over; run it again to continue")
+                break
+            found = run_cases(cases, Path(folder), pythons, options.seed)
+            print("\n".join(map(_line, found)), flush=True)
+            ran = store(
                 options.output,
                 started,
-                ran,
+                [*ran, *found],
                 seed=options.seed,
                 steps=STEPS,
                 runs=RUNS,
                 machine=at_first,
                 load_after=os.getloadavg()[0],
-                summary=summaries(ran),
             )
-    found = summaries(ran)
-    print(json.dumps(found, indent=1))
-    return 0 if is_good(found) else 1
+    summary = summaries(ran)
+    print(json.dumps(summary, indent=1))
+    return 0 if is_good(summary) else 1
+
+
+def store(output: Path | None, started: float, ran: Sequence[Ran], **settings: Any) -> list[Ran]:
+    """Add cases to the output, which other parts may write, too; return all."""
+    if output is None:
+        return list(ran)
+    with output.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        by_number = {each.number: each for each in read_ran(output, settings["seed"])}
+        by_number |= {each.number: each for each in ran}
+        every = [by_number[number] for number in sorted(by_number)]
+        store_result(output, started, every, **settings, summary=summaries(every))
+    return every
 
 
 def jobs_of(cases: Sequence[Case]) -> list[list[Case]]:
@@ -559,10 +572,18 @@ def _line(ran: Ran) -> str:
     return "\n".join([head, *found])
 
 
+def _part(text: str) -> tuple[int, int]:
+    """Return the numbers of a text such as 1/2."""
+    place, parts = map(int, text.split("/"))
+    if not 1 <= place <= parts:
+        raise ValueError(text)
+    return place, parts
+
+
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cases", type=int, default=72, help="number of cases")
-    parser.add_argument("--at-once", type=int, default=3, help="jobs in parallel")
+    parser.add_argument("--part", type=_part, default=(1, 1), help="1/2: every second job")
     parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this time")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
     parser.add_argument("--output", type=Path, help="write the result as JSON, or continue it")

@@ -149,9 +149,11 @@ def test_an_earlier_output_is_continued(
 
     monkeypatch.setattr(predict_runs, "run_cases", run)
     monkeypatch.setattr(predict_runs, "find_python", lambda name: "python")
-    command = ["--output", str(output), "--at-once", "1"]
+    command = ["--output", str(output)]
     assert main(["--cases", "4", *command]) == 0
-    assert main(["--cases", "9", *command]) == 0
+    assert main(["--cases", "9", *command, "--part", "1/2"]) == 0
+    assert 4 < len(made) < 9
+    assert main(["--cases", "9", *command, "--part", "2/2"]) == 0
     assert sorted(made) == list(range(9))
     assert main(["--cases", "12", "--minutes", "0", *command]) == 0
     assert len(made) == 9
@@ -159,3 +161,5 @@ def test_an_earlier_output_is_continued(
     assert json.loads(output.read_text())["summary"]["cells"] == 9
     with pytest.raises(SystemExit):
         read_ran(output, seed=2)
+    with pytest.raises(SystemExit):
+        main(["--part", "3/2"])
