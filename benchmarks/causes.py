@@ -274,7 +274,7 @@ class Nodes:
     ) -> dict[str, list[dict[str, Any]]]:
         """Run a job of several cases; return what each of its nodes wrote, by case."""
         framework = next(iter(cases.values())).framework
-        said = run_loops(
+        said, _ = run_loops(
             self._folder,
             self._pythons[framework],
             PROGRAM,

@@ -12,11 +12,11 @@ extrapolation, Amdahl's law and the USL where they have enough counts. All runs 
 steps, on a fixed batch per process or, where compute is predicted without and with `--batches`, a
 fixed global one. nodesweep_measure.py and the analysis are the product's, without a flow and S3.
 
-The output is written after every few cases, and a later call with the same seed continues it. One
-job runs at a time in a network namespace; parts run in parallel in several (`ip netns add NAME`,
-`nsenter --net=/run/netns/NAME`, `ip link set lo up`), all with the same output. Exit code 1 if
-fewer than 88% of the predicted intervals contain the run, or the median error at 8 nodes exceeds
-7%.
+The output is written after every few cases; a later call with the same seed continues it and uses
+the stored runs to predict again. One job runs at a time in a network namespace; parts run in
+parallel in several (`ip netns add NAME`, `nsenter --net=/run/netns/NAME`, `ip link set lo up`), all
+with the same output. Exit code 1 if fewer than 88% of the predicted intervals contain the run, or
+the median error at 8 nodes exceeds 7%.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fcntl import LOCK_EX, flock
 from itertools import product
 from pathlib import Path
@@ -54,8 +54,9 @@ from benchmarks.predict import (
 )
 from benchmarks.training_loops import find_python, outcome_of, run_loops
 from nodesweep.scaling.analysis.speedup import summarise_runs
-from nodesweep.scaling.analysis.step_budget import find_step_budget
+from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step_budget
 from nodesweep.scaling.predict.draws import Measurement, look_ahead
+from nodesweep.scaling.predict.physics import PARTS, Place
 from nodesweep.scaling.report.predictions.inputs import measurement_of, place_of
 
 COUNTS, KNOWN = (1, 2, 4, 8), ((1, 2), (1, 2, 4))
@@ -225,7 +226,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Ran:
-    """A case that was run: its cells, or why there are none; `parts` has those of each run."""
+    """A case that was run: its cells, or why there are none.
+
+    Attributes:
+        parts: The parts of each run's T, by nodes and samples per process.
+        attained: By nodes, the least share of its CPU quota that one of the job's nodes got.
+    """
 
     number: int
     training: str
@@ -235,6 +241,7 @@ class Ran:
     parts: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
     cells: Sequence[Mapping[str, Any]] = ()
     not_counted: str | None = None
+    attained: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def make_cases(number: int, seed: int) -> list[Case]:
@@ -265,10 +272,11 @@ def run_cases(
     """Run cases of one framework and network, a job per node count, and predict."""
     framework = TRAININGS[cases[0].training].framework
     said: dict[tuple[int, Run], list[dict[str, Any]]] = {}
+    attained: dict[str, float | None] = {}
     for nodes in COUNTS:
         asked = [(case, run) for case in cases for run in runs_of(case) if run.nodes == nodes]
         random.Random(f"{seed} {nodes}").shuffle(asked)
-        written = run_loops(
+        written, attained[f"{nodes}"] = run_loops(
             folder,
             pythons[framework],
             PROGRAM,
@@ -279,7 +287,8 @@ def run_cases(
             {"STEPS": str(STEPS), "EVERY": str(EVERY)},
         )
         said |= {(case.number, run): each for (case, run), each in zip(asked, written, strict=True)}
-    return [judge(case, {run: said[case.number, run] for run in runs_of(case)}) for case in cases]
+    found = [judge(case, {run: said[case.number, run] for run in runs_of(case)}) for case in cases]
+    return [replace(each, attained=attained) for each in found]
 
 
 def _asked(case: Case, run: Run, seed: int) -> dict[str, Any]:
@@ -303,13 +312,15 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
     errors = [each["error"] for run in said.values() for each in run if "error" in each]
     if errors or any(len(each) < run.nodes for run, each in said.items()):
         return Ran(*facts, not_counted=f"{errors[0] if errors else 'a node wrote nothing'}"[:300])
-    try:
-        measured = [
-            measure(case, {run: each for run, each in said.items() if run[:2] == place})
-            for place in dict.fromkeys(run[:2] for run in said)
-        ]
-    except (SystemExit, ValueError) as error:
-        return Ran(*facts, not_counted=str(error)[:300])
+    measured = []
+    for nodes, batch in dict.fromkeys(run[:2] for run in said):
+        own = {run: each for run, each in said.items() if run[:2] == (nodes, batch)}
+        try:
+            measured.append(measure(case, own))
+        except (SystemExit, ValueError) as error:
+            if batch == _batch(case, nodes):
+                return Ran(*facts, not_counted=str(error)[:300])
+            # as if this batch had not been given to --batches
     return Ran(
         *facts,
         parts={
@@ -322,13 +333,28 @@ def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
     )
 
 
+def predict_again(ran: Ran) -> Ran:
+    """Return a case with the predictions that its stored runs give now."""
+    case = Case(ran.number, ran.training, ran.instance_type, ran.policy, ran.noise)
+    measured = []
+    for name, runs in ran.parts.items():
+        nodes, batch = map(int, name.split(" x "))
+        place = Place(nodes, nodes, batch, 1 / BATCH)
+        parts = {part: np.array(runs[part]) for part in PARTS}
+        measured.append(Measurement(place, parts, nodes * batch / BATCH))
+    if not measured:
+        return ran
+    return replace(ran, cells=[vars(cell) for cell in predict_case(case, measured)])
+
+
 def measure(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Measurement:
     """Return the measurement of the runs at one node count and batch, as a report's."""
     outcomes = [outcome_of(each, run.repeat, run.batch * run.nodes) for run, each in said.items()]
     rows, runs = summarise_runs(outcomes)
     budget = find_step_budget(rows, runs)
     if budget is None:
-        raise ValueError("no step budget")
+        reasons = {each.reason for each in find_missing_parts(runs, "observed")}
+        raise ValueError("; ".join(sorted(reasons)))
     # as many steps at each count and batch
     work = next(iter(said)).batch * next(iter(said)).nodes / BATCH
     row = rows[0].model_copy(update={"samples_ratio": work})
@@ -478,8 +504,8 @@ def main(argv: Sequence[str]) -> int:
     """Run the cases that the output lacks, and print and store the result."""
     options = _parse(argv)
     started, at_first = time.perf_counter(), machine()
-    ran = read_ran(options.output, options.seed)
-    numbers = {each.number for each in ran}
+    ran = [predict_again(each) for each in read_ran(options.output, options.seed)]
+    numbers = {each.number for each in ran if not each.not_counted}
     frameworks = {training.framework for training in TRAININGS.values()}
     pythons = {name: each for name in frameworks if (each := find_python(name))}
     if missing := sorted(frameworks - pythons.keys()):

@@ -155,8 +155,12 @@ def run_loops(
     framework: str,
     cases: Sequence[Mapping[str, Any]],
     environment: Mapping[str, str],
-) -> list[list[dict[str, Any]]]:
-    """Run a job of several cases; return what each of its nodes wrote, for each case.
+) -> tuple[list[list[dict[str, Any]]], float | None]:
+    """Run a job of several cases.
+
+    Returns:
+        What each of its nodes wrote, for each case, and the least share of its CPU quota that a
+        node got when it needed it; None if unknown.
 
     Args:
         folder: Folder for the job's files.
@@ -177,7 +181,7 @@ def run_loops(
     try:
         if not isinstance(bench.engine._network, OwnNetworks):
             raise SystemExit("nodes have no networks of their own here; run it as root")
-        bench.run(
+        _, attained = bench.run(
             nodes,
             nodes,
             {
@@ -195,7 +199,9 @@ def run_loops(
     written = [
         [results / f"{run}-{rank}.json" for rank in range(nodes)] for run in range(len(cases))
     ]
-    return [[json.loads(each.read_text()) for each in files if each.exists()] for files in written]
+    said = [[json.loads(each.read_text()) for each in files if each.exists()] for files in written]
+    shares = [each.share for each in attained if each.share is not None]
+    return said, min(shares, default=None)
 
 
 def outcome_of(

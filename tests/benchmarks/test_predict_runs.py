@@ -90,7 +90,8 @@ def test_a_fixed_batch_per_process_is_predicted_from_two_and_three_counts() -> N
     assert set(cells[0].predictions) == {"predict", "amdahl"}
     assert set(cells[2].predictions) == {"predict", "amdahl", "usl", "extrapolation"}
     # N T per work grows from 3.264 to 3.664 and stays there, which Amdahl's law can't do
-    assert cells[0].predictions["amdahl"][0] > 4
+    amdahl = cells[0].predictions["amdahl"][0]
+    assert amdahl is not None and amdahl > 4
 
 
 def test_smaller_batches_on_one_node_give_the_compute_of_a_fixed_global_batch() -> None:
@@ -100,6 +101,15 @@ def test_smaller_batches_on_one_node_give_the_compute_of_a_fixed_global_batch() 
     bounds, measured = (cell.terms["compute"] for cell in cells[-2:])
     assert measured == pytest.approx([0.408] * 3, rel=0.05)
     assert bounds[2] == pytest.approx(2 * 0.408)  # as on four nodes
+
+
+def test_stored_runs_are_predicted_from_again() -> None:
+    first = judged("global")
+    changed = predict_runs.predict_again(Ran(**{**vars(first), "cells": ()}))
+    for before, after in zip(first.cells, changed.cells, strict=True):
+        assert before["terms"]["compute"] == pytest.approx(after["terms"]["compute"], rel=1e-3)
+    unmeasured = ran(cell(1.0, predicted=(1.0, 0.9, 1.1)))
+    assert predict_runs.predict_again(unmeasured) == unmeasured
 
 
 def test_a_case_with_an_error_is_not_counted() -> None:
