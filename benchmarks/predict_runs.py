@@ -12,6 +12,10 @@ extrapolation, Amdahl's law and the USL where they have enough counts. All runs 
 steps, on a fixed batch per process or, where compute is predicted without and with `--batches`, a
 fixed global one. nodesweep_measure.py and the analysis are the product's, without a flow and S3.
 
+The stored runs of 2026-11-28 (30 of 72 cases) shared 2 cores with other work and up to five further
+jobs (load 18 to 46), so that those on 8 nodes were slowed most: in two of the five cases with runs
+outside their interval, even the time that no step takes had grown six- and twofold.
+
 The output is written after every few cases; a later call with the same seed continues it and uses
 the stored runs to predict again. One job runs at a time in a network namespace; parts run in
 parallel in several (`ip netns add NAME`, `nsenter --net=/run/netns/NAME`, `ip link set lo up`), all

@@ -112,6 +112,39 @@ def test_stored_runs_are_predicted_from_again() -> None:
     assert predict_runs.predict_again(unmeasured) == unmeasured
 
 
+def test_a_batch_without_a_breakdown_is_left_out() -> None:
+    case = Case(3, "one bucket", TYPES[0], "global", "quiet")
+    runs = {run: said(run) for run in runs_of(case)}
+    for run in runs:
+        if run[:2] == (1, 2):
+            metrics = runs[run][0]["files"]["metrics.json"]
+            runs[run] = [{"files": {"metrics.json": {**metrics, "budget": []}}}]
+    found = judge(case, runs)
+    assert found.not_counted is None and "1 x 4" in found.parts and "1 x 2" not in found.parts
+    low, _, high = Cell(**found.cells[-1]).terms["compute"]
+    assert high > 1.5 * low
+
+
+def test_the_runs_of_a_job_go_to_their_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_loops(*args: Any) -> tuple[list[list[dict[str, Any]]], float]:
+        nodes, asked = args[4], args[6]
+        return [
+            said(Run(nodes, each["batch"], int(each["name"][-2]))) for each in asked
+        ], 1 - nodes / 100
+
+    monkeypatch.setattr(predict_runs, "run_loops", run_loops)
+    cases = [
+        Case(3, "one bucket", TYPES[0], "global", "quiet"),
+        Case(4, "caches", TYPES[0], "per replica", "loud"),
+    ]
+    found = predict_runs.run_cases(cases, tmp_path, {"plain": "python"}, seed=1)
+    assert found[0].parts == judged("global").parts
+    assert [len(each.cells) for each in found] == [6, 3]
+    assert found[1].attained == {"1": 0.99, "2": 0.98, "4": 0.96, "8": 0.92}
+
+
 def test_a_case_with_an_error_is_not_counted() -> None:
     case = Case(3, "one bucket", TYPES[0], "per replica", "quiet")
     runs = {run: said(run) for run in runs_of(case)}
