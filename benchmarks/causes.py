@@ -42,28 +42,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.dated_result import store_result
-from benchmarks.emulation import Bench, machine
+from benchmarks.emulation import machine
 from benchmarks.network import expected_seconds
+from benchmarks.training_loops import PACKAGES, VENVS, find_python, outcome_of, run_loops
 from nodesweep.scaling.analysis.speedup import summarise_runs
 from nodesweep.scaling.analysis.step_budget import (
     EfficiencyLoss,
     find_missing_parts,
     find_step_budget,
 )
-from nodesweep.scaling.outcome.outcome import Clocks, JobOutcome
 from sagemaker_emulator.engine.host.capacity import LINK_BY_INSTANCE_TYPE
-from sagemaker_emulator.engine.host.network import OwnNetworks
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-VENVS = REPOSITORY / ".nodesweep" / "tests" / "venvs"
-PACKAGES = {
-    "plain": "torch",
-    "lightning": "pytorch_lightning",
-    "accelerate": "accelerate",
-    "hf": "transformers",
-    "deepspeed": "deepspeed",
-}
-"""Package that a framework's environment has; the tests of examples/ make such environments."""
 TYPE = "ml.local.small"
 SLOW_TYPES = ("ml.local.small200m", "ml.local.small100m", "ml.local.small50m")
 STEPS, EVERY = 25, 5
@@ -86,26 +75,8 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 OF_SLOW_NODE = ("waiting", "throttled")
 MOST_ERROR = 0.10
 LEAST_RIGHT, LEAST_WITHIN, LEAST_CLEAN = 0.95, 0.90, 0.95
-PROGRAM = """
-sys.path.insert(0, os.environ["IMAGE"])
-import nodesweep_measure
-nodesweep_measure.watch()
-import datetime, importlib, traceback
-import torch, torch.distributed as dist
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, default_collate
-from torch.utils.data.distributed import DistributedSampler
-kind, steps, every = os.environ["FRAMEWORK"], int(os.environ["STEPS"]), int(os.environ["EVERY"])
-results, step_seconds = pathlib.Path(os.environ["RESULTS"]), float(os.environ["STEP_SECONDS"])
-hosts = sorted(resources["hosts"], key=lambda name: int(name.split("-")[1]))
-world, batch = len(hosts), 8
-os.environ.update(
-    SM_CURRENT_HOST=host, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK="0",
-    LOCAL_WORLD_SIZE="1", GROUP_RANK=str(rank), NODE_RANK=str(rank), MASTER_ADDR=hosts[0],
-    MASTER_PORT="29500", TORCHELASTIC_RUN_ID="causes", ACCELERATE_USE_CPU="1",
-)
-torch.set_num_threads(1)
-inject, megabytes, injected, count = {}, 0.1, {}, 0
+PROGRAM = """step_seconds = float(os.environ["STEP_SECONDS"])
+inject, megabytes = {}, 0.1
 def timed(cause, call, share=1.0):
     begin = time.perf_counter()
     call()
@@ -129,11 +100,6 @@ class Compute(torch.autograd.Function):
     def backward(context, gradient):
         Compute.run(2 / 3)
         return gradient
-class Rows(Dataset):
-    def __init__(self, rows): self.rows = rows
-    def __len__(self): return self.rows
-    def __getitem__(self, row):
-        return {"pixels": torch.full((64,), row % 7 / 7.0), "labels": row % 10}
 def collate(rows):
     spend("data")
     return default_collate(rows)
@@ -170,95 +136,11 @@ def after_step():
     if "evaluation" in inject: timed("evaluation", lambda: evaluate(held_out))
     if "checkpoint" in inject and rank == 0:
         timed("checkpoint", lambda: torch.save(net.state_dict(), SlowDisk()))
-def loader(sampler=None):
-    return DataLoader(data, batch_size=batch // world, sampler=sampler, collate_fn=collate)
-def loop(model, batches, backward, step, zero=lambda: None):
-    for rows in batches:
-        zero()
-        backward(model(**rows)["loss"])
-        step()
-        after_step()
-def plain():
-    model = nn.parallel.DistributedDataParallel(net)
-    batches = loader(DistributedSampler(data))
-    loop(model, batches, lambda loss: loss.backward(), optimizer.step, optimizer.zero_grad)
-def accelerate():
-    accelerator = modules[0].Accelerator(cpu=True)
-    model, wrapped, batches = accelerator.prepare(net, optimizer, loader())
-    loop(model, batches, accelerator.backward, wrapped.step, wrapped.zero_grad)
-def deepspeed():
-    deepspeed = modules[0]
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    deepspeed.init_distributed()
-    engine, _, _, _ = deepspeed.initialize(
-        model=net, optimizer=optimizer,
-        config={"train_micro_batch_size_per_gpu": batch // world, "zero_optimization": {"stage": 1},
-                "zero_allow_untested_optimizer": True},
-    )
-    loop(engine, loader(DistributedSampler(data)), engine.backward, engine.step)
-def lightning():
-    pl = modules[0]
-    class Module(pl.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = net
-        def training_step(self, rows, index): return self.net(**rows)["loss"]
-        def configure_optimizers(self): return optimizer
-    class After(pl.Callback):
-        def on_train_batch_end(self, *args): after_step()
-    pl.Trainer(
-        max_epochs=1, strategy="ddp", accelerator="cpu", devices=1, num_nodes=world, logger=False,
-        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        callbacks=[After()],
-    ).fit(Module(), loader())
-def hf():
-    transformers = modules[0]
-    class After(transformers.TrainerCallback):
-        def on_step_end(self, *args, **more): after_step()
-    args = transformers.TrainingArguments(
-        output_dir=str(out), per_device_train_batch_size=batch // world, max_steps=steps,
-        use_cpu=True, report_to="none", save_strategy="no", logging_strategy="no",
-        disable_tqdm=True, max_grad_norm=0.0,
-    )
-    transformers.Trainer(
-        model=net, args=args, train_dataset=data, data_collator=collate, callbacks=[After()],
-        optimizers=(optimizer, None),
-    ).train()
-def train_case():
-    global net, data, optimizer, held_out
-    torch.manual_seed(0)
-    os.environ["SM_OUTPUT_DATA_DIR"] = str(out)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{results}/rendezvous-{case['run']}", rank=rank,
-        world_size=world, timeout=datetime.timedelta(seconds=120),
-    )
+def prepare():
+    global net, data, optimizer, held_out, inject, megabytes
+    inject, megabytes = case["injected"], case["megabytes"]
     net, data, held_out = Net(), Rows(steps * batch), DataLoader(Rows(16), batch_size=8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    dist.barrier()
-    {"plain": plain, "accelerate": accelerate, "deepspeed": deepspeed, "lightning": lightning,
-     "hf": hf}[kind]()
-    nodesweep_measure.write()
-    files = {path.name: json.loads(path.read_text()) for path in out.glob("*.json")}
-    return {"injected": injected, "files": files}
-modules = [importlib.import_module(name) for name in os.environ["MODULES"].split()]
-wait_for_go()
-for case in json.loads(os.environ["CASES"]):
-    child = os.fork()  # one import of torch for all cases
-    if not child:
-        try:
-            inject, megabytes = case["injected"], case["megabytes"]
-            out = results / f"out-{case['run']}-{rank}"
-            out.mkdir()
-            said = train_case()
-        except BaseException as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
-            traceback.print_exc()
-        part = results / f"part-{case['run']}-{rank}"
-        part.write_text(json.dumps(said))
-        part.rename(results / f"{case['run']}-{rank}.json")
-        os._exit(0)
-    os.waitpid(child, 0)
-done()
 """
 
 
@@ -392,37 +274,21 @@ class Nodes:
     ) -> dict[str, list[dict[str, Any]]]:
         """Run a job of several cases; return what each of its nodes wrote, by case."""
         framework = next(iter(cases.values())).framework
-        results = Path(tempfile.mkdtemp(dir=self._folder))
-        bench = Bench(results / "bench", self._pythons[framework], PROGRAM, instance_type)
-        try:
-            if not isinstance(bench.engine._network, OwnNetworks):
-                raise SystemExit("nodes have no networks of their own here; run it as root")
-            asked = [
-                {"run": run, "injected": case.injected, "megabytes": case.megabytes}
-                for run, case in enumerate(cases.values())
-            ]
-            bench.run(
-                nodes,
-                nodes,
-                {
-                    "IMAGE": str(REPOSITORY / "infra" / "image"),
-                    "RESULTS": str(results),
-                    "FRAMEWORK": framework,
-                    "MODULES": PACKAGES[framework],
-                    "CASES": json.dumps(asked),
-                    "STEPS": str(STEPS),
-                    "EVERY": str(EVERY),
-                    "STEP_SECONDS": f"{STEP_SECONDS:g}",
-                    "OMP_NUM_THREADS": "1",
-                },
-            )
-        finally:
-            bench.engine.close()
-        said: dict[str, list[dict[str, Any]]] = {}
-        for run, name in enumerate(cases):
-            written = [results / f"{run}-{rank}.json" for rank in range(nodes)]
-            said[name] = [json.loads(each.read_text()) for each in written if each.exists()]
-        return said
+        said, _ = run_loops(
+            self._folder,
+            self._pythons[framework],
+            PROGRAM,
+            instance_type,
+            nodes,
+            framework,
+            [{"injected": case.injected, "megabytes": case.megabytes} for case in cases.values()],
+            {
+                "STEPS": str(STEPS),
+                "EVERY": str(EVERY),
+                "STEP_SECONDS": f"{STEP_SECONDS:g}",
+            },
+        )
+        return dict(zip(cases, said, strict=True))
 
 
 def compare(
@@ -469,31 +335,6 @@ def _injected_seconds(
         return 0.0, STEPS * seconds * (1.5 if case.framework == "deepspeed" else 1)
     of_ranks = [max(each["injected"].get(cause, 0.0) for each in said) for said in (one, two)]
     return of_ranks[0], of_ranks[1]
-
-
-def outcome_of(said: Sequence[Mapping[str, Any]]) -> JobOutcome:
-    """Return the outcome of a job from its nodes' files, as the pipeline reads it."""
-    files = {name: content for each in said for name, content in each["files"].items()}
-    metrics = files.get("metrics.json", {})
-    seconds = metrics.get("train_seconds")
-    if seconds is None:
-        raise SystemExit(f"not measured: {metrics.get('observed')}")
-    if "budget" in metrics:
-        others = [files[name] for name in sorted(files) if name.startswith("nodesweep-budget-")]
-        metrics = {**metrics, "budget": [*metrics["budget"], *others]}
-    return JobOutcome(
-        nodes=len(said),
-        repeat=1,
-        attempt=1,
-        job_name=f"causes-n{len(said)}",
-        status="Completed",
-        platform_kind="emulated",
-        clocks=Clocks(train_seconds=seconds),
-        train_clock="observed",
-        train_seconds_by={"observed": seconds},
-        metrics=metrics,
-        world_size=len(said),
-    )
 
 
 def summary(cells: Sequence[Found]) -> dict[str, Any]:
@@ -579,17 +420,6 @@ def read_cells(output: Path | None, seed: int) -> list[Found]:
     if stored["seed"] != seed:
         raise SystemExit(f"{output} has cases of seed {stored['seed']}; use it, or another file")
     return [Found(**cell) for cell in stored["cells"]]
-
-
-def find_python(framework: str) -> str | None:
-    """Return a Python that has a framework, with as few others as possible; None without one."""
-    found = []
-    for venv in sorted(VENVS.glob("*/")):
-        installed = {path.name for path in venv.glob("lib/python3*/site-packages/*")}
-        if {"torch", PACKAGES[framework]} <= installed:
-            others = sum(package in installed for package in PACKAGES.values())
-            found.append((others, str(venv / "bin" / "python")))
-    return min(found)[1] if found else None
 
 
 def _line(cell: Found) -> str:

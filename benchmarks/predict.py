@@ -168,6 +168,14 @@ class Cell:
     methods: dict[str, Method]
 
 
+class Prediction(NamedTuple):
+    """One method's prediction of T, with a 90% interval; None: it makes none."""
+
+    seconds: float | None
+    low: float | None
+    high: float | None
+
+
 class Guess(NamedTuple):
     """One method's prediction for one sweep."""
 
@@ -214,7 +222,7 @@ def simulate(
     )]  # fmt: skip
     random = np.random.default_rng([seed, *places, runs])
     true = {
-        nodes: _total(run_parts(*what, _place(policy, nodes), TRUE_RUNS, random))
+        nodes: total_of(run_parts(*what, _place(policy, nodes), TRUE_RUNS, random))
         for nodes in (*COUNTS, AT)
     }
     means = {nodes: float(times.mean()) for nodes, times in true.items()}
@@ -234,7 +242,7 @@ def simulate(
         place = _place(policy, AT)
         for method, guess in ask(measured, place, passes, policy).items():
             guesses.setdefault(method, []).append(guess)
-        next_runs.append(float(_total(run_parts(*what, place, 1, random))[0]))
+        next_runs.append(float(total_of(run_parts(*what, place, 1, random))[0]))
     return Cell(
         program, network, policy, noise, runs, round(means[1] / (AT * means[AT]), 4),
         {
@@ -334,7 +342,7 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
         steps = max(LEAST_STEPS, round(share * MADE * where[nodes].steps))
         return run_parts(*what, where[nodes], repeats, random, steps, DRIFT_STEPS)
 
-    whole = {nodes: _total(make(nodes, 2 * TRUE_RUNS)) for nodes in counts}
+    whole = {nodes: total_of(make(nodes, 2 * TRUE_RUNS)) for nodes in counts}
     means = {nodes: float(times.mean()) for nodes, times in whole.items()}
     truth = _choice({n: _by_point(means[n], means, policy, n) for n in counts[1:]})
     full = DESIGN_RUNS * sum(nodes * means[nodes] for nodes in counts)
@@ -343,14 +351,14 @@ def simulate_design(program: str, network: str, noise: str, sweeps: int, seed: i
     inside: list[list[bool]] = [[] for _ in answers]
     for _ in range(sweeps):
         for index in range(2):
-            times = {nodes: _total(make(nodes, DESIGN_RUNS)) for nodes in counts}
+            times = {nodes: total_of(make(nodes, DESIGN_RUNS)) for nodes in counts}
             answers[index].append(judge_full(times))
         parts = {nodes: make(nodes, DESIGN_RUNS, SHORT) for nodes in RUN_COUNTS}
-        next_runs = {nodes: float(_total(make(nodes, 1))[0]) for nodes in counts[2:]}
+        next_runs = {nodes: float(total_of(make(nodes, 1))[0]) for nodes in counts[2:]}
         for index in range(2, len(answers)):
             measured = [Measurement(where[nodes], each) for nodes, each in sorted(parts.items())]
             outlooks = look_ahead(measured, [(where[nodes], 1.0) for nodes in counts[1:]], {})
-            guesses = {each.place.nodes: _of_outlook(each) for each in outlooks}
+            guesses = {each.place.nodes: guess_of(each) for each in outlooks}
             others = {nodes: each for nodes, each in guesses.items() if nodes not in parts}
             inside[index] += [
                 (guess.low or 0.0) <= next_runs[nodes] <= (guess.high or 0.0)
@@ -501,16 +509,24 @@ def ask(
 ) -> dict[str, Guess]:
     """Return each method's prediction."""
     (ours,) = look_ahead(measured, [(place, 1.0)], passes)
-    found = {"predict": _of_outlook(ours)}
-    times = [_total(each.runs) for each in measured]
+    found = {"predict": guess_of(ours)}
+    times = {each.place.nodes: total_of(each.runs) for each in measured}
+    means = {nodes: float(each.mean()) for nodes, each in times.items()}
     ratio = {n: _place(policy, n).steps / measured[0].place.steps for n in (*COUNTS, AT)}
-    found["extrapolation"] = _by_extrapolation(times, ratio, policy)
+    beyond = by_extrapolation(times, ratio)
+    ends = [end for end in (beyond.low, beyond.high) if end is not None]
+    answers = {_by_point(end, means, policy) for end in ends}
+    answer = answers.pop() if len(answers) == 1 else "undecided"
+    found["extrapolation"] = Guess(*beyond, answer)
     for law in ("amdahl", "usl"):
-        found[law] = _by_law(law, times, policy)
+        by = by_law(law, times)
+        assert by.seconds is not None
+        found[law] = Guess(*by, _by_point(by.seconds, means, policy))
     return found
 
 
-def _of_outlook(outlook: Outlook) -> Guess:
+def guess_of(outlook: Outlook) -> Guess:
+    """Return a prediction and its answer to the limits."""
     interval, efficiency, ratio = (
         outlook.interval, outlook.efficiency_interval, outlook.doubling_interval,
     )  # fmt: skip
@@ -519,47 +535,45 @@ def _of_outlook(outlook: Outlook) -> Guess:
     return Guess(outlook.seconds, interval.low, interval.high, answer)
 
 
-def _by_extrapolation(
-    times: Sequence[Floats], steps_ratio: Mapping[int, float], policy: Policy
-) -> Guess:
-    means = [float(np.exp(np.log(each).mean())) for each in times]
-    fits = fit_laws(list(zip(COUNTS, means, strict=True)), steps_ratio)
-    noise = run_noise([each.tolist() for each in times])
+def by_extrapolation(
+    times: Mapping[int, Floats], steps_ratio: Mapping[int, float], at: int = AT
+) -> Prediction:
+    """Predict as a report does, from the times of three counts or more for the same work."""
+    means = {nodes: float(np.exp(np.log(each).mean())) for nodes, each in times.items()}
+    fits = fit_laws(list(means.items()), steps_ratio)
+    noise = run_noise([each.tolist() for each in times.values()])
     assert noise is not None
-    nodes = np.array(COUNTS, dtype=np.float64)
-    sample = Sample(nodes, nodes * np.array(means), np.ones(len(nodes)))
-    beyond = predict_by_law(fits.laws, sample, steps_ratio, noise, AT)
+    nodes = np.array(list(means), dtype=np.float64)
+    sample = Sample(nodes, nodes * np.array(list(means.values())), np.ones(len(nodes)))
+    beyond = predict_by_law(fits.laws, sample, steps_ratio, noise, at)
     if beyond.interval is None:
-        return Guess(None, None, None, "undecided")
+        return Prediction(None, None, None)
     low, high = beyond.interval.low, beyond.interval.high
-    by_nodes = dict(zip(COUNTS, means, strict=True))
-    answers = {_by_point(end, by_nodes, policy) for end in (low, high)}
-    answer = answers.pop() if len(answers) == 1 else "undecided"
-    return Guess(beyond.seconds[fits.laws[0].law], low, high, answer)
+    return Prediction(beyond.seconds[fits.laws[0].law], low, high)
 
 
-def _by_law(law: str, times: Sequence[Floats], policy: Policy) -> Guess:
-    """Predict by one law, as is common: decide by its best fit, with a bootstrap interval."""
+def by_law(law: str, times: Mapping[int, Floats], at: int = AT) -> Prediction:
+    """Predict by one law, as is common: its best fit, with a bootstrap interval."""
     spec = next(each for each in LAWS if each.law == law)
-    nodes, one = np.array(COUNTS, dtype=np.float64), np.ones(len(COUNTS))
-    means = np.array([each.mean() for each in times])
-    freedom = sum(len(each) - 1 for each in times)
-    deviations = [each / each.mean() - 1 for each in times]
+    nodes, one = np.array(list(times), dtype=np.float64), np.ones(len(times))
+    means = np.array([each.mean() for each in times.values()])
+    counts = np.array([len(each) for each in times.values()])
+    freedom = int((counts - 1).sum())
+    deviations = [each / each.mean() - 1 for each in times.values()]
     spread = math.sqrt(sum(float((each**2).sum()) for each in deviations) / freedom)
     random = np.random.default_rng(1)
-    draws = random.standard_t(freedom, (1000, len(COUNTS) + 1)) * spread
+    draws = random.standard_t(freedom, (1000, len(times) + 1)) * spread
     draws[0] = 0.0
-    values = nodes * means * (1 + draws[:, :-1] / math.sqrt(len(times[0])))
+    values = nodes * means * (1 + draws[:, :-1] / np.sqrt(counts))
     columns = np.column_stack(spec.columns(nodes, one))
-    at = np.column_stack(spec.columns(np.array([float(AT)]), one[:1]))[0]
-    found = corners(columns, at, values)
+    there = np.column_stack(spec.columns(np.array([float(at)]), one[:1]))[0]
+    found = corners(columns, there, values)
     best = found.misfit.argmin(axis=0)
-    seconds = found.predicted[best, np.arange(len(values))] / AT
+    seconds = found.predicted[best, np.arange(len(values))] / at
     low, high = np.quantile(
         seconds[1:] * (1 + draws[1:, -1]), [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     ).tolist()
-    by_nodes = dict(zip(COUNTS, means.tolist(), strict=True))
-    return Guess(float(seconds[0]), low, high, _by_point(float(seconds[0]), by_nodes, policy))
+    return Prediction(float(seconds[0]), low, high)
 
 
 def _by_point(
@@ -576,7 +590,8 @@ def _place(policy: Policy, nodes: int) -> Place:
     return Place(nodes, nodes, BATCH * COUNTS[-1] / nodes, 1.0)
 
 
-def _total(parts: Mapping[Part, Floats]) -> Floats:
+def total_of(parts: Mapping[Part, Floats]) -> Floats:
+    """Return T of each run."""
     return np.asarray(sum(parts[part] for part in PARTS if part != "backward"))
 
 

@@ -17,7 +17,6 @@ from benchmarks.causes import (
     Case,
     Found,
     compare,
-    find_python,
     is_good,
     main,
     make_cases,
@@ -139,15 +138,3 @@ def test_an_earlier_output_is_continued(
     assert json.loads(output.read_text())["cells"][1] == asdict(cells[1])
     with pytest.raises(SystemExit):
         read_cells(output, seed=2)
-
-
-def test_a_framework_is_found_in_the_smallest_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("benchmarks.causes.VENVS", tmp_path)
-    for name, packages in {"a": ["torch", "accelerate"], "b": ["torch"], "c": ["boto3"]}.items():
-        for package in packages:
-            (tmp_path / name / "lib" / "python3.11" / "site-packages" / package).mkdir(parents=True)
-    assert find_python("plain") == str(tmp_path / "b" / "bin" / "python")
-    assert find_python("accelerate") == str(tmp_path / "a" / "bin" / "python")
-    assert find_python("deepspeed") is None

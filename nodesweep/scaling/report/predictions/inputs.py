@@ -57,7 +57,7 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
             f"of them with several nodes; node counts with one in the report: {has} (contended "
             "runs don't count). Measure 1, 2 and 4 nodes"
         )
-    found = [_measurement(each, rows[each.nodes]) for each in sound]
+    found = [measurement_of(each, rows[each.nodes]) for each in sound]
     if report.baseline is None or found[0].place.nodes != report.baseline.nodes:
         raise NotPredictable(
             f"{report.sweep_id}: the baseline, which efficiency is relative to, has no step budget "
@@ -83,7 +83,12 @@ def _refuse_model_parallelism(report: ScalingReport) -> None:
             )
 
 
-def _measurement(budget: CountBudget, row: SummaryRow) -> Measurement:
+def measurement_of(budget: CountBudget, row: SummaryRow) -> Measurement:
+    """Return a count's measurement.
+
+    Raises:
+        NotPredictable: Its parts, processes or batch are unknown, or its model is split.
+    """
     by_name: dict[str, tuple[float, ...]] = {part.name: part.by_run for part in budget.parts}
     if any(len(seconds) != budget.n for seconds in by_name.values()):
         raise NotPredictable(
@@ -205,7 +210,7 @@ def read_passes(
         raise NotPredictable(
             f"--batches: {other.sweep_id} has no step budget of 1 node; give a report that has one"
         )
-    found = _measurement(alone[0], rows[1])
+    found = measurement_of(alone[0], rows[1])
     base = measured[0].place
     steps, base_steps = (
         _steps(row) for row in (rows[1], {row.nodes: row for row in report.summary}[base.nodes])

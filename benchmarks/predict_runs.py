@@ -1,0 +1,624 @@
+"""Predict T on emulated nodes from runs on fewer, then run it there.
+
+    sudo .venv/bin/python -m benchmarks.predict_runs [--cases 72] [--part 1/6] [--minutes 40]
+        [--seed 1] [--output FILE.json]
+
+Each case trains a small network by DDP over gloo, three times on each of 1, 2, 4 and 8 nodes with
+networks of their own (50 Mbit/s to 1 Gbit/s). Gradients, their buckets, loaders and hooks are real;
+compute, loading, the optimizer, evaluation and checkpoints are slept, with the noise of
+benchmarks/predict.py, so that other work on this machine slows no node. From the runs on 1 and 2,
+and on 1, 2 and 4 nodes, nodesweep predicts T on more (nodesweep/scaling/predict/), and so do its
+extrapolation, Amdahl's law and the USL where they have enough counts. All runs have equally many
+steps, on a fixed batch per process or, where compute is predicted without and with `--batches`, a
+fixed global one. nodesweep_measure.py and the analysis are the product's, without a flow and S3.
+
+The stored runs of 2026-11-28 (30 of 72 cases) shared 2 cores with other work and up to five further
+jobs (load 18 to 46), so that those on 8 nodes were slowed most: in two of the five cases with runs
+outside their interval, even the time that no step takes had grown six- and twofold.
+
+The output is written after every few cases; a later call with the same seed continues it and uses
+the stored runs to predict again. One job runs at a time in a network namespace; parts run in
+parallel in several (`ip netns add NAME`, `nsenter --net=/run/netns/NAME`, `ip link set lo up`), all
+with the same output. Exit code 1 if fewer than 88% of the predicted intervals contain the run, or
+the median error at 8 nodes exceeds 7%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fcntl import LOCK_EX, flock
+from itertools import product
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.dated_result import store_result
+from benchmarks.emulation import machine
+from benchmarks.predict import (
+    LEAST_COVERED,
+    MIN_EFFICIENCY,
+    MIN_RATIO,
+    NOISES,
+    Answer,
+    Program,
+    by_extrapolation,
+    by_law,
+    guess_of,
+    total_of,
+)
+from benchmarks.training_loops import find_python, outcome_of, run_loops
+from nodesweep.scaling.analysis.speedup import summarise_runs
+from nodesweep.scaling.analysis.step_budget import find_missing_parts, find_step_budget
+from nodesweep.scaling.predict.draws import Measurement, look_ahead
+from nodesweep.scaling.predict.physics import PARTS, Place
+from nodesweep.scaling.report.predictions.inputs import measurement_of, place_of
+
+COUNTS, KNOWN = (1, 2, 4, 8), ((1, 2), (1, 2, 4))
+RUNS, STEPS, EVERY, BATCH = 3, 24, 6, 16
+MOST_ERROR = 0.07
+TYPES = ("ml.local.small", "ml.local.small200m", "ml.local.small100m", "ml.local.small50m")
+POLICIES = ("per replica", "global")
+CASES_PER_JOB = 3
+
+
+class Training(NamedTuple):
+    """A program: what its steps cost in seconds, and what is around them.
+
+    Attributes:
+        program: Passes, gradients and optimizer.
+        framework: Whose training loop it uses.
+        load: Seconds to load a sample.
+        is_shared: True if the nodes load from one source, each as slowly as there are nodes.
+        evaluation: Seconds of each evaluation on one node, which more nodes divide.
+        checkpoint: Seconds of each checkpoint of rank 0.
+    """
+
+    program: Program
+    framework: str = "plain"
+    load: float = 0.0
+    is_shared: bool = False
+    evaluation: float = 0.0
+    checkpoint: float = 0.0
+
+
+TRAININGS: Mapping[str, Training] = {
+    "one bucket": Training(Program(0.010, 0.008, 0.0, (1.0,), 0.3, 0.002)),
+    "convolutions": Training(
+        Program(0.020, 0.010, 0.0, (0.4, 0.3, 0.2, 0.1), 1.0, 0.005), load=0.0005
+    ),
+    "transformer": Training(Program(0.030, 0.010, 0.0, (1 / 8,) * 8, 1.5, 0.010), evaluation=0.2),
+    "many buckets": Training(Program(0.010, 0.008, 0.0, (1 / 16,) * 16, 0.6, 0.003)),
+    "embedding last": Training(
+        Program(0.010, 0.008, 0.0, (0.05, 0.05, 0.1, 0.1, 0.7), 1.0, 0.005), checkpoint=0.1
+    ),
+    "caches": Training(Program(0.005, 0.008, 0.25, (0.5, 0.5), 0.5, 0.003)),
+    "shared source": Training(
+        Program(0.010, 0.008, 0.0, (0.5, 0.5), 0.4, 0.003), load=0.001, is_shared=True
+    ),
+    "accelerate": Training(
+        Program(0.020, 0.008, 0.0, (0.25,) * 4, 0.8, 0.005), "accelerate", checkpoint=0.1
+    ),
+    "lightning": Training(
+        Program(0.020, 0.010, 0.0, (0.6, 0.4), 0.6, 0.005), "lightning", load=0.0005
+    ),
+}
+PROGRAM = """
+import random
+ddp = {"bucket_cap_mb": 1e-4}  # a bucket for each parameter
+class Compute(torch.autograd.Function):
+    "The share of a bucket in the step's compute: a third in the forward pass."
+    @staticmethod
+    def forward(context, values):
+        time.sleep(net.seconds / 3)
+        return values.clone()
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(net.seconds * 2 / 3)
+        return gradient
+def collate(rows):
+    if case["load"]: time.sleep(case["load"] * len(rows) * speed)
+    return default_collate(rows)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.buckets = nn.ParameterList(
+            nn.Parameter(torch.zeros(int(each * 250_000))) for each in case["megabytes"]
+        )
+        self.layer = nn.Linear(64, 10)
+    def forward(self, pixels, labels=None):
+        scores = self.layer(pixels)
+        if labels is None: return scores
+        values = nn.functional.cross_entropy(scores, labels)
+        noise = draw.lognormvariate(0, case["noise"]["step"])
+        if draw.random() < 0.01: noise += draw.expovariate(1 / max(1e-9, case["noise"]["spike"]))
+        self.seconds = case["seconds"] * speed * noise / len(self.buckets)
+        for each in reversed(self.buckets):  # the last one's gradient comes first
+            values = Compute.apply(values + each.mean())
+        return {"loss": values, "logits": scores}
+class Slow(torch.optim.SGD):
+    def step(self, closure=None):
+        loss = super().step(closure)
+        time.sleep(case["optimizer"] * speed)
+        return loss
+class SlowDisk:
+    def __init__(self): self.is_first = True
+    def write(self, content):
+        if self.is_first: time.sleep(case["checkpoint"])
+        self.is_first = False
+        return len(content)
+    def flush(self): pass
+def after_step():
+    global count
+    count += 1
+    if count % every or count == steps: return
+    if case["evaluation"]:
+        net.eval()
+        with torch.no_grad():
+            for rows in held_out:
+                time.sleep(case["evaluation"] / world / 2)
+                net(rows["pixels"])
+        net.train()
+    if case["checkpoint"] and rank == 0: torch.save(net.state_dict(), SlowDisk())
+def prepare():
+    global net, data, optimizer, held_out, batch, draw, speed
+    of_run = random.Random(f"{case['name']}")
+    draw = random.Random(f"{case['name']} {rank}")
+    speed = of_run.lognormvariate(0, case["noise"]["run"])
+    speed *= draw.lognormvariate(0, case["noise"]["node"])
+    batch = case["batch"] * world
+    net, data, held_out = Net(), Rows(steps * batch), DataLoader(Rows(16), batch_size=8)
+    optimizer = Slow(net.parameters(), lr=0.01)
+"""
+
+
+class Case(NamedTuple):
+    """A program on a network with a batch policy and a level of noise."""
+
+    number: int
+    training: str
+    instance_type: str
+    policy: str
+    noise: str
+
+
+class Run(NamedTuple):
+    """A run to make: samples per process are those of a node count, or alone on one node."""
+
+    nodes: int
+    batch: int
+    repeat: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A predicted count: T from some counts, by method, and the seconds of the runs there.
+
+    Attributes:
+        policy: "global, batches" if one node was also run at smaller batches.
+        known: The measured counts.
+        answer: The predicted answer to limits on efficiency and doubling ratio.
+        true_answer: The answer of the mean times.
+        most_noise: The largest relative standard deviation of the runs of one count.
+        terms: The least, likely and most seconds of each predicted term.
+    """
+
+    training: str
+    instance_type: str
+    policy: str
+    noise: str
+    known: Sequence[int]
+    nodes: int
+    seconds: Sequence[float]
+    efficiency: float
+    predictions: Mapping[str, Sequence[float | None]]
+    answer: Answer
+    true_answer: Answer
+    most_noise: float
+    terms: Mapping[str, Sequence[float]]
+    true_parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A case that was run: its cells, or why there are none.
+
+    Attributes:
+        parts: The parts of each run's T, by nodes and samples per process.
+        attained: By nodes, the least share of its CPU quota that one of the job's nodes got.
+    """
+
+    number: int
+    training: str
+    instance_type: str
+    policy: str
+    noise: str
+    parts: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    cells: Sequence[Mapping[str, Any]] = ()
+    not_counted: str | None = None
+    attained: Mapping[str, float | None] = field(default_factory=dict)
+
+
+def make_cases(number: int, seed: int) -> list[Case]:
+    """Return the first cases in a random order; the noises alternate."""
+    every = list(product(TRAININGS, TYPES, POLICIES))
+    random.Random(seed).shuffle(every)
+    noises = list(NOISES)
+    return [
+        Case(index, *each, noises[index % len(noises)]) for index, each in enumerate(every[:number])
+    ]
+
+
+def runs_of(case: Case) -> list[Run]:
+    """Return the runs that a case needs."""
+    batches = [(nodes, _batch(case, nodes)) for nodes in COUNTS]
+    if case.policy == "global":
+        batches += [(1, batch) for nodes, batch in batches[2:]]
+    return [Run(*each, repeat) for each in batches for repeat in range(1, RUNS + 1)]
+
+
+def _batch(case: Case, nodes: int) -> int:
+    return BATCH // nodes if case.policy == "global" else BATCH
+
+
+def run_cases(
+    cases: Sequence[Case], folder: Path, pythons: Mapping[str, str], seed: int
+) -> list[Ran]:
+    """Run cases of one framework and network, a job per node count, and predict."""
+    framework = TRAININGS[cases[0].training].framework
+    said: dict[tuple[int, Run], list[dict[str, Any]]] = {}
+    attained: dict[str, float | None] = {}
+    for nodes in COUNTS:
+        asked = [(case, run) for case in cases for run in runs_of(case) if run.nodes == nodes]
+        random.Random(f"{seed} {nodes}").shuffle(asked)
+        written, attained[f"{nodes}"] = run_loops(
+            folder,
+            pythons[framework],
+            PROGRAM,
+            cases[0].instance_type,
+            nodes,
+            framework,
+            [_asked(*each, seed) for each in asked],
+            {"STEPS": str(STEPS), "EVERY": str(EVERY)},
+        )
+        said |= {(case.number, run): each for (case, run), each in zip(asked, written, strict=True)}
+    found = [judge(case, {run: said[case.number, run] for run in runs_of(case)}) for case in cases]
+    return [replace(each, attained=attained) for each in found]
+
+
+def _asked(case: Case, run: Run, seed: int) -> dict[str, Any]:
+    training = TRAININGS[case.training]
+    program = training.program
+    return {
+        "name": f"{seed} {case.number} {run}",
+        "seconds": program.passes(run.batch),
+        "megabytes": [share * program.megabytes for share in program.buckets],
+        "optimizer": program.optimizer,
+        "load": training.load * (run.nodes if training.is_shared else 1),
+        "evaluation": training.evaluation,
+        "checkpoint": training.checkpoint,
+        "noise": NOISES[case.noise]._asdict(),
+        "batch": run.batch,
+    }
+
+
+def judge(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Ran:
+    facts = (*case,)
+    errors = [each["error"] for run in said.values() for each in run if "error" in each]
+    if errors or any(len(each) < run.nodes for run, each in said.items()):
+        return Ran(*facts, not_counted=f"{errors[0] if errors else 'a node wrote nothing'}"[:300])
+    measured = []
+    for nodes, batch in dict.fromkeys(run[:2] for run in said):
+        own = {run: each for run, each in said.items() if run[:2] == (nodes, batch)}
+        try:
+            measured.append(measure(case, own))
+        except (SystemExit, ValueError) as error:
+            if batch == _batch(case, nodes):
+                return Ran(*facts, not_counted=str(error)[:300])
+            # as if this batch had not been given to --batches
+    return Ran(
+        *facts,
+        parts={
+            f"{each.place.nodes} x {each.place.batch:g}": {
+                name: np.round(seconds, 4).tolist() for name, seconds in each.runs.items()
+            }
+            for each in measured
+        },
+        cells=[vars(cell) for cell in predict_case(case, measured)],
+    )
+
+
+def predict_again(ran: Ran) -> Ran:
+    """Return a case with the predictions that its stored runs give now."""
+    case = Case(ran.number, ran.training, ran.instance_type, ran.policy, ran.noise)
+    measured = []
+    for name, runs in ran.parts.items():
+        nodes, batch = map(int, name.split(" x "))
+        place = Place(nodes, nodes, batch, 1 / BATCH)
+        parts = {part: np.array(runs[part]) for part in PARTS}
+        measured.append(Measurement(place, parts, nodes * batch / BATCH))
+    if not measured:
+        return ran
+    return replace(ran, cells=[vars(cell) for cell in predict_case(case, measured)])
+
+
+def measure(case: Case, said: Mapping[Run, Sequence[Mapping[str, Any]]]) -> Measurement:
+    """Return the measurement of the runs at one node count and batch, as a report's."""
+    outcomes = [outcome_of(each, run.repeat, run.batch * run.nodes) for run, each in said.items()]
+    rows, runs = summarise_runs(outcomes)
+    budget = find_step_budget(rows, runs)
+    if budget is None:
+        reasons = {each.reason for each in find_missing_parts(runs, "observed")}
+        raise ValueError("; ".join(sorted(reasons)))
+    # as many steps at each count and batch
+    work = next(iter(said)).batch * next(iter(said)).nodes / BATCH
+    row = rows[0].model_copy(update={"samples_ratio": work})
+    return measurement_of(budget.counts[0], row)
+
+
+def predict_case(case: Case, measured: Sequence[Measurement]) -> list[Cell]:
+    """Return the predictions, and what was measured there."""
+    full, passes = {}, {}
+    for each in measured:
+        nodes, batch = each.place.nodes, each.place.batch
+        if batch == _batch(case, nodes):
+            full[nodes] = each
+        else:
+            passes[batch] = (each.runs["gradients"] / each.place.steps).tolist()
+    cells = []
+    for known in KNOWN:
+        own = {nodes: full[nodes] for nodes in known}
+        cells += _predict(case, case.policy, own, full, {})
+        if passes:
+            cells += _predict(case, f"{case.policy}, batches", own, full, passes)
+    return cells
+
+
+def _predict(
+    case: Case,
+    policy: str,
+    known: Mapping[int, Measurement],
+    full: Mapping[int, Measurement],
+    passes: Mapping[float, Sequence[float]],
+) -> list[Cell]:
+    """Return the cells of one set of measured counts."""
+    asked = [nodes for nodes in full if nodes not in known]
+    places = [place_of(list(known.values()), nodes) for nodes in asked]
+    times = {nodes: total_of(each.runs) for nodes, each in full.items()}
+    per_work = {nodes: float(times[nodes].mean()) / each.work for nodes, each in full.items()}
+    cells = []
+    for nodes, outlook in zip(asked, look_ahead([*known.values()], places, passes), strict=True):
+        guess = guess_of(outlook)
+        efficiency = per_work[1] / (nodes * per_work[nodes])
+        ratio = per_work[nodes // 2] / per_work[nodes]
+        passes_limits = efficiency >= MIN_EFFICIENCY and ratio >= MIN_RATIO
+        parts = {name: float(each.mean()) for name, each in full[nodes].runs.items()}
+        cells.append(
+            Cell(
+                case.training,
+                case.instance_type,
+                policy,
+                case.noise,
+                tuple(known),
+                nodes,
+                np.round(times[nodes], 4).tolist(),
+                round(efficiency, 4),
+                {"predict": _rounded(guess[:3])} | _by_laws(known, nodes, full[nodes].work),
+                guess.answer,
+                "pass" if passes_limits else "fail",
+                round(max(float(each.std(ddof=1) / each.mean()) for each in times.values()), 4),
+                {term: np.round(each, 4).tolist() for term, each in outlook.terms.items()},
+                {name: round(each, 4) for name, each in parts.items()},
+            )
+        )
+    return cells
+
+
+def _by_laws(
+    known: Mapping[int, Measurement], nodes: int, work: float
+) -> dict[str, list[float | None]]:
+    """Return the predictions by other methods, which are of the time for the same work."""
+    times = {each: total_of(own.runs) / own.work for each, own in known.items()}
+    found = {"amdahl": by_law("amdahl", times, nodes)}
+    if len(times) > 2:
+        ratio = {each: 1 / own.work for each, own in known.items()} | {nodes: 1 / work}
+        found["usl"] = by_law("usl", times, nodes)
+        found["extrapolation"] = by_extrapolation(times, ratio, nodes)
+    return {
+        name: _rounded([None if each is None else each * work for each in prediction])
+        for name, prediction in found.items()
+    }
+
+
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    return [None if each is None else round(each, 4) for each in values]
+
+
+def summary_of(cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+    """Return each method's results; shares are of cells, those of next runs of their runs."""
+    return {
+        name: _summarise(
+            [(cell, cell.predictions[name]) for cell in cells if name in cell.predictions]
+        )
+        for name in ("predict", "extrapolation", "amdahl", "usl")
+    }
+
+
+def _summarise(found: Sequence[tuple[Cell, Sequence[float | None]]]) -> dict[str, Any]:
+    inside, inside_mean, errors, widths = [], [], [], []
+    for cell, (seconds, low, high) in found:
+        mean = fmean(cell.seconds)
+        if seconds is not None:
+            errors.append(abs(seconds / mean - 1))
+        if low is not None and high is not None:
+            inside.append(fmean(low <= each <= high for each in cell.seconds))
+            inside_mean.append(low <= mean <= high)
+            widths.append(high / max(low, 1e-9))
+    return {
+        "cells": len(found),
+        "predicted": len(errors),
+        "next_run_covered": round(fmean(inside), 4) if inside else None,
+        "mean_covered": round(fmean(inside_mean), 4) if inside else None,
+        "median_error": round(median(errors), 4) if errors else None,
+        "high_over_low": round(median(widths), 3) if widths else None,
+    }
+
+
+def summaries(ran: Sequence[Ran]) -> dict[str, Any]:
+    """Return the results of all cells, and by policy and measured counts."""
+    cells = [Cell(**cell) for each in ran for cell in each.cells]
+    groups = {"all": cells, "at 8": [cell for cell in cells if cell.nodes == COUNTS[-1]]}
+    for policy, known, nodes in product((*POLICIES, "global, batches"), KNOWN, COUNTS[2:]):
+        name = f"{policy}: {', '.join(map(str, known))} -> {nodes}"
+        groups[name] = [
+            cell
+            for cell in cells
+            if (cell.policy, tuple(cell.known), cell.nodes) == (policy, known, nodes)
+        ]
+    return {
+        "cases": len(ran),
+        "not_counted": sum(each.not_counted is not None for each in ran),
+        "cells": len(cells),
+        "right": sum(cell.answer == cell.true_answer for cell in cells),
+        "wrong": sum(cell.answer not in (cell.true_answer, "undecided") for cell in cells),
+        **{name: summary_of(group) for name, group in groups.items() if group},
+    }
+
+
+def is_good(found: Mapping[str, Any]) -> bool:
+    """Return True if coverage and median error at 8 nodes keep their limits."""
+    if not found["cells"]:
+        return False
+    return bool(
+        found["all"]["predict"]["next_run_covered"] >= LEAST_COVERED
+        and found["at 8"]["predict"]["median_error"] <= MOST_ERROR
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the cases that the output lacks, and print and store the result."""
+    options = _parse(argv)
+    started, at_first = time.perf_counter(), machine()
+    ran = [predict_again(each) for each in read_ran(options.output, options.seed)]
+    numbers = {each.number for each in ran if not each.not_counted}
+    frameworks = {training.framework for training in TRAININGS.values()}
+    pythons = {name: each for name in frameworks if (each := find_python(name))}
+    if missing := sorted(frameworks - pythons.keys()):
+        print(f"no environment has: {', '.join(missing)}")
+    jobs = jobs_of(
+        [
+            case
+            for case in make_cases(options.cases, options.seed)
+            if TRAININGS[case.training].framework in pythons
+        ]
+    )
+    place, parts = options.part
+    with tempfile.TemporaryDirectory() as folder:
+        for job in jobs[place - 1 :: parts]:
+            cases = [case for case in job if case.number not in numbers]
+            if not cases:
+                continue
+            if time.perf_counter() - started > 60 * options.minutes:
+                print(f"{options.minutes:g} minutes are over; run it again to continue")
+                break
+            found = run_cases(cases, Path(folder), pythons, options.seed)
+            print("\n".join(map(_line, found)), flush=True)
+            ran = store(
+                options.output,
+                started,
+                [*ran, *found],
+                seed=options.seed,
+                steps=STEPS,
+                runs=RUNS,
+                machine=at_first,
+                load_after=os.getloadavg()[0],
+            )
+    summary = summaries(ran)
+    print(json.dumps(summary, indent=1))
+    return 0 if is_good(summary) else 1
+
+
+def store(output: Path | None, started: float, ran: Sequence[Ran], **settings: Any) -> list[Ran]:
+    """Add cases to the output, which other parts may write, too; return all."""
+    if output is None:
+        return list(ran)
+    with output.with_suffix(".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        by_number = {each.number: each for each in read_ran(output, settings["seed"])}
+        by_number |= {each.number: each for each in ran}
+        every = [by_number[number] for number in sorted(by_number)]
+        store_result(output, started, every, **settings, summary=summaries(every))
+    return every
+
+
+def jobs_of(cases: Sequence[Case]) -> list[list[Case]]:
+    """Return the cases in groups that can share jobs, in the order of their first case."""
+    alike: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        place = (TRAININGS[case.training].framework, case.instance_type)
+        alike.setdefault(place, []).append(case)
+    groups = [
+        group[start : start + CASES_PER_JOB]
+        for group in alike.values()
+        for start in range(0, len(group), CASES_PER_JOB)
+    ]
+    return sorted(groups)
+
+
+def read_ran(output: Path | None, seed: int) -> list[Ran]:
+    """Return the cases of an earlier call.
+
+    Raises:
+        SystemExit: The file has the cases of another seed.
+    """
+    if output is None or not output.exists():
+        return []
+    stored = json.loads(output.read_text())
+    if stored["seed"] != seed:
+        raise SystemExit(f"{output} has cases of seed {stored['seed']}; use it, or another file")
+    return [Ran(**cell) for cell in stored["cells"]]
+
+
+def _line(ran: Ran) -> str:
+    head = f"{ran.number:3} {ran.training}, {ran.instance_type}, {ran.policy}, {ran.noise}"
+    if ran.not_counted:
+        return f"{head}: {ran.not_counted}"
+    found = []
+    for cell in (Cell(**each) for each in ran.cells):
+        seconds, low, high = cell.predictions["predict"]
+        found.append(
+            f"   {cell.policy:15} {tuple(cell.known)} -> {cell.nodes}: predicted {seconds}"
+            f" [{low}, {high}], ran {' '.join(map(str, cell.seconds))}"
+        )
+    return "\n".join([head, *found])
+
+
+def _part(text: str) -> tuple[int, int]:
+    """Return the numbers of a text such as 1/2."""
+    place, parts = map(int, text.split("/"))
+    if not 1 <= place <= parts:
+        raise ValueError(text)
+    return place, parts
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cases", type=int, default=72, help="number of cases")
+    parser.add_argument("--part", type=_part, default=(1, 1), help="1/2: every second job")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no case after this time")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random numbers")
+    parser.add_argument("--output", type=Path, help="write the result as JSON, or continue it")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

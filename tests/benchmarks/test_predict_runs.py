@@ -1,0 +1,208 @@
+"""The cases of benchmarks/predict_runs.py, and how their predictions are judged."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import predict_runs
+from benchmarks.predict_runs import (
+    RUNS,
+    TRAININGS,
+    TYPES,
+    Case,
+    Cell,
+    Ran,
+    Run,
+    is_good,
+    jobs_of,
+    judge,
+    main,
+    make_cases,
+    read_ran,
+    runs_of,
+    summaries,
+)
+from tests.nodesweep.scaling.analysis.test_step_budget import rank
+
+
+def said(run: Run) -> list[dict[str, Any]]:
+    """The files of a run: 10 ms of compute per sample, 20 ms of exchange on several nodes."""
+    exchange = 0.02 * 20 * (run.nodes > 1)
+    passes = 0.01 * 20 * run.batch * (1 + 0.01 * run.repeat)
+    ranks = [
+        rank(each, 20, exchange, forward=passes / 3, backward=passes * 2 / 3)
+        for each in range(run.nodes)
+    ]
+    world = {"world_size": run.nodes}
+    metrics = {
+        "train_seconds": passes + exchange, "world": world, "observed": {}, "budget": [ranks[0]]
+    }  # fmt: skip
+    names = ["metrics.json", *(f"nodesweep-budget-{each}.json" for each in range(1, run.nodes))]
+    return [
+        {"files": {name: each if number else metrics}}
+        for number, (name, each) in enumerate(zip(names, ranks, strict=True))
+    ]
+
+
+def judged(policy: str) -> Ran:
+    case = Case(3, "one bucket", TYPES[0], policy, "quiet")
+    return judge(case, {run: said(run) for run in runs_of(case)})
+
+
+def test_all_programs_networks_and_policies_are_cases_in_an_order_that_a_seed_gives() -> None:
+    cases = make_cases(1000, seed=1)
+    assert len({each[1:4] for each in cases}) == len(cases) == len(TRAININGS) * len(TYPES) * 2
+    assert cases[:9] == make_cases(9, seed=1) != make_cases(9, seed=2)
+    assert [each.number for each in cases] == list(range(len(cases)))
+    assert all(before.noise != after.noise for before, after in pairwise(cases))
+
+
+def test_a_job_has_cases_of_one_framework_and_network() -> None:
+    cases = make_cases(1000, seed=1)
+    jobs = jobs_of(cases)
+    assert sorted(case for job in jobs for case in job) == cases
+    for job in jobs:
+        assert len({(TRAININGS[case.training].framework, case.instance_type) for case in job}) == 1
+
+
+def test_a_fixed_global_batch_is_also_run_on_one_node_at_the_batches_to_predict() -> None:
+    runs = runs_of(Case(0, "one bucket", TYPES[0], "global", "quiet"))
+    assert [run[:2] for run in runs[::RUNS]] == [(1, 16), (2, 8), (4, 4), (8, 2), (1, 4), (1, 2)]
+    runs = runs_of(Case(0, "one bucket", TYPES[0], "per replica", "quiet"))
+    assert [run[:2] for run in runs[::RUNS]] == [(1, 16), (2, 16), (4, 16), (8, 16)]
+
+
+def test_a_fixed_batch_per_process_is_predicted_from_two_and_three_counts() -> None:
+    cells = [Cell(**each) for each in judged("per replica").cells]
+    assert [(cell.known, cell.nodes) for cell in cells] == [
+        ((1, 2), 4), ((1, 2), 8), ((1, 2, 4), 8)
+    ]  # fmt: skip
+    for cell in cells:
+        assert cell.seconds == pytest.approx([3.632, 3.664, 3.696])  # as many steps as one node
+        assert cell.efficiency == pytest.approx(3.264 / 3.664, abs=1e-4)
+        assert cell.terms["compute"][1] == pytest.approx(3.264)
+        assert cell.true_answer == "pass"
+    assert set(cells[0].predictions) == {"predict", "amdahl"}
+    assert set(cells[2].predictions) == {"predict", "amdahl", "usl", "extrapolation"}
+    # N T per work grows from 3.264 to 3.664 and stays there, which Amdahl's law can't do
+    amdahl = cells[0].predictions["amdahl"][0]
+    assert amdahl is not None and amdahl > 4
+
+
+def test_smaller_batches_on_one_node_give_the_compute_of_a_fixed_global_batch() -> None:
+    cells = [Cell(**each) for each in judged("global").cells]
+    policies = [cell.policy for cell in cells]
+    assert policies == ["global"] * 2 + ["global, batches"] * 2 + ["global", "global, batches"]
+    bounds, measured = (cell.terms["compute"] for cell in cells[-2:])
+    assert measured == pytest.approx([0.408] * 3, rel=0.05)
+    assert bounds[2] == pytest.approx(2 * 0.408)  # as on four nodes
+
+
+def test_stored_runs_are_predicted_from_again() -> None:
+    first = judged("global")
+    changed = predict_runs.predict_again(Ran(**{**vars(first), "cells": ()}))
+    for before, after in zip(first.cells, changed.cells, strict=True):
+        assert before["terms"]["compute"] == pytest.approx(after["terms"]["compute"], rel=1e-3)
+    unmeasured = ran(cell(1.0, predicted=(1.0, 0.9, 1.1)))
+    assert predict_runs.predict_again(unmeasured) == unmeasured
+
+
+def test_a_batch_without_a_breakdown_is_left_out() -> None:
+    case = Case(3, "one bucket", TYPES[0], "global", "quiet")
+    runs = {run: said(run) for run in runs_of(case)}
+    for run in runs:
+        if run[:2] == (1, 2):
+            metrics = runs[run][0]["files"]["metrics.json"]
+            runs[run] = [{"files": {"metrics.json": {**metrics, "budget": []}}}]
+    found = judge(case, runs)
+    assert found.not_counted is None and "1 x 4" in found.parts and "1 x 2" not in found.parts
+    low, _, high = Cell(**found.cells[-1]).terms["compute"]
+    assert high > 1.5 * low
+
+
+def test_the_runs_of_a_job_go_to_their_cases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_loops(*args: Any) -> tuple[list[list[dict[str, Any]]], float]:
+        nodes, asked = args[4], args[6]
+        return [
+            said(Run(nodes, each["batch"], int(each["name"][-2]))) for each in asked
+        ], 1 - nodes / 100
+
+    monkeypatch.setattr(predict_runs, "run_loops", run_loops)
+    cases = [
+        Case(3, "one bucket", TYPES[0], "global", "quiet"),
+        Case(4, "caches", TYPES[0], "per replica", "loud"),
+    ]
+    found = predict_runs.run_cases(cases, tmp_path, {"plain": "python"}, seed=1)
+    assert found[0].parts == judged("global").parts
+    assert [len(each.cells) for each in found] == [6, 3]
+    assert found[1].attained == {"1": 0.99, "2": 0.98, "4": 0.96, "8": 0.92}
+
+
+def test_a_case_with_an_error_is_not_counted() -> None:
+    case = Case(3, "one bucket", TYPES[0], "per replica", "quiet")
+    runs = {run: said(run) for run in runs_of(case)}
+    failed = judge(case, runs | {Run(2, 16, 1): [{"error": "RuntimeError: a reason"}]})
+    assert (failed.not_counted, failed.cells) == ("RuntimeError: a reason", ())
+    lost = judge(case, runs | {Run(8, 16, 2): said(Run(8, 16, 2))[:7]})
+    assert lost.not_counted and not lost.cells
+    assert summaries([failed, lost])["not_counted"] == 2
+    assert not is_good(summaries([failed]))
+
+
+def cell(*seconds: float, predicted: tuple[float, float, float], nodes: int = 8) -> dict[str, Any]:
+    return vars(
+        Cell("one bucket", TYPES[0], "global", "quiet", (1, 2), nodes, seconds, 0.5,
+             {"predict": predicted}, "undecided", "fail", 0.01, {}, {})
+    )  # fmt: skip
+
+
+def ran(*cells: dict[str, Any], number: int = 0) -> Ran:
+    return Ran(number, "one bucket", TYPES[0], "global", "quiet", {}, cells)
+
+
+def test_intervals_must_contain_the_runs_and_the_median_error_at_8_nodes_is_limited() -> None:
+    near = cell(1.0, 1.0, 1.3, predicted=(1.05, 0.9, 1.2))
+    far = cell(1.0, 1.0, 1.0, predicted=(2.0, 0.9, 2.2), nodes=4)
+    found = summaries([ran(near, far)])
+    assert found["all"]["predict"]["next_run_covered"] == pytest.approx((2 / 3 + 1) / 2, abs=1e-3)
+    assert found["at 8"]["predict"]["median_error"] == pytest.approx(0.05 / 1.1, abs=1e-3)
+    assert (found["right"], found["wrong"]) == (0, 0)
+    assert not is_good(found)
+    good = cell(1.0, 1.0, 1.0, predicted=(1.05, 0.9, 1.2))
+    assert is_good(summaries([ran(good, far)]))
+    assert not is_good(summaries([ran({**good, "predictions": {"predict": (1.1, 0.9, 1.2)}})]))
+
+
+def test_an_earlier_output_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "runs.json"
+    made: list[int] = []
+
+    def run(cases: list[Case], *_: object) -> list[Ran]:
+        made.extend(case.number for case in cases)
+        return [ran(cell(1.0, predicted=(1.0, 0.9, 1.1)), number=case.number) for case in cases]
+
+    monkeypatch.setattr(predict_runs, "run_cases", run)
+    monkeypatch.setattr(predict_runs, "find_python", lambda name: "python")
+    command = ["--output", str(output)]
+    assert main(["--cases", "4", *command]) == 0
+    assert main(["--cases", "9", *command, "--part", "1/2"]) == 0
+    assert 4 < len(made) < 9
+    assert main(["--cases", "9", *command, "--part", "2/2"]) == 0
+    assert sorted(made) == list(range(9))
+    assert main(["--cases", "12", "--minutes", "0", *command]) == 0
+    assert len(made) == 9
+    assert [each.number for each in read_ran(output, seed=1)] == list(range(9))
+    assert json.loads(output.read_text())["summary"]["cells"] == 9
+    with pytest.raises(SystemExit):
+        read_ran(output, seed=2)
+    with pytest.raises(SystemExit):
+        main(["--part", "3/2"])
