@@ -44,7 +44,7 @@ class Flops:
         self._optimizer = self._thread = None
         self._handles, self._is_over = [], False
         self._depth, self._is_backward, self._is_entered = 0, False, False
-        self._counts, self._passes = [], set()
+        self._complete, self._counts, self._passes = [], defaultdict(int), set()
 
     def facts(self):
         """Return `flops` of metrics.json: operations per step and their data type, or a reason."""
@@ -52,7 +52,7 @@ class Flops:
             self.missing = "torch.compile was used"
         if self.missing is not None:
             return {"not_counted": self.missing}
-        counts = min(self._counts, key=lambda each: sum(each.values()))
+        counts = min(self._complete, key=lambda each: sum(each.values()))
         total = sum(counts.values())
         dtype, most = max(counts.items(), key=lambda each: each[1])
         return {"per_step": total, "dtype": dtype if most >= MAIN_SHARE * total else None}
@@ -76,7 +76,6 @@ class Flops:
             return
         self._thread = threading.get_ident()
         modules = self._torch.nn.modules.module
-        self._counts.append(defaultdict(int))
         self._handles = [
             modules.register_module_forward_pre_hook(self._before_forward),
             modules.register_module_forward_hook(self._after_forward, always_call=True),
@@ -88,15 +87,15 @@ class Flops:
         if not self._is_over and not self._passes >= {"forward", "backward"}:
             self._stop("a step had no forward and backward pass of modules")
         if not self._is_over:
+            self._complete.append(self._counts)
             self.missing = None
-            self._is_over = len(self._counts) == COUNTED_STEPS
+            self._is_over = len(self._complete) == COUNTED_STEPS
         if self._is_over:
             for handle in self._handles:
                 handle.remove()
             self._handles = []
         else:
-            self._passes = set()
-            self._counts.append(defaultdict(int))
+            self._counts, self._passes = defaultdict(int), set()
 
     def _stop(self, reason):
         """Give up; the hooks stay until the next step's end, since torch may be iterating."""
@@ -172,7 +171,7 @@ class Flops:
         if self._is_backward and self._torch.is_grad_enabled():
             self._passes.add("repeated")
             return
-        self._counts[-1][dtype] += count
+        self._counts[dtype] += count
         self._passes.add("backward" if self._is_backward else "forward")
 
     def fail_formula(self, error):

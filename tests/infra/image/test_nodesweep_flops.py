@@ -123,6 +123,8 @@ CHANGES: Mapping[str, tuple[str, int | str]] = {
         "forward = lambda x: x @ model[0].weight.T",
         "a step had no forward and backward pass of modules",
     ),
+    "two steps": ("before_step = lambda step: step in (3, 4)", STEP),
+    "two steps and a part of one": ("before_step = lambda step: step < 2", STEP),
     "one step": (
         "before_step = lambda step: step == 5",
         "it made too few optimizer steps",
