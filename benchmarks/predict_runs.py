@@ -13,8 +13,10 @@ steps, on a fixed batch per process or, where compute is predicted without and w
 fixed global one. nodesweep_measure.py and the analysis are the product's, without a flow and S3.
 
 The stored runs of 2026-11-28 (30 of 72 cases) shared 2 cores with other work and up to five further
-jobs (load 18 to 46), so that those on 8 nodes were slowed most: in two of the five cases with runs
-outside their interval, even the time that no step takes had grown six- and twofold.
+jobs (load 18 to 46), which probably slowed 8 nodes most: in two of the five cases with runs outside
+their interval, even the time that no step takes had grown six- and twofold. Predictions of 8 nodes
+from 1, 2 and 4 at a fixed global batch cover 82.2% only. Where the exchange of gradients takes far
+longer than the backward pass, the predicted time is too high. The target of 200 cells was not met.
 
 The output is written after every few cases; a later call with the same seed continues it and uses
 the stored runs to predict again. One job runs at a time in a network namespace; parts run in
