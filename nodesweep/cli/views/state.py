@@ -30,7 +30,7 @@ class StageState:
     begun: float | None = None
     seconds: float | None = None
     note: str = ""
-    """Progress of its long step."""
+    """Progress of the stage's long step."""
 
 
 @dataclass
@@ -59,9 +59,9 @@ class PointState:
     whole_run_seconds: float | None = None
     """Projected `job_seconds` of a whole job, for a probe that ended early."""
     arm: str = ""
-    """Code of its arm in job names; "" in a sweep of one arm, which has neither place nor price."""
+    """Code of the point's arm in job names; "" in a sweep of one arm (no `place`, no price)."""
     place: str = ""
-    """Its arm and node count in words, such as 2 x ml.g5.xlarge."""
+    """The arm and node count in words, such as 2 x ml.g5.xlarge."""
     usd_per_hour: float | None = None
     """Price of one node of the arm."""
     may_be_dropped: bool = False
