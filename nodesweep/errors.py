@@ -262,7 +262,7 @@ def best_effort(failure: str) -> Iterator[None]:
 
 
 def was_refused(error: ClientError, operations: Collection[str]) -> bool:
-    """Return True if a call of these had no effect: a 4xx response that a retry would get again.
+    """Return True if one of these operations failed without effect: a 4xx that would recur.
 
     After throttling or a 5xx response, an earlier try may have taken effect.
     """

@@ -73,7 +73,7 @@ def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
 
 
 def bill(config: BenchmarkConfig, checks: Iterable[Check]) -> list[BillLine]:
-    """Return the maximum that each check adds to the bill, without calling anything."""
+    """Return the maximum cost that each check adds to the bill, without calling the platform."""
     paid: set[str] = set()
     lines = []
     for check in checks:

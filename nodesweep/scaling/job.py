@@ -136,7 +136,7 @@ class JobStatus:
         retained_seconds: how long they were kept, growing until `retention` is `over`.
         retention: what happens to the kept nodes; None if none are known.
         reused_by: the job that took over the kept nodes.
-        spot: whether the nodes are spot capacity.
+        spot: True if the nodes are spot capacity.
         visits: the phases that the job went through, in order; not the final state.
         isolation: how the platform isolated emulated or shared nodes.
         launch_path_only: why an emulated platform could only launch the job.

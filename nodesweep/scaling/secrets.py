@@ -281,7 +281,7 @@ def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
 
     Args:
         values: Strings and other values by name.
-        is_closed: Whether the mapping's values are never shown (environment, build arguments), so
+        is_closed: True if the mapping's values are never shown (environment, build arguments), so
             that random strings count too: 12 or more characters with letters and digits, and no
             path.
     """

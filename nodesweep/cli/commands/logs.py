@@ -184,7 +184,7 @@ class _LogPrinter:
         return processes_per_node(config, config.node_type(config.training.instance_type))
 
     def _print_files(self, paths: Iterable[Path]) -> None:
-        """Print files job by job, fewest nodes first, with the lines of all nodes merged by time."""
+        """Print files job by job, fewest nodes first, with the nodes' lines merged by time."""
         by_job: dict[names.JobKey, list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)

@@ -115,7 +115,7 @@ class RunState:
     """Rules of the sweep's design."""
     most_jobs: int | None = None
     decision: str = ""
-    """In a sequential or probe sweep, the reason for the next jobs and the results so far."""
+    """Reason for the next jobs, and results so far; "" if nothing is decided during the sweep."""
     max_parallel_jobs: int = 1
     usd_per_hour: float | None = None
     usd_per_hour_by_type: Mapping[str, float | None] = field(default_factory=dict)

@@ -290,7 +290,7 @@ def read_outcome(
     metrics = metrics if not_observed is None else None
     own = None if is_observed(metrics) else metrics
     train_seconds_by = _train_seconds_by(job, metrics, logged)
-    status = job.state.capitalize()  # as in reports
+    status = job.state.capitalize()  # spelled as in reports
     environment = job.environment
     projection = project(own, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers

@@ -94,7 +94,7 @@ def validation_section(config: BenchmarkConfig) -> ValidationConfig:
 
 
 def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:
-    """Return the most that the validation on Spark can cost, and the derivation.
+    """Return the maximum cost of the validation on Spark, and its derivation.
 
     Returns:
         (USD, or None if the price is unknown; derivation or the reason for None).
@@ -139,7 +139,7 @@ def with_validation(
 
 
 def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
-    """Return the most that one Processing job can cost; None if the price is unknown."""
+    """Return the maximum cost of one Processing job in USD; None if the price is unknown."""
     asked = validation_section(config)
     return node_cost_usd(asked.instance_count, asked.max_runtime_seconds + STOPPING_SECONDS, price)
 
