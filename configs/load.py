@@ -161,7 +161,7 @@ def _region_problems(raw: Any) -> list[str]:
 
 
 def _expectation_problems(raw: Any) -> list[str]:
-    """Check names and schemas; Great Expectations itself judges the rest during the run."""
+    """Check names and schemas; Great Expectations itself checks all else during the run."""
     expectations = _nested_value(raw, "dataset", "expectations")
     is_java = _nested_value(raw, "dataset", "validation", "engine") == "spark"
     problems = []

@@ -436,7 +436,7 @@ class BenchmarkConfig(Section):
 
     @model_validator(mode="after")
     def _check_fallbacks(self) -> Self:
-        """Refuse fallbacks in a sweep with several arms, or whose jobs depend on earlier results."""
+        """Refuse fallbacks with several arms, or with a design that uses earlier results."""
         if not self.training.instance_fallbacks:
             return self
         if self.sweep.arm_count > 1:

@@ -189,7 +189,7 @@ class PlatformConfig(Section):
     def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
         """Return this section with the Batch queue of a sweep's recorded section.
 
-        A sweep's jobs stay where they were sent, whatever the config says now.
+        A sweep's jobs stay in the queue that they were sent to, even if the config has changed.
         """
         if "batch" not in type(self).model_fields:
             return self

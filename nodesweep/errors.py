@@ -77,7 +77,7 @@ _TRANSIENT_ERRORS = (
 class _EndpointError(BotoCoreError):
     """Base of an endpoint's failures.
 
-    `where` is the setting to check: the config's field or, without one, the service and its region.
+    `where` is the setting to check: a field of the config, or else the service and its region.
     """
 
     def __init__(self, where: str = "platform.endpoint_url", **kwargs: Any) -> None:

@@ -523,7 +523,7 @@ def logs(
 ) -> None:
     """Print the complete logs of a sweep's jobs.
 
-    Logs of running jobs come from the backend, those of ended jobs from the reports directory.
+    Logs of running jobs come from the backend, logs of ended jobs from the reports directory.
     """
     if validation and not (nodes is None and rank is None):
         raise click.UsageError("--validation cannot be combined with --nodes or --rank")

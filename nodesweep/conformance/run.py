@@ -45,7 +45,7 @@ AWS, LOCAL, FOREIGN = "aws", "local platform", "foreign emulator"
 
 
 class BillLine(NamedTuple):
-    """A check in the bill, with the cost that it adds to that of the checks above it.
+    """A check in the bill, with the cost that it adds to the checks above it.
 
     `usd` is None if the price is unknown.
     """

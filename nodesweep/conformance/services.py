@@ -118,7 +118,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
 
 
 def cost_figures(trial: Trial) -> Mapping[str, Any]:
-    """Check that the day's node-hours in Cost Explorer include those of the one-node job.
+    """Check that the day's node-hours in Cost Explorer are at least the one-node job's.
 
     Raises:
         NotYet: the job ended less than a day ago.

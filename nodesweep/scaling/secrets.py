@@ -235,7 +235,7 @@ def _names_a_secret(found: re.Match[str]) -> bool:
 
 
 class _KnownSecrets:
-    """The secrets given to this process, whatever their shape."""
+    """The secrets that this process has been told to hide, of any shape."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
@@ -310,7 +310,7 @@ def _in_urls(text: str) -> Iterator[str]:
 
 
 def secrets_of_job(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
-    """Return the values that a job was given and that must not appear in any output."""
+    """Return the values of a job's inputs that must not appear in any output."""
     decoded = {name: _decoded(value) for name, value in hyperparameters.items()}
     return [*secrets_in(decoded), *secrets_in(environment, is_closed=True)]
 

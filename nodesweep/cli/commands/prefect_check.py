@@ -28,7 +28,7 @@ _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem; `is_blocking` is True if it prevents all runs, not only those of deployments."""
+    """A problem; `is_blocking` is True if it prevents all runs, not only deployment runs."""
 
     text: str
     remedy: str

@@ -277,7 +277,7 @@ class RunState:
         return point.usd_per_hour if point.arm else self.usd_per_hour
 
     def cost_so_far_usd(self, now: float) -> float | None:
-        """Return the cost of ended jobs plus that of running ones so far; None without a price."""
+        """Return the cost in USD so far, running jobs included; None if a price is unknown."""
         if None in map(self._price, self.points) or (self.usd_per_hour is None and not self.points):
             return None
         node_hours_usd = sum(

@@ -322,7 +322,7 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 
 
 def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
-    """Return the seconds of each timed occurrence; those of an epoch's end may be negative."""
+    """Return the seconds of each timed occurrence; an epoch's end may take a negative time."""
     read = finite_or_none if name == "epochs" else positive_or_none
     given = nested_value(metrics, ("probe", name, "seconds"))
     values = given if isinstance(given, list) else []

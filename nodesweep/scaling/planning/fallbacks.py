@@ -30,7 +30,7 @@ def deciding_key(config: BenchmarkConfig) -> Key | None:
 
 
 def selected_type(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> str | None:
-    """Return the type that the first job got; None without fallbacks, or if it got none yet."""
+    """Return the type that the first job got; None without fallbacks, or before it got a type."""
     if not config.training.instance_fallbacks:
         return None
     key = first_key(config)

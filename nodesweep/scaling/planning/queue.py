@@ -161,7 +161,7 @@ class SweepQueue:
 
         Args:
             job_names: The sweep's existing or claimed jobs.
-            statuses: The jobs' statuses if `needs_earlier_statuses`. A claimed job without one
+            statuses: The jobs' statuses if `needs_earlier_statuses`. A claimed job without a status
                 may never have been sent; it starts like a new job, within the budget.
         """
         self._earlier = frozenset(job_names)

@@ -54,7 +54,7 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
 
 
 def describe_engine(section: DatasetConfig) -> str | None:
-    """Return the engine, or how size decides it, in words; None without dataset.validation."""
+    """Return the engine in words, or how size decides it; None if dataset.validation is not set."""
     asked = section.validation
     if asked is None:
         return None
@@ -118,8 +118,8 @@ def with_validation(
     """Return a sweep's cost bound and derivation with the dataset's validation included.
 
     Only a validation that may run as a Processing job adds cost. `jobs` is the bound of the
-    training jobs with its derivation; `price` is that of the Processing job's instances, None if it
-    was not looked up.
+    training jobs with its derivation; `price` is the price of an instance of the Processing job,
+    None if it was not looked up.
     """
     bound, reason = jobs
     if config.dataset is None or not config.dataset.may_use_spark:

@@ -99,7 +99,7 @@ def analyse(
         plan: The planned points; None for a table.
         outcomes: One per attempt.
         price: Price of a node-hour; None: unknown.
-        provenance: Digests, versions and whatever else the run recorded.
+        provenance: Digests, versions and other facts that the run recorded.
         generated_at: Time of the report.
         rules: Rules of the recommendation if there is no config.
         progress: Progress of the sweep; None if its design requests all runs at the start.
