@@ -70,12 +70,12 @@ def written_atomically(path: Path, mode: int = PRIVATE) -> Iterator[BinaryIO]:
 def make_folder(folder: Path, mode: int = PRIVATE) -> None:
     """Create the folder and its missing parents for files of this mode.
 
-    Those for private files are accessible to their owner only; existing folders stay unchanged.
+    New folders for private files are accessible to their owner only; existing ones stay unchanged.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         one.mkdir(0o700 if mode == PRIVATE else 0o777, exist_ok=True)
-    folder.mkdir(exist_ok=True)  # raises if it is a file
+    folder.mkdir(exist_ok=True)  # raises if the path is a file
 
 
 def folder_problem(folder: Path, option: str = "") -> str | None:
@@ -101,6 +101,6 @@ def folder_problem(folder: Path, option: str = "") -> str | None:
                 if not os.access(place, os.W_OK | os.X_OK):
                     return f"{place} is not writable; give this user write access, {remedy}"
                 return None
-    except OSError as error:  # a name is too long, or a folder not accessible
+    except OSError as error:  # e.g. a name is too long, or a folder is not accessible
         return f"{folder} can't be used: {error.strerror or error}; {remedy.removeprefix('or ')}"
     return None

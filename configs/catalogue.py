@@ -167,7 +167,7 @@ class InstanceType(_Row):
 
     @property
     def is_aws(self) -> bool:
-        """True for an instance of AWS; False for emulated nodes and those of a cluster."""
+        """True for an instance of AWS; False for emulated nodes and nodes of a cluster."""
         return not self.emulated
 
     @property

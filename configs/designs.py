@@ -82,9 +82,9 @@ class DesignRules:
         return self.ends_jobs_early
 
     def as_before(self, config: BenchmarkConfig) -> tuple[BenchmarkConfig, str] | None:
-        """Return what the config asked for in an earlier nodesweep, and how to ask for that now.
+        """Return the config's equivalent in an earlier nodesweep, and how to get that behavior now.
 
-        None if it asked for the same.
+        None if the config has always had the same meaning.
         """
         return None
 

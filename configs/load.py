@@ -161,7 +161,7 @@ def _region_problems(raw: Any) -> list[str]:
 
 
 def _expectation_problems(raw: Any) -> list[str]:
-    """Check names and schemas; Great Expectations itself judges the rest during the run."""
+    """Check names and schemas; Great Expectations itself checks all else during the run."""
     expectations = _nested_value(raw, "dataset", "expectations")
     is_java = _nested_value(raw, "dataset", "validation", "engine") == "spark"
     problems = []
@@ -339,7 +339,7 @@ def _wanted(field: FieldInfo, kinds: list[str]) -> str:
 
 
 def _default_section(annotation: Any) -> Any:
-    """Return the section of a choice that is meant if the YAML names no kind; None without one."""
+    """Return the section that applies if the YAML names no kind; None if a kind is required."""
     for section in get_args(annotation):
         tags = [tag for tag in _TAGS if tag in getattr(section, "model_fields", {})]
         if tags and not section.model_fields[tags[0]].is_required():

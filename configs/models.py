@@ -415,7 +415,7 @@ class BenchmarkConfig(Section):
         return self
 
     def _of_variant(self, name: str) -> BenchmarkConfig:
-        """Return the config of a variant, without the others.
+        """Return the config of a variant, without the other variants.
 
         Raises:
             ValidationError: It is not a valid config; its errors are located at the variant.
@@ -436,7 +436,7 @@ class BenchmarkConfig(Section):
 
     @model_validator(mode="after")
     def _check_fallbacks(self) -> Self:
-        """Refuse fallbacks in a sweep that compares several arms, or chooses jobs by prices."""
+        """Refuse fallbacks with several arms, or with a design that uses earlier results."""
         if not self.training.instance_fallbacks:
             return self
         if self.sweep.arm_count > 1:
@@ -499,7 +499,7 @@ class BenchmarkConfig(Section):
         The price is the newest one known in the platform's region.
 
         Raises:
-            UnknownInstanceType: Neither knows the type.
+            UnknownInstanceType: Neither the platform nor the catalogue knows the type.
         """
         platform = self.platform
         for variant in self.sweep.variants or ():

@@ -151,9 +151,10 @@ class PlatformConfig(Section):
     )
 
     def problems(self, config: BenchmarkConfig) -> tuple[str, ...]:
-        """Return a message per setting that the launcher lacks: with a Batch queue, warm pools.
+        """Return a message per setting that the launcher does not support.
 
-        Also one if Batch would stop each job before the time that the config allows it.
+        With a Batch queue, these are warm pools, and a timeout of Batch that is shorter than the
+        runtime that the config allows.
         """
         found: list[str] = []
         if self.batch is None:
@@ -176,7 +177,7 @@ class PlatformConfig(Section):
 
     @property
     def unattended_problem(self) -> str | None:
-        """Why nobody may leave a sweep that it has just submitted; None: one may."""
+        """Reason why a submitted sweep must not run unattended (--detach); None if it may."""
         if self.batch is None:
             return None
         return (
@@ -186,9 +187,9 @@ class PlatformConfig(Section):
         )
 
     def with_jobs_of(self, recorded: Mapping[str, Any]) -> Self:
-        """Return this section with the place of a sweep's jobs in its recorded one: the queue.
+        """Return this section with the Batch queue of a sweep's recorded section.
 
-        A sweep's jobs stay where they were sent, whatever the config says now.
+        A sweep's jobs stay in the queue that they were sent to, even if the config has changed.
         """
         if "batch" not in type(self).model_fields:
             return self
@@ -197,7 +198,7 @@ class PlatformConfig(Section):
         return self.model_copy(update={"batch": found})
 
     def own_node_type(self, name: str) -> InstanceType | None:
-        """Return the facts of one of the platform's own nodes; None: the catalogue has them."""
+        """Return the facts of the platform's own node type; None if the catalogue has them."""
         return None
 
     @property

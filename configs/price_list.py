@@ -48,7 +48,7 @@ class PriceTable(_Part):
     regions: dict[str, RegionPrices] = Field(default_factory=dict)
 
     def merged(self, other: PriceTable) -> PriceTable:
-        """Return the regions of both; of a region in both, the edition published later."""
+        """Return a table with the regions of both; a region in both has its later edition."""
         regions = dict(self.regions)
         for region, prices in other.regions.items():
             if region not in regions or regions[region].published <= prices.published:
@@ -92,7 +92,7 @@ def table_bytes(table: PriceTable) -> bytes:
 def at_list_price(instance: InstanceType, region: str) -> InstanceType:
     """Return the instance type with the table's price in a region, if that is the newest known.
 
-    Unchanged if the table has none, and for nodes that AWS does not sell.
+    The type is unchanged if the table has no price for it, or if AWS does not sell such nodes.
     """
     if not instance.is_aws:
         return instance

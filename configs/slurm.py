@@ -195,7 +195,7 @@ class SlurmPlatform(PlatformWithoutAws):
     )
 
     def own_node_type(self, name: str) -> InstanceType | None:
-        """Return the node of the config, whatever it is called."""
+        """Return the config's only type of node, under any name."""
         node, usd = self.node, self.node.usd_per_hour
         return ClusterNode(
             instance_type=name,

@@ -20,7 +20,7 @@ MAX_INSTANCE_TYPES = 8
 BASE = "base"
 """Name of the arm that is the config without its variants."""
 _TAKEN = frozenset({BASE, "logs"})
-"""Names that a variant must not have: an arm and a folder of the report have them."""
+"""Reserved names of an arm and of a folder in the report, which a variant must not have."""
 _TYPE, _NODE = "training.instance_type", "platform.node."
 VARYING = (
     _TYPE,
@@ -443,7 +443,7 @@ class SweepConfig(Section):
         return self.arm_repeats < repeat <= self.most_repeats
 
     def may_run(self, nodes: int, repeat: int = 1) -> bool:
-        """Return True unless this node count is only predicted, or is not confirmed so often."""
+        """Return False if the count is only predicted, or the repeat exceeds confirm_repeats."""
         if nodes == self.confirm:
             return repeat <= self.confirm_repeats
         return nodes in self.measured_counts or nodes not in self.node_counts

@@ -37,12 +37,12 @@ __all__ = ["Plan", "Report", "history", "load_config", "plan", "read_report", "r
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of a sweep and the most they can cost, before anything is submitted."""
+    """The runs of a sweep and their maximum cost, before anything is submitted."""
 
     planned: tuple[PlannedPoint, ...]
     """The runs, in execution order."""
     cost_bound_usd: float | None
-    """The most that the sweep can cost; None if unknown, with the cause in `cost_bound_reason`."""
+    """Maximum cost of the sweep; None if unknown, with the cause in `cost_bound_reason`."""
     cost_bound_reason: str
     notices: tuple[str, ...]
     """Notices from preflight."""

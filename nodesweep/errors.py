@@ -77,7 +77,7 @@ _TRANSIENT_ERRORS = (
 class _EndpointError(BotoCoreError):
     """Base of an endpoint's failures.
 
-    `where` is the setting to check: the config's field or, without one, the service and its region.
+    `where` is the setting to check: a field of the config, or else the service and its region.
     """
 
     def __init__(self, where: str = "platform.endpoint_url", **kwargs: Any) -> None:
@@ -265,7 +265,7 @@ def best_effort(failure: str) -> Iterator[None]:
 
 
 def was_refused(error: ClientError, operations: Collection[str]) -> bool:
-    """Return True if a call of these had no effect: a 4xx response that a retry would get again.
+    """Return True if one of these operations failed without effect: a 4xx that would recur.
 
     After throttling or a 5xx response, an earlier try may have taken effect.
     """

@@ -15,10 +15,10 @@ check of a probe sweep) of each, with several arms also its `arm` (code in job n
 words and `usd_per_hour`, empty for a design that chooses them later; `most_jobs`, \
 `max_parallel_jobs`, `usd_per_hour` of a node, `cost_bound_usd`, `on_cancel`; with fallback \
 types `usd_per_hour_by_type` |
-| sweep-decided | of a sequential or probe sweep: `points` that come next, as in sweep-planned, \
-empty once it is done; `later`: probes of several arms that may follow, with a mark on \
-those that may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and `text` of each \
-count that was decided |
+| sweep-decided | of a design that requests points step by step: `points` that come next, as in \
+sweep-planned, empty once the design is done; `later`: probes of several arms that may follow, \
+with a mark on those that may be dropped; `reason`; `answers`: `nodes`, `answer`, `brief` and \
+`text` of each count that was decided |
 | points-left-out | `points` that memory rules out, of several arms |
 | sweep-kept | `points` of an earlier run that the design no longer needs |
 | count-answered | of a sequential sweep that is done with a count: `count`, `answer` |
@@ -78,7 +78,7 @@ _progress = logging.getLogger(PROGRESS)
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a run; `job`, `nodes` and `stage` are None if it does not concern any."""
+    """One event of a run; `job`, `nodes` and `stage` are None if the event concerns none."""
 
     time: datetime
     event: str

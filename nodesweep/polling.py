@@ -72,7 +72,7 @@ class Cancelled(BaseException):
 
 @dataclass
 class Clock:
-    """The tasks' source of time; tests pass one that only counts."""
+    """The tasks' source of time; tests pass a clock that only counts."""
 
     monotonic: Callable[[], float] = time.monotonic
     wait: Callable[[float], bool] = field(default=STOP.wait)

@@ -105,7 +105,7 @@ def _pages(s3: Any, **request: str) -> list[dict[str, Any]]:
 
 
 def browser_url(platform: PlatformConfig, key: str) -> str:
-    """Return the URL that shows the object in a browser: that of the AWS console.
+    """Return a URL that shows the object in a browser: its page in the AWS console.
 
     A local platform has no console; its link is signed with its key and valid for a week.
     """

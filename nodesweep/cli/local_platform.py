@@ -41,7 +41,7 @@ class LocalPlatformError(Exception):
 
 @contextmanager
 def running_platform(platform: PlatformConfig) -> Iterator[PlatformConfig]:
-    """Keep the state folder's platform running, and yield the config with its endpoint.
+    """Keep the state folder's platform running, and yield the config with the actual endpoint.
 
     A platform is recognized by its key. If the config's port is taken, a free one is used and
     logged. A platform that a run started stops with the last run that uses it; if it does not stop,

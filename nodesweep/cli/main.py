@@ -184,9 +184,9 @@ def run(
                 except PointsMissing:
                     raise
                 except Exception:
-                    show(result.report, result.folder)  # of what was measured before
+                    show(result.report, result.folder)  # the report from before the confirming runs
                     raise
-        except PointsMissing as error:  # check_points() raises it again once the report is shown
+        except PointsMissing as error:  # raised again by check_points(), after the report
             result = error.result
     show(result.report, result.folder)
     check_points(benchmark, result)
@@ -523,7 +523,7 @@ def logs(
 ) -> None:
     """Print the complete logs of a sweep's jobs.
 
-    Logs of running jobs come from the backend, those of ended jobs from the reports directory.
+    Logs of running jobs come from the backend, logs of ended jobs from the reports directory.
     """
     if validation and not (nodes is None and rank is None):
         raise click.UsageError("--validation cannot be combined with --nodes or --rank")

@@ -65,7 +65,7 @@ def _print(text: str) -> None:
 def print_event(event: str, text: str, is_error: bool = False, **facts: Any) -> None:
     """Print the command's own message on stderr, spelling commands as the user types them.
 
-    With `--log-format json`, the message is a JSON line, like those of a run.
+    With `--log-format json`, the message is a JSON line, like the lines of a run.
     """
     context = click.get_current_context(silent=True)
     text = as_typed(text, None if context is None else context.meta.get(RUN_OF_CONTEXT))

@@ -15,7 +15,7 @@ STILL_SECONDS = 60.0
 LONGEST_SECONDS = 900.0
 """Limit of every wait, even for a process that computes endlessly."""
 _STATE, _CPU_TIMES, _START_TIME = 0, slice(11, 15), 19
-"""In /proc/<pid>/stat after the command name: fields 3, 14 to 17 and 22 of proc(5)."""
+"""Positions in /proc/<pid>/stat after the command name: fields 3, 14 to 17 and 22 of proc(5)."""
 
 
 def _fields(pid: int) -> list[str]:

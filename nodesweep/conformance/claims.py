@@ -1,7 +1,7 @@
 """Statements of the documentation about behavior not yet seen on AWS, and the checks for them.
 
-tests/docs/test_claims.py reads the pages; it fails if a sentence has no row here, or a row no
-sentence.
+tests/docs/test_claims.py reads the pages; it fails if a sentence has no row here, or if a row
+has no sentence.
 """
 
 from __future__ import annotations

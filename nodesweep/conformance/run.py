@@ -43,7 +43,7 @@ AWS, LOCAL, FOREIGN = "aws", "local platform", "foreign emulator"
 
 
 class BillLine(NamedTuple):
-    """A check in the bill, with the cost that it adds to that of the checks above it.
+    """A check in the bill, with the cost that it adds to the checks above it.
 
     `usd` is None if the price is unknown.
     """
@@ -71,7 +71,7 @@ def chosen(names_: Sequence[str], everything: bool) -> tuple[Check, ...]:
 
 
 def bill(config: BenchmarkConfig, checks: Iterable[Check]) -> list[BillLine]:
-    """Return the maximum that each check adds to the bill, without calling anything."""
+    """Return the maximum cost that each check adds to the bill, without calling the platform."""
     paid: set[str] = set()
     lines = []
     for check in checks:

@@ -38,7 +38,7 @@ _FIGURES_AFTER = timedelta(hours=24)
 
 
 def build_bound(config: BenchmarkConfig) -> Bound:
-    """Return the most that the image build can cost: its time limit, at the price of a minute."""
+    """Return the maximum cost of the image build: its time limit times the price of a minute."""
     if config.image.uri is not None:
         return 0.0, "no build, since image.uri is set"
     if config.node_type(config.training.instance_type).emulated:
@@ -48,7 +48,7 @@ def build_bound(config: BenchmarkConfig) -> Bound:
 
 
 def spark_build_bound(config: BenchmarkConfig) -> Bound:
-    """Return the most that the build of the Spark image can cost."""
+    """Return the maximum cost of building the Spark image."""
     if config.dataset is None or not config.dataset.may_use_spark:
         return 0.0, _NO_SPARK
     image = spark_image(config)
@@ -56,13 +56,13 @@ def spark_build_bound(config: BenchmarkConfig) -> Bound:
 
 
 def minute_bound(config: BenchmarkConfig) -> Bound:
-    """Return the most that five minutes of a build cost."""
+    """Return the maximum cost of a build that is stopped within five minutes."""
     usd, text = build_bound(config)
     return (0.0, text) if not usd else (5 * CODEBUILD_USD_PER_MINUTE, "a build of 5 min")
 
 
 def processing_bound(config: BenchmarkConfig) -> Bound:
-    """Return the most that the validation can cost, at the training price of the same instance."""
+    """Return the maximum cost of the validation, at the training price of the same instance."""
     if config.dataset is None or not config.dataset.may_use_spark:
         return 0.0, _NO_SPARK
     instance = config.node_type(validation_section(config).instance_type)
@@ -118,7 +118,7 @@ def processing(trial: Trial) -> Mapping[str, Any]:
 
 
 def cost_figures(trial: Trial) -> Mapping[str, Any]:
-    """Check that the day's node-hours in Cost Explorer include those of the one-node job.
+    """Check that the day's node-hours in Cost Explorer are at least the one-node job's.
 
     Raises:
         NotYet: the job ended less than a day ago.

@@ -177,7 +177,7 @@ class Trial:
     def submit(self, shape: Shape, anew: bool = False) -> JobSpec:
         """Start the job of a shape, or adopt the one that an interrupted run has left.
 
-        A job that was stopped when that run ended is replaced by a further attempt.
+        A job that was stopped when that run ended is replaced by another attempt.
 
         Args:
             shape: the job.

@@ -68,7 +68,7 @@ def arms_of(config: BenchmarkConfig) -> tuple[Arm, ...]:
 
 
 def main_arm(config: BenchmarkConfig) -> Arm:
-    """Return the arm of training.instance_type or, with variants, that of the base config."""
+    """Return the arm of training.instance_type or, with variants, the arm of the base config."""
     main = (config.training.instance_type, BASE)
     return next(arm for arm in arms_of(config) if arm.name in main)
 

@@ -26,7 +26,7 @@ FINAL_STATES: frozenset[JobState] = frozenset({"completed", "failed", "stopped"}
 OVER_TIME = "MaxRuntimeExceeded"
 """Prefix of the `reason` of a job that was stopped at its runtime limit."""
 TRAINING_PHASE = "Training"
-"""The phase in which the program runs, whatever the backend calls its other phases."""
+"""Name of the phase in which the program runs; other phases have the backend's names."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class JobSpec:
         dataset: the config's `dataset` section; None without a dataset.
         hyperparameters: the program's arguments.
         variables: nodesweep's environment variables, in addition to training.environment.
-        platform: the config's section, with the settings of the arm; None for that of the launcher.
+        platform: the config's section, with the settings of the arm; None for the launcher's own.
     """
 
     name: str
@@ -119,7 +119,7 @@ class JobStatus:
         state: the job's state.
         phase: the backend's word for what the job is doing, shown to users.
         message: the backend's comment on the phase; None if this backend gives none.
-        reason: why the job failed, was stopped or was given up on.
+        reason: why the job failed, or why it was stopped or abandoned.
         exit_message: the program's own failure message, if the backend reports it.
         created_at: when the backend accepted the job; None for one that was just submitted.
         started_at: when the job began its work, from which its runtime counts.
@@ -136,7 +136,7 @@ class JobStatus:
         retained_seconds: how long they were kept, growing until `retention` is `over`.
         retention: what happens to the kept nodes; None if none are known.
         reused_by: the job that took over the kept nodes.
-        spot: whether the nodes are spot capacity.
+        spot: True if the nodes are spot capacity.
         visits: the phases that the job went through, in order; not the final state.
         isolation: how the platform isolated emulated or shared nodes.
         launch_path_only: why an emulated platform could only launch the job.

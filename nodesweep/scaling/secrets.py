@@ -235,7 +235,7 @@ def _names_a_secret(found: re.Match[str]) -> bool:
 
 
 class _KnownSecrets:
-    """The secrets given to this process, whatever their shape."""
+    """The secrets that this process has been told to hide, of any shape."""
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
@@ -281,7 +281,7 @@ def secrets_in(values: Mapping[str, Any], is_closed: bool = False) -> list[str]:
 
     Args:
         values: Strings and other values by name.
-        is_closed: Whether the mapping's values are never shown (environment, build arguments), so
+        is_closed: True if the mapping's values are never shown (environment, build arguments), so
             that random strings count too: 12 or more characters with letters and digits, and no
             path.
     """
@@ -310,7 +310,7 @@ def _in_urls(text: str) -> Iterator[str]:
 
 
 def secrets_of_job(hyperparameters: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
-    """Return the values that a job was given and that must not appear in any output."""
+    """Return the values of a job's inputs that must not appear in any output."""
     decoded = {name: _decoded(value) for name, value in hyperparameters.items()}
     return [*secrets_in(decoded), *secrets_in(environment, is_closed=True)]
 

@@ -39,7 +39,7 @@ def code_folder(script: Path, highest: Path) -> Path:
 
 
 def _module(folder: Path, name: str) -> list[Path] | None:
-    """Return the files of a module or package in the folder, or None."""
+    """Return the Python files of a module or package in the folder; None if it has neither."""
     if (folder / f"{name}.py").is_file():
         return [folder / f"{name}.py"]
     package = folder / name
@@ -50,7 +50,7 @@ def _module(folder: Path, name: str) -> list[Path] | None:
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """Yield the top-level names of absolute imports, or nothing if the file cannot be parsed."""
+    """Yield the top-level names that a file imports absolutely; none if it cannot be parsed."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -40,7 +40,7 @@ def find_report(
         if path.is_dir():
             path /= names.REPORT_JSON
         found = path.is_file()
-    except OSError as error:  # e.g. the name is too long, or the folder not accessible
+    except OSError as error:  # e.g. the name is too long, or the folder is not accessible
         raise ReportUnreadable(f"{reference}: {error.strerror}") from None
     if not found:
         try:

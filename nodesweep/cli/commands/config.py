@@ -120,7 +120,7 @@ def init(
 @set_option
 @guarded
 def validate(config: Path, overrides: tuple[str, ...]) -> None:
-    """Check a config and the files it names; reports all errors at once."""
+    """Check a config and the files it names, and list all errors."""
     from nodesweep.flows.stages.offline import check_offline, raise_if_refused
 
     benchmark = read_config_to_run(config, overrides)

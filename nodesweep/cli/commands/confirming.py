@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> None:
-    """Exit if the sweep makes no predictions, or is detached and does not wait for them.
+    """Exit if the sweep makes no predictions, or if the command does not wait for them (--detach).
 
     Raises:
-        PreflightRefused: A new sweep is invalid if its largest node count is the one to confirm.
+        PreflightRefused: The sweep is new, and preflight would refuse to confirm its largest node
+            count.
     """
     if detach:
         raise click.UsageError(
@@ -32,16 +33,20 @@ def refuse_confirm(config: BenchmarkConfig, detach: bool, is_resume: bool) -> No
             BAD_INPUT,
         )
     if is_resume or config.sweep.confirm is not None:
-        return  # the run's own preflight checks the job before anything more is paid
+        return  # the run's own preflight checks the confirming job before any further cost
     from nodesweep.flows.stages.offline import check_offline, raise_if_refused
 
     raise_if_refused(check_offline(_confirming(config, config.sweep.node_counts[-1])))
 
 
 def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | None:
-    """Return the report that a sweep to resume has ("": the latest), if any.
+    """Return the existing report of the sweep to resume; None if there is no readable report.
 
     It is read from this machine or, if it is not here, from the store.
+
+    Args:
+        config: Config of the sweep.
+        sweep: Id of the sweep; "" for the latest sweep, None for a new one.
     """
     if sweep is None:
         return None
@@ -57,9 +62,10 @@ def last_report(config: BenchmarkConfig, sweep: str | None) -> ScalingReport | N
 
 
 def _stored(config: BenchmarkConfig, sweep: str) -> bytes | None:
-    """Return a sweep's report.json in the store, if any.
+    """Return the content of a sweep's report.json in the store; None if there is none.
 
-    A sweep that `--resume` continues without its id is unfinished, so no count was confirmed yet.
+    It is also None without an id: such a `--resume` only continues unfinished sweeps, which have
+    not confirmed any count yet.
     """
     from nodesweep.errors import best_effort
     from nodesweep.launch.registry import store_of
@@ -77,8 +83,13 @@ def with_confirm(
 ) -> BenchmarkConfig | None:
     """Return the config with the node count to measure; print the reason if there is none.
 
-    A count that is measured in `report`, but not in `last`, the report before this command, was
-    confirmed by a job of a command that was cut off.
+    A count that is measured in `report`, but not in `last`, was confirmed by an earlier command
+    that was cut off.
+
+    Args:
+        config: Config of the sweep.
+        report: Report of the run that this command has just finished.
+        last: Report of the sweep from before this command, if any.
     """
     from nodesweep.scaling.design.predict import confirming_runs
     from nodesweep.scaling.formats import join_words
@@ -91,7 +102,7 @@ def with_confirm(
     if cut_off := [row for row in new if row.n + row.n_failed < confirming_runs(config)]:
         nodes = cut_off[0].nodes
         print_event(
-            "confirming", f"--confirm: the other runs on {nodes} nodes", sweep=report.sweep_id
+            "confirming", f"--confirm: the remaining runs on {nodes} nodes", sweep=report.sweep_id
         )
         return _confirming(config, nodes)
     if new:

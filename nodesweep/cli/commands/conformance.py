@@ -64,7 +64,7 @@ def plan(
     everything: bool,
     limit_usd: float,
 ) -> None:
-    """List the chosen checks, their requirements and their maximum costs; calls nothing."""
+    """List the chosen checks, their requirements and their maximum costs, without running any."""
     from nodesweep.conformance.registry import CHECKS
     from nodesweep.conformance.run import bill, bill_problem, check_config
 
@@ -114,7 +114,9 @@ def _bill_text(lines: list[BillLine]) -> str:
 )
 @click.option("--retry", is_flag=True, help="Rerun checks that failed or were skipped.")
 @click.option(
-    "--emulator", metavar="TEXT", help="Name of an emulator other than nodesweep's, to record."
+    "--emulator",
+    metavar="TEXT",
+    help="Name to record in the result file for an emulator other than nodesweep's.",
 )
 @guarded
 def run(

@@ -328,7 +328,7 @@ def check_quotas(config: BenchmarkConfig) -> Finding:
 
 
 def _nearest(path: Path) -> Path:
-    """Return the path, or the nearest existing folder above it."""
+    """Return the path if it exists, otherwise the nearest existing folder above it."""
     return next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
 
 

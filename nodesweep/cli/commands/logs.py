@@ -110,7 +110,7 @@ def show_logs(
 
 
 def _jobs(config: BenchmarkConfig, sweep: str) -> list[JobStatus]:
-    """Return the status of the sweep's training and Processing jobs, as far as lists contain it."""
+    """Return the sweep's training and Processing jobs; those from lists lack some status fields."""
     platform = config.platform
     launcher = launcher_of(platform)
     jobs = list(launcher.jobs_of(sweep))
@@ -164,7 +164,7 @@ class _LogPrinter:
                 save_log = backend_of(platform).save_log
                 self._print_files(paths or save_log(platform, name, self._folder))
             else:
-                assert job.created_at is not None  # every list and description has it
+                assert job.created_at is not None  # in every list and description of jobs
                 self._print_new(name, job.created_at)
             if job.has_ended:
                 self._done.add(name)
@@ -178,13 +178,13 @@ class _LogPrinter:
             )
 
     def _processes(self, code: str) -> int:
-        """Return the ranks per node of jobs whose name has the code of this arm."""
+        """Return the number of ranks per node in jobs of the arm with this code."""
         named = (arm.name for arm in arms_of(self._config) if arm.code == code)
         config = self._config.of_arm(next(named, self._config.arm_names[0]))
         return processes_per_node(config, config.node_type(config.training.instance_type))
 
     def _print_files(self, paths: Iterable[Path]) -> None:
-        """Print files job by job, smallest first, merging the lines of each job's nodes by time."""
+        """Print files job by job, fewest nodes first, with the nodes' lines merged by time."""
         by_job: dict[names.JobKey, list[Path]] = {}
         for path in paths:
             key = _key_of_file(path.name)

@@ -105,7 +105,10 @@ def describe_plan(checked: CheckedSweep) -> str:
 
 
 def _of_full_sweep(config: BenchmarkConfig) -> str:
-    """Return the bound of a sweep that predicts as a share of a full one's with as many runs."""
+    """Return the maximum node-hours as a percentage of a full sweep's with as many runs per count.
+
+    The text is "" if the design predicts no node count.
+    """
     if not config.sweep.rules.predicts:
         return ""
     update = {"design": "full", "confirm": None, "repeats": config.sweep.arm_repeats}
@@ -166,8 +169,8 @@ def _designs(config: BenchmarkConfig, plan: SweepPlan) -> list[str]:
         "",
         f"Designs, for a job that takes {times} min on {join_words(REFERENCE_MINUTES)} nodes (the",
         (
-            f"reference job, not yours) at {format_percent(NOISE)} noise; more noise or a "
-            "nearby limit takes more:"
+            f"reference job, not yours) at {format_percent(NOISE)} noise; more noise, or a "
+            "result near a limit, costs more:"
         ),
         (
             f"{'design':<24} {'least':>8} {'expected':>9} {'most':>8}  node-hours"
@@ -215,7 +218,7 @@ def _packages(facts: Facts) -> list[str]:
 
         return [at_start_text(packages.at_start)]
     config = facts.config
-    # otherwise preflight refuses, or there is no layer
+    # otherwise preflight refuses the config, or no layer is built
     is_sure = config.platform.create_missing or config.image.uri is None
     where = (
         ""
@@ -245,7 +248,7 @@ def _policy(training: TrainingConfig) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Format a number of the plan; "-" for one that the program chooses."""
+    """Format a number of the plan; "-" for a number that the program chooses."""
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
@@ -254,7 +257,7 @@ class Requests(NamedTuple):
 
     Attributes:
         requests: The requests, with secrets masked.
-        masked: Members that are masked.
+        masked: Names of the masked members.
         variables: Members that a run fills from its environment, mapped to the variable's name.
     """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS, _FURTHER_SECONDS = 10.0, 3.0
 """Timeouts of the first call, which shows whether there is a server, and of the next three."""
 _CANCELLING_SECONDS = 60.0
-"""Time within which a cancelled run's process is killed; its hook may still wait for jobs."""
+"""Time within which a cancelled run's process is killed; the run's hook may still wait for jobs."""
 _POOL = "nodesweep"  # as in prefect.yaml
 _LEASES_IN_MEMORY = "prefect.server.concurrency.lease_storage.memory"
 _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
@@ -28,7 +28,7 @@ _LEASES_IN_FILES = "prefect.server.concurrency.lease_storage.filesystem"
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem; `is_blocking` is True if it prevents local runs, not only deployment runs."""
+    """A problem; `is_blocking` is True if it prevents all runs, not only deployment runs."""
 
     text: str
     remedy: str

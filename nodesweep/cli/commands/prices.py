@@ -49,7 +49,7 @@ def refresh(regions: tuple[str, ...], origin: str | None, output: Path | None) -
 
     path = output or table_file()
     if problem := folder_problem(path.parent, "--output"):
-        fail(problem, BAD_INPUT)  # before minutes of downloads
+        fail(problem, BAD_INPUT)  # report this before minutes of downloads
     known, today, found = read_table(path), datetime.now(UTC).date(), PriceTable()
     for new in read_price_list(origin or PRICE_LIST_URL, regions, known, today, print_notice):
         found = found.merged(new)

@@ -210,7 +210,7 @@ def sweeps_table(sweeps: list[SweepFacts]) -> Table:
 
 
 def _require_local_sweep(sweep: str, directory: Path) -> str:
-    """Return the sweep if it is in the directory; otherwise exit with code 2."""
+    """Return the sweep's id if the sweep is in the directory; otherwise exit with code 2."""
     if sweep not in known_sweeps(directory):
         fail(
             f"{sweep}: no such sweep in {directory}; `nodesweep list` shows the sweeps there."

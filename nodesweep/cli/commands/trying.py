@@ -88,15 +88,16 @@ def offer_trial(benchmark: BenchmarkConfig, report: ScalingReport) -> None:
 
 
 def words_of_trial(tried: str | None, source: str | None) -> list[str]:
-    """Return the options as typed, to resume the run with them."""
+    """Return the options as typed, for the command that resumes the run."""
     options: dict[str, str | None] = {"--try": tried, "--from": source}
     return [word for name, value in options.items() if value for word in (name, value)]
 
 
 def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingReport:
-    """Return the report of the finished sweep, with predicted changes.
+    """Return the report of the sweep that --from names, or of the newest finished one.
 
-    The sweep may have too few repeats for intervals: it only selects the change to be measured.
+    The sweep may have too few repeats for intervals, because its report only selects the change to
+    be measured. Exits with code 2 if there is no such report, or if it predicts no changes.
     """
     from nodesweep.cli.commands.sweeps import read_facts
     from nodesweep.scaling.analysis.interval import MIN_REPEATS
@@ -120,7 +121,7 @@ def _report_to_go_by(benchmark: BenchmarkConfig, source: str | None) -> ScalingR
     else:
         source = resolve_resume_id(source, directory, is_mine)
         if not is_mine(source):
-            fail(f"--from {source}: it was run with another config; leave it out", BAD_INPUT)
+            fail(f"--from {source}: the sweep was run with another config; omit --from", BAD_INPUT)
     if source is None:
         fail(
             f"--try best: no finished sweep of this config in {directory}; run it first:"
@@ -169,7 +170,7 @@ def _why_none(report: ScalingReport) -> str:
 
 
 def _text(trial: Trial, report: ScalingReport, config: BenchmarkConfig) -> str:
-    """Return the change, its prediction, and what measuring it costs at most."""
+    """Return the change, its predicted effect, and the maximum cost of measuring it, as text."""
     from nodesweep.scaling.analysis.interval import MIN_REPEATS
     from nodesweep.scaling.formats import (
         format_interval,

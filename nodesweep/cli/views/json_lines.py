@@ -38,11 +38,11 @@ class JsonLines:
             print(json_line(event, **more), file=self._stream, flush=True)
 
     def interrupt(self, words: str, again: str) -> None:
-        """Report Ctrl-C at once."""
+        """Report Ctrl-C, bypassing the stream's buffer."""
         self._write_now("interrupted", f"{words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """Report the abrupt end."""
+        """Report that the process ends at once."""
         self._write_now("ended-at-once", words)
 
     def _write_now(self, event: str, words: str) -> None:
@@ -50,7 +50,7 @@ class JsonLines:
         write_unbuffered(self._stream, line)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, since the stream belongs to the caller."""
 
 
 def line_of_command(event: str, text: str, is_error: bool, facts: Mapping[str, Any]) -> str:

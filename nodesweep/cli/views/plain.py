@@ -26,7 +26,7 @@ PROGRESS_SECONDS = 10.0
 """Minimum time between two progress lines of a long step."""
 _OVER = frozenset({"Completed", "Failed", "Stopping", "Stopped"})
 _NEVER_ALONE = frozenset({"stage-begun", "sweep-named", "sweep-recorded", "build-ended"})
-"""Events that add nothing to the line that follows them."""
+"""Events that are not shown, since the next event's line says the same."""
 
 
 class EventFilter:
@@ -96,15 +96,15 @@ class PlainLines:
                 print(line, file=self._stream, flush=True)
 
     def interrupt(self, words: str, again: str) -> None:
-        """Report Ctrl-C at once."""
+        """Report Ctrl-C, bypassing the stream's buffer."""
         write_unbuffered(self._stream, f"nodesweep: {words}. {again}")
 
     def abandon(self, words: str) -> None:
-        """Report the abrupt end."""
+        """Report that the process ends at once."""
         write_unbuffered(self._stream, f"nodesweep: {words}")
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, since the stream belongs to the caller."""
 
 
 def write_unbuffered(stream: IO[str], line: str) -> None:

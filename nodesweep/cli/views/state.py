@@ -30,7 +30,7 @@ class StageState:
     begun: float | None = None
     seconds: float | None = None
     note: str = ""
-    """Progress of its long step."""
+    """Progress of the stage's long step."""
 
 
 @dataclass
@@ -59,9 +59,9 @@ class PointState:
     whole_run_seconds: float | None = None
     """Projected `job_seconds` of a whole job, for a probe that ended early."""
     arm: str = ""
-    """Code of its arm in job names; "" in a sweep of one arm, which has neither place nor price."""
+    """Code of the point's arm in job names; "" in a sweep of one arm (no `place`, no price)."""
     place: str = ""
-    """Its arm and node count in words, such as 2 x ml.g5.xlarge."""
+    """The arm and node count in words, such as 2 x ml.g5.xlarge."""
     usd_per_hour: float | None = None
     """Price of one node of the arm."""
     may_be_dropped: bool = False
@@ -115,7 +115,7 @@ class RunState:
     """Rules of the sweep's design."""
     most_jobs: int | None = None
     decision: str = ""
-    """In a sequential or probe sweep, the reason for the next jobs and the results so far."""
+    """Reason for the next jobs, and results so far; "" if nothing is decided during the sweep."""
     max_parallel_jobs: int = 1
     usd_per_hour: float | None = None
     usd_per_hour_by_type: Mapping[str, float | None] = field(default_factory=dict)
@@ -277,7 +277,7 @@ class RunState:
         return point.usd_per_hour if point.arm else self.usd_per_hour
 
     def cost_so_far_usd(self, now: float) -> float | None:
-        """Return the cost of ended jobs plus that of running ones so far; None without a price."""
+        """Return the cost in USD so far, running jobs included; None if a price is unknown."""
         if None in map(self._price, self.points) or (self.usd_per_hour is None and not self.points):
             return None
         node_hours_usd = sum(

@@ -63,7 +63,7 @@ def choose_view(
     state: RunState,
     environment: Mapping[str, str] = os.environ,
 ) -> View:
-    """Return the view for a stream."""
+    """Return the view of the chosen format; `auto` is a live view if the stream can be redrawn."""
     if options.log_format == "json":
         return JsonLines(stream, options.verbose)
     if options.log_format == "auto" and can_redraw(stream, environment):
@@ -110,7 +110,7 @@ class EventStream(logging.Handler):
         self.view.show(event)
 
     def announce(self, at_once: bool) -> None:
-        """Report the first or second Ctrl-C; called in the signal handler."""
+        """Report the first Ctrl-C, or with `at_once` the second; called in the signal handler."""
         if at_once:
             self.view.abandon(as_typed(self.state.aborted_text(self._resume_command)))
             return

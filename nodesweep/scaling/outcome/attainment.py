@@ -15,7 +15,7 @@ from nodesweep.scaling.formats import format_percent
 ATTAINED = "attained_percent"
 """Key in a run's utilization: the share of the requested CPU on the most affected node.
 
-AWS reports none.
+AWS reports no such value.
 """
 MOST_REPEATS = 2
 """Maximum number of times that a planned run is repeated because its nodes were contended."""
@@ -34,10 +34,10 @@ CONNECTED = "connected_percent"
 """Key in a run's utilization: the share of samples with a connection to another node.
 
 It counts the samples of each node in which the node's program had such a connection. Single-node
-jobs and AWS report none.
+jobs and AWS have no such value.
 """
 MOST_EFFICIENCY_ERROR = 0.05
-"""The largest shift of an efficiency that CPU contention may cause.
+"""Largest shift of an efficiency by CPU contention that is accepted.
 
 A larger shift could carry an efficiency over a limit that it misses.
 """
@@ -93,7 +93,7 @@ def soundness(run: Metered) -> tuple[bool, float]:
 def least_time_share(runs: Iterable[Metered]) -> float | None:
     """Return the smallest share of its time that any of these runs would have taken undisturbed.
 
-    None if one was disturbed by an unknown amount.
+    A run whose attained share is unknown counts as undisturbed. None if there are no runs.
     """
     shares = [attained_share(run) if is_contended(run) else 1.0 for run in runs]
     known = [share for share in shares if share is not None]
@@ -101,7 +101,7 @@ def least_time_share(runs: Iterable[Metered]) -> float | None:
 
 
 def least_attained(runs: Iterable[Metered]) -> float | None:
-    """Return the least share of several runs; None if all are unknown."""
+    """Return the least attained share, 0 to 1, of several runs; None if all are unknown."""
     known = [share for run in runs if (share := attained_share(run)) is not None]
     return min(known, default=None)
 

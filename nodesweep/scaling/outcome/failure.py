@@ -103,7 +103,7 @@ def read_failure(reason: str | None, log: Sequence[str], failed: bool = True) ->
     """Split a job's log ("algo-N: text", by time) into the failed node's and others' last lines.
 
     The failed node is the one that `reason` begins with, else the one with the first line that
-    reports a failure of its own. If it is unknown, or the job was stopped, the lines stay together.
+    reports its own failure. If no node did, or the job was stopped, the lines are not split.
     Lines of the SageMaker toolkit and torchrun around the program's own are left out
     (nodesweep/scaling/outcome/program_log.py).
     """

@@ -1,4 +1,4 @@
-"""Recognize messages of torchrun's agents about one that ended before others left the rendezvous.
+"""Recognize torchrun's messages about an agent that left the rendezvous before other agents.
 
 In a completed job, this is a harmless race; in a failed one, a consequence. The formats are those
 of torch 2.13 (TCPStore.cpp, dynamic_rendezvous.py); since torch 2.3, a rank's own lines in this

@@ -53,7 +53,7 @@ _STEP = re.compile(
 
 
 class Step(NamedTuple):
-    """The step in a line and the total number of steps, None if the line lacks that."""
+    """The step in a line and the total number of steps, None if the line has no total."""
 
     step: int
     of: int | None

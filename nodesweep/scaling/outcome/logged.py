@@ -35,7 +35,7 @@ NUMBERS = (
     "world_size",
 )
 """The names that are read, from lines and from metric definitions of the same name."""
-# of these, the slowest rank's value counts; of the others, the latest line's
+# the slowest rank's value counts; for all other names, the latest line's
 _PER_RANK = ("train_seconds", "steady_step_seconds")
 # Places in metrics.json of numbers that have a different name there.
 _IN_FILE = {
@@ -44,7 +44,7 @@ _IN_FILE = {
     "world_size": ("world", "world_size"),
 }
 _MOST_LINE_CHARACTERS = 10_000
-_MOST_CHECKED = 100  # numbers of a line; each may cost five more searches
+_MOST_CHECKED = 100  # maximum numbers per line; each may take five more searches
 _WARM_UP_STEPS = 10  # excluded from the steady step time (docs/method.md, "Steady window")
 # Lines in which launchers and frameworks report the number of processes; a program's own line is
 # `world_size=N;`.

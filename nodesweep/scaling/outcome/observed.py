@@ -12,7 +12,7 @@ from typing import Any
 from nodesweep.scaling.outcome.metrics_values import nested_value
 
 SWITCH = "NODESWEEP_MEASURE"
-"""Environment variable with training.measure, unless that is `auto`."""
+"""Environment variable that is set to training.measure, unless the value is `auto`."""
 NO_OWN_CLOCK = (
     "the program reports no train time, and training.measure: helper accepts no other; have it "
     "use nodesweep_clock or print train_seconds=…"

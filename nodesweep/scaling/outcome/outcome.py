@@ -290,7 +290,7 @@ def read_outcome(
     metrics = metrics if not_observed is None else None
     own = None if is_observed(metrics) else metrics
     train_seconds_by = _train_seconds_by(job, metrics, logged)
-    status = job.state.capitalize()  # as in reports
+    status = job.state.capitalize()  # spelled as in reports
     environment = job.environment
     projection = project(own, logged.numbers, logged.steady_seconds)
     numbers = logged.numbers
@@ -417,7 +417,7 @@ def kept_node_facts(job: JobStatus) -> dict[str, Any]:
 def _around_seconds(job: JobStatus, metrics: Mapping[str, Any] | None) -> float | None:
     """Return the billed seconds before the program's first start and after its last stop.
 
-    None for a program that started anew, without a checkpoint: its first start is unknown.
+    None for a program that restarted without a checkpoint, because its first start is unknown.
     """
     start, stop = (
         positive_or_none(nested_value(metrics, (name,)))

@@ -99,7 +99,7 @@ def plain_lines(line: str) -> tuple[PlainLine, ...]:
 
 
 def fragments(line: str) -> list[tuple[str, str]]:
-    """Split a line at the marks of Open MPI 4; return the mark, "" without one, and text of each.
+    """Split a line at the marks of Open MPI 4; return each fragment's mark ("" if none) and text.
 
     A mark inside a line shows where mpirun turned to another rank's pipe, maybe within a number;
     the interrupted text continues in the next fragment of its own rank.
@@ -117,7 +117,7 @@ def without_colours(line: str) -> str:
 
 
 def rank_of(line: str) -> int | None:
-    """Return the global rank in a line's mark; None without one."""
+    """Return the global rank in a line's mark; None if the line has no mark with a rank."""
     return plain_lines(line)[-1].rank
 
 

@@ -64,7 +64,7 @@ class ProgramLog:
 def find_program_lines(lines: Sequence[str]) -> ProgramLog:
     """Find the program's lines in one node's log; the lines lack the node's name.
 
-    If the ranks' lines are marked, only those of the rank that failed first are kept.
+    If the ranks' lines are marked, only the lines of the rank that failed first are kept.
     """
     ranks = [rank_of(line) for line in lines]
     whole, lines = lines, [plain_lines(line)[-1].unmarked for line in lines]

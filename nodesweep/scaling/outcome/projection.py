@@ -47,20 +47,23 @@ class ProjectedPart(Part):
             "steps, epochs (what the end of one adds to its steps), checkpoints or validations."
         )
     )
-    left_out: int = Field(description="Number of them that the probe did not run.")
+    left_out: int = Field(description="Number of items that the probe did not run.")
     seconds_each: float | None = Field(
-        description="Mean time of those that it ran; null: it ran none, so they are not counted."
+        description=(
+            "Mean time of an item that the probe ran; null: it ran none, so their time is not "
+            "projected."
+        )
     )
     error_seconds: float | None = Field(
         description=(
-            "Half of the 95% interval of all of them together; for a part timed only once, by "
-            "assumption a quarter of its time; null: unknown."
+            "Half of the 95% interval of the total time of these items; if only one was timed, by "
+            "assumption a quarter of that time; null: unknown."
         )
     )
 
     @property
     def seconds(self) -> float:
-        """The time of all of them together."""
+        """The time in seconds of all items together."""
         return self.left_out * (self.seconds_each or 0.0)
 
 
@@ -94,18 +97,18 @@ class Projection(Part):
     checkpoints_seen: int | None = Field(
         default=None,
         exclude_if=lambda seen: seen is None,
-        description="Checkpoints that it timed; absent: not reported.",
+        description="Checkpoints that the probe timed; absent: not reported by the program.",
     )
     validations_seen: int | None = Field(
         default=None,
         exclude_if=lambda seen: seen is None,
-        description="Validations that it timed; absent: not reported.",
+        description="Validations that the probe timed; absent: not reported by the program.",
     )
     step_trend: float | None = Field(
         default=None,
         exclude_if=lambda trend: trend is None,
         description=(
-            "Change of the step time over the timed steps, as a share of their mean; 0: no trend "
+            "Change of the step time over the timed steps, as a share of its mean; 0: no trend "
             "found; absent: not tested."
         ),
     )
@@ -290,7 +293,7 @@ def whole_run_metrics(
 ) -> Mapping[str, Any] | None:
     """Return the contents of a probe's metrics.json that apply to a whole run.
 
-    The model's quality and the number of samples that it saw do not.
+    The model's quality and the number of samples that it saw do not apply.
     """
     if metrics is None:
         return None
@@ -319,7 +322,7 @@ def _others(metrics: Mapping[str, Any] | None, name: PartName) -> ProjectedPart:
 
 
 def _timed(metrics: Mapping[str, Any] | None, name: PartName) -> list[float]:
-    """Return the seconds of each timed occurrence; those of an epoch's end may be negative."""
+    """Return the seconds of each timed occurrence; an epoch's end may take a negative time."""
     read = finite_or_none if name == "epochs" else positive_or_none
     given = nested_value(metrics, ("probe", name, "seconds"))
     values = given if isinstance(given, list) else []
@@ -346,7 +349,7 @@ def half_width(seconds: Sequence[float]) -> float:
 def _by_batches(steady_seconds: Sequence[float]) -> float | None:
     """Return the half width of the mean step's interval, from ten batch means.
 
-    They are used because steps are autocorrelated. None for fewer than two steps per batch.
+    Batch means are used because steps are autocorrelated. None for fewer than two steps per batch.
     """
     means = _batch_means(steady_seconds)
     return half_width(means) if means else None
@@ -364,9 +367,10 @@ def _batch_means(steady_seconds: Sequence[float]) -> list[float]:
 def step_trend(steady_seconds: Sequence[float]) -> float | None:
     """Return the change over the steps as a share of their mean; 0 without a trend.
 
-    None for too few. A trend is found by the Mann-Kendall test at 1% on ten batch means (Mann,
-    *Econometrica* 13(3), 1945, pp. 245-259); its size is nine times the slope of Theil and Sen
-    (Sen, *JASA* 63(324), 1968, pp. 1379-1389). infra/image/nodesweep_clock.py does the same.
+    A trend is found by the Mann-Kendall test at 1% on ten batch means (Mann, *Econometrica* 13(3),
+    1945, pp. 245-259); its size is nine times the slope of Theil and Sen (Sen, *JASA* 63(324),
+    1968, pp. 1379-1389). infra/image/nodesweep_clock.py does the same. None for fewer than two
+    steps per batch.
     """
     means = _batch_means(steady_seconds)
     if not means:

@@ -25,7 +25,7 @@ _ROUNDING = 1e-9  # relative: a budget equal to the bound is enough
 
 
 def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float | None, str]:
-    """Return the most that one run of the sweep can cost in USD, and the derivation.
+    """Return the maximum cost in USD of one run of the sweep, and its derivation.
 
     Σ nodes x repeats x attempts x (max runtime + 120 s + keep-alive) x price: every attempt may run
     to its limit, take 120 s to stop, and leave a warm pool that nothing reuses (docs/method.md,
@@ -51,7 +51,7 @@ def cost_bound(config: BenchmarkConfig, instance: InstanceType) -> tuple[float |
 
 
 def dearest(instances: Sequence[InstanceType], region: str) -> InstanceType:
-    """Return the type of the highest price; one without a known price if there is any."""
+    """Return the most expensive type; a type without a known price ranks above all others."""
 
     def usd(instance: InstanceType) -> float:
         price = price_of(instance, region).usd_per_hour
@@ -61,7 +61,7 @@ def dearest(instances: Sequence[InstanceType], region: str) -> InstanceType:
 
 
 def node_hours_bound(config: BenchmarkConfig) -> tuple[float, str]:
-    """Return the most node-hours that one run of the sweep can be billed, and the derivation."""
+    """Return the maximum billed node-hours of one run of the sweep, and their derivation."""
     sweep, training = config.sweep, config.training
     jobs, further = _attempts(config)
     if len(further) == len(jobs) * (sweep.max_attempts - 1):
@@ -89,18 +89,18 @@ def charged_bound(config: BenchmarkConfig, price: Price) -> tuple[float, str] | 
 
 
 def billed_hours(config: BenchmarkConfig) -> float:
-    """Return the most hours that one attempt is billed for per node, as in cost_bound()."""
+    """Return the maximum billed hours of one attempt per node, as in cost_bound()."""
     return _billed_seconds(config) / SECONDS_PER_HOUR
 
 
 def most_attempts(config: BenchmarkConfig) -> int:
-    """Return the most attempts that one run of the sweep can make, as in cost_bound()."""
+    """Return the maximum number of attempts in one run of the sweep, as in cost_bound()."""
     jobs, further = _attempts(config)
     return len(jobs) + len(further)
 
 
 def _attempts(config: BenchmarkConfig) -> tuple[list[int], list[int]]:
-    """Return the nodes of each first attempt, and of the most expensive further ones allowed."""
+    """Return the nodes of each first attempt, and of each further one; the largest jobs repeat."""
     sweep = config.sweep
     checks = sorted(sweep.node_counts, reverse=True)[: sweep.max_checks]
     jobs = [*sweep.arm_jobs, *checks]
@@ -174,7 +174,7 @@ class Allowance:
     node_seconds: dict[str, float] = field(default_factory=dict)
 
     def count(self, job_name: str) -> None:
-        """Count in full a job that is about to start or running, or whose end is unknown."""
+        """Count the maximum of a job that is about to start, is running, or has an unknown end."""
         self.node_seconds[job_name] = self._most_node_seconds(job_name)
 
     def settle(self, job: JobStatus) -> None:

@@ -79,7 +79,7 @@ def next_to_start(waiting: Sequence[Candidate], running: int, is_proven: bool) -
     Args:
         waiting: The waiting attempts, in order.
         running: The number of running jobs.
-        is_proven: Whether the code has reached its first step.
+        is_proven: True if the code has reached its first step.
 
     Raises:
         ValueError: No attempt is waiting.

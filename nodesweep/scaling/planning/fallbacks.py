@@ -1,4 +1,4 @@
-"""The instance type of a sweep with training.instance_fallbacks: what its first job got.
+"""Instance type of a sweep with training.instance_fallbacks, which is the type of its first job.
 
 Only the first job, on the smallest node count, asks for any of the types. It runs alone, and all
 others, its further attempts included, ask for the type that it got: a curve has one type. The type
@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
 
 def deciding_key(config: BenchmarkConfig) -> Key | None:
-    """Return the point whose run comes first, alone, as it decides the others' steps or type."""
+    """Return the point that runs first and alone, since it decides the steps or type of all points.
+
+    None if no point decides anything.
+    """
     return first_key(config) if config.training.instance_fallbacks else sizing_key(config)
 
 
 def selected_type(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> str | None:
-    """Return the type that the first job got; None without fallbacks, or if it got none yet."""
+    """Return the type that the first job got; None without fallbacks, or before it got a type."""
     if not config.training.instance_fallbacks:
         return None
     key = first_key(config)
@@ -44,7 +47,7 @@ def selected_type(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> st
 def training_on_selected(
     config: BenchmarkConfig, training: TrainingConfig, point: PlannedPoint, selected: str | None
 ) -> TrainingConfig:
-    """Return the point's section for the selected type; only the first job has a choice."""
+    """Return the point's `training` section on the selected type; the first job keeps all types."""
     if selected is None and point.key == deciding_key(config):
         return training
     return training.on_type(selected or training.instance_type)

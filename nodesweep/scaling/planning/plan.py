@@ -90,8 +90,8 @@ def plan_arms(
     """Return the plan of a sweep of any number of arms.
 
     Each repeat is a pass over all arms and node counts, shuffled together. The configured learning
-    rate scales with the global batch from that of the smallest count: of the main arm's type, or of
-    each variant itself.
+    rate applies to the global batch of the smallest node count, on the main type or in each
+    variant, and scales from there.
 
     Args:
         config: The benchmark.
@@ -141,10 +141,10 @@ def plan_sweep(
         instance: The instance type to plan for.
         validation_price: Price of an instance of the Processing job that may validate the dataset;
             None if it was not looked up.
-        base_world: World size that the configured learning rate applies to; None for that of the
-            smallest count.
+        base_world: World size that the configured learning rate applies to; None for the world
+            size of the smallest count.
         fallbacks: Other types that the jobs may run on; until the first job has got one of them,
-            costs are those of the most expensive one.
+            costs assume the most expensive one.
     """
     processes = processes_per_node(config, instance)
     base_world = base_world or min(config.sweep.node_counts) * processes

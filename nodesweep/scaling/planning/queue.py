@@ -51,7 +51,7 @@ class Attempt:
 
     @property
     def key(self) -> names.JobKey:
-        """Its place in the sweep, which the job's name contains."""
+        """The attempt's place in the sweep, which the job's name contains."""
         point = self.point
         return names.JobKey(point.arm.code, point.nodes, point.repeat, self.number)
 
@@ -60,7 +60,8 @@ class Attempt:
 class Submit:
     """Start the attempt's job, or adopt the existing job of this name.
 
-    `counts_others`: the sweep has a limit, so jobs that another run of it has claimed count too.
+    `counts_others` is True if jobs that another run of this sweep has claimed count, too, because
+    the sweep has a limit.
     """
 
     attempt: Attempt
@@ -85,7 +86,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class Wait:
-    """Start nothing until a job of the sweep ends or, if none is running, for a while."""
+    """Start nothing until a job of the sweep ends or, if none is running, until a pause is over."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class SweepQueue:
         self.is_proven = not needs_smoke(config)
         """True once the code is known to reach a first step; until then, jobs run one at a time."""
         self.progress: SweepProgress | None = None
-        """The latest progress of a sequential or probe sweep."""
+        """The sweep's latest progress; None for a design that requests all points at the start."""
         self.retained: tuple[Key, ...] = ()
         """Points that have jobs from earlier runs, but that the design no longer requests."""
         self.left_out: tuple[Key, ...] = ()
@@ -160,7 +161,7 @@ class SweepQueue:
 
         Args:
             job_names: The sweep's existing or claimed jobs.
-            statuses: The jobs' statuses if `needs_earlier_statuses`. A claimed job without one
+            statuses: The jobs' statuses if `needs_earlier_statuses`. A claimed job without a status
                 may never have been sent; it starts like a new job, within the budget.
         """
         self._earlier = frozenset(job_names)
@@ -218,7 +219,7 @@ class SweepQueue:
             self._allowance.forget(name)
             self._count_others(claimed - {name})
             if self.active and self._allowance.budget_problem(name):
-                # the running jobs may cost less than their bound
+                # this job may fit later, since the running ones may cost less than their bound
                 self._waiting.appendleft(order.attempt)
                 return Wait()
             retries = self._allowance.retry_problem(name)
@@ -281,8 +282,8 @@ class SweepQueue:
     def settle_earlier(self, job: JobStatus, outcome: JobOutcome) -> None:
         """Handle a job that ended in an earlier run: a completed one is the point's result.
 
-        Any other job gets a further attempt. If the earlier run has already made that attempt, it
-        is settled next.
+        Any other job gets a further attempt, unless the design no longer requests its point. If
+        the earlier run has already made that attempt, it is settled next.
         """
         attempt = self.active.pop(outcome.job_name)
         key = attempt.point.key
@@ -321,7 +322,7 @@ class SweepQueue:
     def unwatch(self, job_name: str) -> Attempt:
         """Stop watching a job that may still be running, and return its attempt.
 
-        The job counts in full.
+        The job counts at its maximum cost.
         """
         return self.active.pop(job_name)
 
@@ -422,7 +423,7 @@ class SweepQueue:
     def _reopen(self) -> None:
         """Repeat contended points once if an earlier run left the sweep without a recommendation.
 
-        A sweep that has one starts no job.
+        A sweep with a recommendation starts no job.
         """
         if self._ended or self._is_reopened:
             return

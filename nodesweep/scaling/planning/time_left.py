@@ -15,7 +15,7 @@ SPREAD = 0.1
 Repeats of a job on the local platform differ by less if nothing else is running there.
 """
 SURE_SHARE = 0.1
-"""Share of its steps after which a job's end is predicted; the first steps are too slow for it."""
+"""Share of its steps after which a job's end is predicted, because the first steps are slow."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class PendingJob:
 
 
 def left_by_steps(trained_seconds: float, step: int, steps: int) -> float | None:
-    """Return a job's remaining training seconds from its completed steps; None if too few."""
+    """Return a job's remaining training seconds; None if too few of its steps are completed."""
     if step < SURE_SHARE * steps or step < 1:
         return None
     return trained_seconds * max(0, steps - step) / step

@@ -54,7 +54,7 @@ def size_hint(section: DatasetConfig, size_bytes: int) -> str | None:
 
 
 def describe_engine(section: DatasetConfig) -> str | None:
-    """Return the engine, or how size decides it, in words; None without dataset.validation."""
+    """Return the engine in words, or how size decides it; None if dataset.validation is not set."""
     asked = section.validation
     if asked is None:
         return None
@@ -94,7 +94,7 @@ def validation_section(config: BenchmarkConfig) -> ValidationConfig:
 
 
 def validation_bound(config: BenchmarkConfig, price: Price) -> tuple[float | None, str]:
-    """Return the most that the validation on Spark can cost, and the derivation.
+    """Return the maximum cost of the validation on Spark, and its derivation.
 
     Returns:
         (USD, or None if the price is unknown; derivation or the reason for None).
@@ -118,8 +118,8 @@ def with_validation(
     """Return a sweep's cost bound and derivation with the dataset's validation included.
 
     Only a validation that may run as a Processing job adds cost. `jobs` is the bound of the
-    training jobs with its derivation; `price` is that of the Processing job's instances, None if it
-    was not looked up.
+    training jobs with its derivation; `price` is the price of an instance of the Processing job,
+    None if it was not looked up.
     """
     bound, reason = jobs
     if config.dataset is None or not config.dataset.may_use_spark:
@@ -139,7 +139,7 @@ def with_validation(
 
 
 def attempt_bound_usd(config: BenchmarkConfig, price: Price) -> float | None:
-    """Return the most that one Processing job can cost; None if the price is unknown."""
+    """Return the maximum cost of one Processing job in USD; None if the price is unknown."""
     asked = validation_section(config)
     return node_cost_usd(asked.instance_count, asked.max_runtime_seconds + STOPPING_SECONDS, price)
 

@@ -99,10 +99,10 @@ def analyse(
         plan: The planned points; None for a table.
         outcomes: One per attempt.
         price: Price of a node-hour; None: unknown.
-        provenance: Digests, versions and whatever else the run recorded.
+        provenance: Digests, versions and other facts that the run recorded.
         generated_at: Time of the report.
         rules: Rules of the recommendation if there is no config.
-        progress: Progress of the sweep; None: that of this config's design alone.
+        progress: Progress of the sweep; None if its design requests all runs at the start.
         nights: Standard deviation of log T between earlier sweeps, by node count.
         units_confirmed: True if the user says that a table's times are all in seconds.
 
@@ -250,7 +250,7 @@ def _remedies(report: ScalingReport, runs: Sequence[Run]) -> Remedies | None:
 
 
 def _times(points: Sequence[Point], clock: TrainClock | None) -> list[tuple[Point, float]]:
-    """Return the used points with their seconds on the clock."""
+    """Return the points that the summary uses, with their train times in seconds on the clock."""
     timed = ((point, point.seconds_on(clock)) for point in points)
     return [(point, seconds) for point, seconds in timed if seconds is not None]
 
@@ -261,7 +261,7 @@ def _ask_for_unit(
     clock: TrainClock | None,
     rules: ReportConfig,
 ) -> Recommendation | None:
-    """Return a recommendation that asks for the unit of a table's times if it is in doubt."""
+    """Return a recommendation that asks for the unit of a table's times; None if it is certain."""
     times: dict[int, list[float]] = {}
     for point, seconds in _times(points, clock):
         if point.train_clock in GIVEN_CLOCKS:
@@ -399,7 +399,7 @@ def _text(value: object) -> str | None:
 
 
 def _list_points(runs: Sequence[Run], config: BenchmarkConfig | None) -> tuple[Point, ...]:
-    """Return each attempt as the report keeps it, in the order of the runs."""
+    """Return the report's Point of each run, in the order of the runs."""
     reused = {run.outcome.reused_by_job for run in runs}
     return tuple(_point(run, reused, config) for run in runs)
 

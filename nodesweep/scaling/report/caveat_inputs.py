@@ -45,7 +45,7 @@ class CaveatInputs:
 
     @cached_property
     def started(self) -> list[int]:
-        """Node counts of the used runs in order of creation; empty if one has no creation time."""
+        """Node counts of the used runs by creation time; empty if one of these is unknown."""
         at = [
             (datetime.fromisoformat(point.created_at), point.nodes)
             for point in self.used

@@ -235,7 +235,7 @@ def _failures(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _unknown_losses(evidence: CaveatInputs) -> Iterator[str]:
-    """Name failed rows of a table that give no time or no cost, which a result includes."""
+    """Yield caveats on a table's failed rows without time or cost, assumed as in completed runs."""
     report = evidence.report
     if report.platform.kind != "measured":
         return
@@ -332,7 +332,7 @@ def _baseline(evidence: CaveatInputs) -> Iterator[str]:
 
 def _repeats(evidence: CaveatInputs) -> Iterator[str]:
     advice = evidence.report.recommendation
-    is_pooled = judged_by(advice) is not None  # by bounds that have their own caveat
+    is_pooled = judged_by(advice) is not None  # the pooled bounds have their own caveat
     for count in range(1, 1 if is_pooled else MIN_REPEATS):
         if at := [row.nodes for row in evidence.report.summary if row.n == count]:
             yield (
@@ -364,7 +364,7 @@ def _odd(evidence: CaveatInputs) -> Iterator[str]:
     yield from find_confounded(evidence.started)
     report = evidence.report
     advice = report.recommendation
-    least = 2 if judged_by(advice) else MIN_REPEATS  # a design's own bounds use two runs' spread
+    least = 2 if judged_by(advice) else MIN_REPEATS  # a design's own bounds need only two runs
     statistics_at = {row.nodes: row.train for row in report.summary}
     yield from find_odd(report.train_seconds_by_nodes(), statistics_at, least)
     even = {point.nodes for point in evidence.used if _has_even_steps(point)}
@@ -535,7 +535,7 @@ def _samples(evidence: CaveatInputs) -> Iterator[str]:
 
 
 def _as_asked(evidence: CaveatInputs) -> Iterator[str]:
-    """Warn if the program's reported values differ from those that the job was given."""
+    """Warn if values that the program reports differ from those that its job requested."""
     asked = [point for point in evidence.used if point.planned]
     for name, words in _ASKED.items():
         other = [

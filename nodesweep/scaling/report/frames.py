@@ -91,7 +91,7 @@ SUMMARY: Mapping[str, Field] = {
     ),
     "next_run_seconds": Field(
         "train.next_run_seconds",
-        "the next run in this session is shorter with a probability of 95%",
+        "train time that the next run in this session stays below with a probability of 95%",
     ),
     **_ratios("train."),
     "process_efficiency": Field("accelerator_efficiency", "efficiency against one process"),
@@ -108,10 +108,10 @@ SUMMARY: Mapping[str, Field] = {
         "clocks.billable.seconds", "geometric mean of the billed times, of one node"
     ),
     "run_usd": Field("costs.run_usd", "geometric mean cost of a run"),
-    "on_demand_usd": Field("costs.on_demand_usd", "the same run bought on demand"),
-    "epoch_usd": Field("costs.epoch_usd", "one epoch on the train clock"),
-    "target_usd": Field("costs.target_usd", "the run up to the target metric"),
-    "warm_pool_usd": Field("costs.warm_pool_usd", "warm pool kept after the run"),
+    "on_demand_usd": Field("costs.on_demand_usd", "cost of the same run bought on demand"),
+    "epoch_usd": Field("costs.epoch_usd", "cost of one epoch on the train clock"),
+    "target_usd": Field("costs.target_usd", "cost of the run up to the target metric"),
+    "warm_pool_usd": Field("costs.warm_pool_usd", "cost of the warm pool kept after the run"),
     **with_interval(
         "total_usd",
         "costs.total_usd",
@@ -120,7 +120,7 @@ SUMMARY: Mapping[str, Field] = {
     ),
     "next_run_usd": Field(
         "cost_spread.next_run_usd",
-        "the next run in this session costs less with a probability of 95%, warm pool included",
+        "cost that the next run, warm pool included, stays below with a probability of 95%",
     ),
     "usd_per_result": Field(
         "per_result.result.usd", "expected cost of a result; empty if no attempt failed"

@@ -338,7 +338,7 @@ def _keep_units(text: str) -> str:
 
 
 def _markdown_text(value: object) -> str:
-    """Return a value as plain text in one line of Markdown, whatever it contains."""
+    """Return a value as one line of Markdown that shows it as plain text, markup included."""
     if isinstance(value, _Verbatim):
         return value
     return escape_markdown(str(value))

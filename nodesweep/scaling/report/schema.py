@@ -14,7 +14,7 @@ from nodesweep.scaling.report.model import ScalingReport
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema (2020-12) of report.json.
 
-    Every key is always present, with null for unknown, except those of probe sweeps and rare cases.
+    Every key is always present, with null for unknown, except keys of probe sweeps and rare cases.
     """
     schema = ScalingReport.model_json_schema(mode="serialization")
     # Definitions of classes that share a name are named by their modules. The modules' place in the

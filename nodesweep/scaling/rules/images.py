@@ -113,7 +113,7 @@ def parse_image(
     Args:
         uri: The image's URI.
         own_account: The account that runs the training; an image in it may have been extended.
-        built_on: Whether the training image is built on this one.
+        built_on: True if the training image is built on this one.
         field: The config field that names the image.
     """
     found = ECR_URI.fullmatch(uri)

@@ -167,7 +167,7 @@ def build_arguments_are_no_secrets(facts: Facts) -> Iterator[str]:
 def variable_problems(environment: Mapping[str, str], lengths: Mapping[str, int]) -> list[str]:
     """Return a problem for each reference that cannot be resolved, without any variable's value.
 
-    `lengths` are those of the variables that are set, in characters.
+    `lengths` has the number of characters of each variable that is set.
     """
     problems = []
     for name, variable in variables_of(environment).items():

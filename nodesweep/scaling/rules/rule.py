@@ -169,12 +169,12 @@ class Facts:
 
     @property
     def peak_nodes(self) -> int:
-        """The most nodes of its type in use at once: the largest jobs that may run in parallel."""
+        """Maximum nodes of this instance type in use by jobs that run at the same time."""
         return self._peak(self.points_of_type or self.plan.points)
 
     @property
     def peak_nodes_together(self) -> int:
-        """The most nodes in use at once over all arms of the sweep."""
+        """Maximum nodes in use by jobs that run at the same time, over all arms of the sweep."""
         return self._peak(self.points_of_all_arms or self.plan.points)
 
     def _peak(self, points: Iterable[PlannedPoint]) -> int:

@@ -217,7 +217,7 @@ def set_node_ticks(drawing: Drawing, nodes: Sequence[int], last: float | None = 
     drawing.axes.set_xscale("log", base=2)
     furthest = max(nodes[-1], last or 0)
     # Leave half a label's width to the left of the first point, so that its label keeps clear of
-    # those of the other axis.
+    # the labels of the y axis.
     drawing.axes.set_xlim(nodes[0] / max(1.2, (furthest / nodes[0]) ** 0.08), furthest * 1.35)
     axis.set_major_locator(FixedLocator(spaced(nodes if last is None else [*nodes, int(last)])))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -37,7 +37,7 @@ def read_measurements(report: ScalingReport) -> list[Measurement]:
     """Return the counts whose step budget is known and whose nodes were not contended.
 
     Raises:
-        NotPredictable: They don't suffice for a prediction.
+        NotPredictable: The counts don't suffice for a prediction.
     """
     budget = report.step_budget
     if budget is None:
@@ -127,7 +127,7 @@ def choose_counts(measured: Sequence[Measurement], asked: Sequence[int] | None) 
     """Return the node counts to predict, ascending; for None, doublings up to 8.
 
     Raises:
-        NotPredictable: One was measured or is too far away.
+        NotPredictable: A requested count was measured, or is too far from the measured ones.
     """
     known = [each.place.nodes for each in measured]
     most = known[-1] * FURTHEST
@@ -151,7 +151,7 @@ def place_of(measured: Sequence[Measurement], nodes: int) -> tuple[Place, float]
     """Return the place with this node count, and the work of its run.
 
     Raises:
-        NotPredictable: Its batch or work is unknown.
+        NotPredictable: The batch or the work at this node count is unknown.
     """
     last = measured[-1]
     processes = last.place.processes // last.place.nodes * nodes
@@ -189,10 +189,10 @@ def read_passes(
 ) -> dict[float, list[float]]:
     """Return the seconds per step of another report's one-node runs, by samples per process.
 
-    They are for the forward and backward pass, in the steps of `measured`.
+    The seconds are those of the forward and backward pass, converted to steps of `measured`.
 
     Raises:
-        NotPredictable: The other report has none, or is not comparable.
+        NotPredictable: The other report has no step budget of one node, or is not comparable.
     """
     differs = [
         name

@@ -65,10 +65,11 @@ def predict(
         batches: Reports of the same program with runs on one node at further global batches, which
             show the compute at further batches per process.
         confirming: Number of runs by which the sweep itself confirms a predicted count: the next
-            job is one of these, and the noise of all runs judges every count. 0: it cannot.
+            job is one of these, and the noise of all runs judges every count. 0: the sweep cannot
+            confirm a count.
 
     Raises:
-        NotPredictable: The report, a further one or a node count does not allow it.
+        NotPredictable: The report, one of `batches` or a node count allows no prediction.
     """
     measured = read_measurements(report)
     places = [place_of(measured, nodes) for nodes in choose_counts(measured, asked)]
@@ -77,7 +78,7 @@ def predict(
         passes |= read_passes(report, measured, other)
     by_nodes = {row.nodes: row for row in report.summary}
     like = by_nodes[measured[-1].place.nodes]
-    # too few for an interval of their own, or beside predictions: the noise of all runs gives one
+    # counts without an interval of their own, or compared with predictions, use all runs' noise
     pooled = [
         (each.place, each.work)
         for each in measured
@@ -98,7 +99,7 @@ def predict(
         goals = section(report, "report").get("recommendation") or report.provenance.get("limits")
         rules = RecommendationConfig.model_validate(goals or {})
         _refuse_withheld(report, rules)
-        # a predicted one may have been contended
+        # a count may be both predicted and measured, if its runs were contended
         judged = by_nodes | {row.nodes: row for row in (*measured_rows, *rows)}
         answer = recommend([judged[nodes] for nodes in sorted(judged)], rules)
     sizes = sorted({*(each.place.batch for each in measured), *passes})
@@ -122,12 +123,12 @@ def predict(
 
 
 def _refuse_withheld(report: ScalingReport, rules: RecommendationConfig) -> None:
-    """Refuse a report that recommends nothing though its rows would, as for a drift of the times.
+    """Refuse a report without a recommendation if its rows alone support one, e.g. after a drift.
 
-    A design's own bounds may leave a sweep undecided, which says nothing against its times.
+    A sweep that its design's own bounds left undecided is not refused: its times are sound.
 
     Raises:
-        NotPredictable: It withholds its recommendation.
+        NotPredictable: The report withholds its recommendation.
     """
     own = report.recommendation
     if own is None or own.chosen is not None or own.basis not in ("interval", "point"):
@@ -146,8 +147,8 @@ def _row(
 
     Args:
         outlook: The outlook.
-        like: The row whose time outside T and warm pool per node are taken: its own if measured,
-            else that of the largest measured count.
+        like: The row that provides the time outside T and the warm pool per node: the count's own
+            row if it was measured, otherwise that of the largest measured count.
         report: The report.
         base: The baseline's nodes.
         runs: Number of runs whose noise the intervals are from.
@@ -297,7 +298,7 @@ def _next_job(
         return None
     count, place = counts[chosen[-1]], outlooks[chosen[-1]].place
     if confirming and any(row.n and row.nodes == count.nodes for row in report.summary):
-        return None  # its job ran, on contended nodes
+        return None  # the confirming job ran, but on contended nodes
     share = _share_run(report) if confirming else 1.0
     compute = count.terms[0]
     rest = sum(each.high - each.low for each in count.terms[1:])
@@ -330,7 +331,7 @@ def _next_job(
 
 
 def _share_run(report: ScalingReport) -> float:
-    """Return the share of T that a further job of the sweep runs: as those at the largest count."""
+    """Return the mean share of T that jobs at the largest count ran, assumed for further jobs."""
     ran = [
         (point.nodes, point.projection.measured_seconds / point.projection.train_seconds)
         for point in report.points
@@ -385,7 +386,9 @@ def _job_text(job: NextJob, predicted: Collection[int]) -> str:
         about += f", {format_percent(job.share)} of T({job.nodes})"
     if job.runs > 1:
         about = f"each {about}"
-    if job.nodes not in predicted:  # at another batch than its count's
+    if (
+        job.nodes not in predicted
+    ):  # a job at a global batch that its node count was not planned with
         about = f"global batch {job.global_batch_size}, {about}"
     return f"{job.runs_text} on {nodes_text(job.nodes)} ({about}) would measure {job.reason}"
 

@@ -27,7 +27,7 @@ from nodesweep.scaling.report.table import Table, evenly_spaced, titled, with_no
 
 MAX_COUNTS = 16
 LEAST_LOSS = 0.02
-"""Smallest loss of efficiency with a sentence of its own."""
+"""Smallest loss of efficiency that gets a sentence."""
 _HEADINGS: dict[str, tuple[str, str]] = {
     "forward": ("forward", "from the batch to the backward pass"),
     "backward": ("backward", "until the gradients are computed"),

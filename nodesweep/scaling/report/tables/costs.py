@@ -69,7 +69,7 @@ def costs_table(report: ScalingReport) -> Table | None:
         return None
     cells = format_columns(frame, _COLUMNS)
     has_pool = frame["warm_pool_usd"].gt(0).fillna(False)
-    # the interval is that of the total, which is the run's own only if no pool was kept
+    # the interval of the total applies to the run only if no pool was kept
     cells["run"] = cells["run"].where(has_pool, cells["total"])
     cells["total"] = cells["total"].where(has_pool, UNKNOWN)
     if report.train_clock != "throughput" or not in_usd:

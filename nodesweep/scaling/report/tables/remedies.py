@@ -50,7 +50,8 @@ def remedies_table(report: ScalingReport) -> Table | None:
         DataFrame(columns, dtype=object),
         {"change": "one at a time, at every node count"}
         | {f"E({nodes})": f"efficiency and T at {nodes_text(nodes)}" for nodes in counts},
-        f"Predicted from the parts of T, not measured; by the time saved at {nodes_text(at)}.",
+        "Predicted from the parts of T, not measured; sorted by the time saved at "
+        f"{nodes_text(at)}.",
     )
 
 

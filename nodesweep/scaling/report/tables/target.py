@@ -18,7 +18,7 @@ from nodesweep.scaling.report.table import with_note
 
 _WARNED = ("yes", "maybe")
 _RATES = {
-    False: "With other learning rates, they need more.",
+    False: "Other learning rates need more samples.",
     # benchmarks/results/noise_scale-2026-11-27.json
     True: (
         "These runs did not scale the learning rate (rule: none); in nodesweep's benchmark of "

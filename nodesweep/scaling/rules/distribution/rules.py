@@ -144,7 +144,7 @@ def processes_are_known(facts: Facts) -> list[str]:
 
 @refuses
 def mca_given_once(facts: Facts) -> Iterator[str]:
-    """Refuse repeated MCA parameters: Open MPI exits on them, whatever their values."""
+    """Refuse repeated MCA parameters: Open MPI exits on them, even if their values are equal."""
     taken = _SMDDP_MCA if facts.distribution.kind in ("smddp", "pytorchddp") else _RUNNER_MCA
     counts = Counter(_mca_names(facts.custom_mpi_options))
     yield from (
