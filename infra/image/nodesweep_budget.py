@@ -282,7 +282,6 @@ def install(torch, is_compiling):
 
     While torch.compile traces the wrappers, they only call the original function.
     """
-    flops.install(torch)
     # torch.optim deletes its attribute `optimizer`
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
 

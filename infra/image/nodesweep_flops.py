@@ -1,4 +1,4 @@
-"""Count the floating-point operations of a training step, for nodesweep_measure and this program.
+"""Count the floating-point operations of the shipped program's training steps.
 
 The two steps after the first one are counted with the formulas of torch.utils.flop_counter: matrix
 multiplications, convolutions and attention, in forward passes of modules that record gradients and
@@ -9,6 +9,10 @@ as in the definition of model FLOPs utilization (PaLM, Chowdhery et al. 2022, ap
 A counted step takes about 20 microseconds more per operator; its results are the same. Nothing is
 counted, and `missing` is the reason, if operators do not pass through Python in this thread
 (torch.compile, DataParallel) or the program has a TorchDispatchMode of its own.
+
+Scripts that nodesweep_measure observes are not counted: a script that compiles its first function
+after its first step, or calls a higher-order operator, was ended by the dispatch mode, and LSTMs,
+torch.autograd.grad and checkpointed autograd functions were counted wrongly.
 """
 
 import sys
@@ -25,7 +29,7 @@ class Flops:
 
     def __init__(self):
         self._torch = self._mode = None
-        self._no_mode = "torch.utils.flop_counter was not loaded"
+        self._no_mode = "only the shipped program is counted"
         self.reset()
 
     def install(self, torch):

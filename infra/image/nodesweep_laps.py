@@ -9,6 +9,8 @@ stream waited for it. GpuLaps has run with a stand-in for torch.cuda only, never
 import time
 from collections import defaultdict, deque
 
+MOST_WAITING = 1000
+
 
 class CpuLaps:
     """Laps of this process, by time.perf_counter()."""
@@ -110,6 +112,8 @@ class GpuLaps:
     def _wait_for(self, event, action):
         if not self._is_over:
             self._waiting.append((event, action))
+            if len(self._waiting) > MOST_WAITING:  # an evaluation without steps, for example
+                self._read(lambda event: event.query())
 
     def _read(self, has_passed):
         try:
