@@ -42,8 +42,8 @@ def recommend_sequential(
 ) -> Recommendation:
     """Return the recommendation that follows from the sequential design's verdicts.
 
-    Counts smaller than the one that passes were not evaluated. If the sweep ended before its design
-    was done, the remaining counts are undecided.
+    Counts between the baseline and the one that passes were not evaluated. If the sweep ended
+    before the design was done, the remaining counts are undecided.
     """
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
@@ -87,8 +87,8 @@ def skipped_run_notes(
 ) -> Iterator[str]:
     """Yield caveats on the runs that the sequential design skipped.
 
-    `made` are the points that were run, including those from an earlier run of the sweep that the
-    design no longer requests.
+    `made` are the points that were run, including points of an earlier attempt at the sweep that
+    the design no longer requests.
     """
     most = len(config.sweep.node_counts) * config.sweep.max_repeats
     yield (
@@ -156,7 +156,7 @@ def _verdict(
 
 
 def _why(judged: Judged) -> str | None:
-    """Return why a limit is not passed; None if it is."""
+    """Return why a limit is not passed; None if it is passed."""
     value, limit = judged.value_text, judged.limit_text
     return {
         "pass": None,

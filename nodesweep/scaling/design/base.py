@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Point = tuple[int, int]
 """A point of the sweep as (nodes, repeat)."""
 JobKind = Literal["run", "probe", "check"]
-"""A full run, a partial run, or the full run that validates the projection of partial ones."""
+"""Kind of a job: a full run, a partial run, or a full run that validates projected times."""
 Answer = Literal["pass", "fail", "on_the_limit", "undecided"]
 RatioCriterion = Literal["efficiency", "doubling_ratio", "faster"]
 
@@ -44,7 +44,7 @@ def kind_of_job(config: BenchmarkConfig, repeat: int) -> JobKind:
 
 
 def validates(kind: JobKind) -> bool:
-    """Return True for a whole run that validates the projection."""
+    """Return True for a full run that validates projected times."""
     return kind == "check"
 
 
@@ -54,7 +54,7 @@ def may_end_early(kind: JobKind) -> bool:
 
 
 class Attempt(NamedTuple):
-    """A run that has ended; `train_seconds` is None if it has no time or its time is not used."""
+    """A run that has ended; `train_seconds` is None if the time is unknown or not used."""
 
     nodes: int
     repeat: int
@@ -66,7 +66,7 @@ class Attempt(NamedTuple):
 class Judged:
     """The verdict on one limit at one node count: the ratio `value` with its one-sided bounds.
 
-    `than` is the smaller node count with which the time is compared.
+    `than` is the smaller node count whose time is compared with the time at this count.
     """
 
     criterion: RatioCriterion
@@ -106,7 +106,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class CountAnswer:
-    """The verdict on one node count over all its limits, at the latest of its `looks`."""
+    """The verdict on one node count over all its limits, after `looks` evaluations of its runs."""
 
     nodes: int
     answer: Answer
@@ -130,10 +130,10 @@ class CountAnswer:
 class Progress:
     """The progress of a sweep whose next runs depend on the previous ones.
 
-    `points` are all points that the design has requested so far; `next_points` those of them that
-    have not ended, () if the design is done. `answers` has the evaluated counts, largest first.
-    `reason` explains the next points, or why there are none. `deciding` is the node count whose
-    rejection a whole run validates.
+    `points` are all points that the design has requested so far. `next_points` are the requested
+    points that have not ended; () if the design is done. `answers` has the verdicts on the node
+    counts evaluated so far, largest count first. `reason` explains the next points, or why there
+    are none. `deciding` is the node count whose rejection a full run validates, if there is one.
     """
 
     points: tuple[Point, ...]
@@ -144,28 +144,30 @@ class Progress:
 
 
 class Check(Part):
-    """A whole run compared with the projection at its node count."""
+    """A full run compared with the projection at its node count."""
 
-    nodes: int = Field(description="Node count that it ran on.")
-    job_name: str = Field(description="Its training job.")
-    projected_seconds: float = Field(description="Mean of the times projected there.")
+    nodes: int = Field(description="N, nodes of the full run.")
+    job_name: str = Field(description="Training job of the full run.")
+    projected_seconds: float = Field(description="Mean of the projected times at this node count.")
     error_seconds: float | None = Field(
         description=(
             "Error of the projection for a full run, half of a 95% interval: the largest error "
-            "of those projections or, for three or more, the prediction interval from their "
-            "spread, whichever is wider; null: unknown."
+            "of a single projection or, with three or more projections, the prediction interval "
+            "from their spread if that is wider; null: unknown."
         )
     )
-    probes: int = Field(description="Number of projected times there.")
+    probes: int = Field(description="Number of projected times behind `projected_seconds`.")
     measured_seconds: float = Field(description="Time of the full run.")
     difference: float = Field(description="Measured over projected time, minus 1.")
-    is_within_error: bool | None = Field(description="null: the error is unknown.")
+    is_within_error: bool | None = Field(
+        description="True if the two times differ by at most `error_seconds`; null: unknown."
+    )
     decides: bool = Field(
         default=False,
         exclude_if=lambda decides: not decides,
         description=(
-            "True: it ran at the node count whose rejection decides the recommendation; absent: "
-            "it did not."
+            "True: the full run was at the node count whose rejection decides the recommendation; "
+            "absent: it was at another one."
         ),
     )
 
@@ -195,8 +197,8 @@ class Check(Part):
 class Measured:
     """The measurements of one instance type's sweep, for a design's caveats.
 
-    `check` is the validation run at the recommended count, if any; `other_checks` are those at
-    other counts.
+    `check` is the validation run at the recommended count, if any; `other_checks` are the
+    validation runs at other counts.
     """
 
     config: BenchmarkConfig
@@ -208,7 +210,7 @@ class Measured:
 
 
 class Design:
-    """Base of the designs; by default, it requests all runs at once and uses the general rules."""
+    """Base of the designs: requests all runs at the start and decides by the general rules."""
 
     name: ClassVar[DesignName]
     jobs_text: ClassVar[str] = "{} jobs"
@@ -223,22 +225,22 @@ class Design:
 
     @property
     def rules(self) -> DesignRules:
-        """The design's rules for a config."""
+        """The rules of configs/designs.py for a config with this design."""
         return RULES[self.name]
 
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress | None:
-        """Return the progress for one instance type; None if all runs are requested at once.
+        """Return the progress for one instance type; None if all runs are requested at the start.
 
-        It is a pure function of the attempts that have ended and of the report's rows for them.
+        The progress depends only on the attempts that have ended and on the report's rows for them.
         """
         return None
 
     def progress_of_arms(
         self, config: BenchmarkConfig, outcomes: Sequence[JobOutcome]
     ) -> SweepProgress | None:
-        """Return the progress for several arms, as progress() does for one."""
+        """Return the progress of a sweep of several arms; None as for progress()."""
         return None
 
     def recommend(
@@ -260,7 +262,7 @@ class Design:
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
     ) -> tuple[Check | None, tuple[Check, ...]]:
-        """Return the validation run at the recommended count, and those at other counts."""
+        """Return the validation run at the recommended count, and the ones at other counts."""
         return None, ()
 
     def confirm(

@@ -1,7 +1,8 @@
 """The minimum, expected and maximum cost of a design, before anything is measured.
 
-The reference's four times predict nothing about a different job. The expected cost is that of the
-runs that the design would make on the reference curve, within the repeats that the config allows.
+The costs show how the designs compare on the reference curve (docs/method.md, "Speedup"), whose
+four times predict nothing about a different job. The expected cost is the cost of the runs that the
+design would request on that curve, within the repeats that the config allows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from nodesweep.scaling.design.base import Point
 
 REFERENCE_MINUTES: Mapping[int, float] = {1: 99.0, 2: 55.0, 4: 27.0, 8: 13.5}
-"""Train time in minutes of one run at each node count (docs/method.md, "Speedup")."""
+"""Train time of the reference in minutes by node count."""
 NOISE = 0.02
 """Assumed spread of run times: the standard deviation of their logarithms."""
 
@@ -29,7 +30,7 @@ class DesignCost:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The cost of a design, labeled with its name and repeats; `note` has its own assumptions."""
+    """The cost of a design, labeled with its name and repeats; `note` has the assumptions."""
 
     label: str
     cost: DesignCost
@@ -39,8 +40,8 @@ class Estimate:
 def reference_minutes(nodes: int) -> float:
     """Return the reference's train time in minutes at any node count.
 
-    Between its counts the time is interpolated on a log-log scale; beyond them the efficiency of
-    the nearest count is kept.
+    Between the reference's counts, the time is interpolated on a log-log scale; above the largest,
+    the efficiency is assumed to stay the same.
     """
     known = sorted(REFERENCE_MINUTES)
     if nodes >= known[-1]:

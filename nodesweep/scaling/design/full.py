@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Full(Design):
-    """The full design."""
+    """The design that runs every node count as often as configured."""
 
     name = "full"
 
     def estimate(self, config: BenchmarkConfig) -> Estimate:
-        """Return the cost at the most repeats that the configured design may run."""
+        """Return the cost with the maximum number of repeats of the config's design."""
         repeats = config.sweep.arm_repeats
         usual = full_cost(config.sweep.node_counts, repeats) * config.sweep.arm_count
         return Estimate(f"full, {pluralize(repeats, 'repeat')}", DesignCost(usual, usual, usual))

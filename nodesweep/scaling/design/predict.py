@@ -1,10 +1,10 @@
 """The predict design: measure the smallest node counts in short runs, and predict the others.
 
-A run of the shipped program ends after a share of its steps, as a probe does (probe.py), and is
-projected; runs of other programs make all their steps. Each count is predicted from where the time
-of the measured ones goes (nodesweep/scaling/predict/). The recommendation rests on predictions and
-says so; further runs, at the count that would settle it, take the place of that prediction
-(sweep.confirm, which `run --confirm` sets): one, or of short ones as many as at a measured count.
+A run of the shipped program ends after a share of its steps, as a probe does (probe.py), and its
+time is projected; runs of other programs run all their steps. The other counts are predicted from
+the parts of the measured train times (nodesweep/scaling/predict/), and the report says that the
+recommendation rests on predictions. Runs at the count that would settle the recommendation
+(sweep.confirm, set by `run --confirm`) replace the prediction there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Predict(Design):
-    """The predict design."""
+    """The design that measures the smallest node counts and predicts the others."""
 
     name = "predict"
     jobs_text = "{} jobs, from which the other node counts are predicted"
@@ -34,7 +34,7 @@ class Predict(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Ask for all runs of the measured counts, then for those that confirm a prediction."""
+        """Request all runs of the measured counts, then the runs that confirm a prediction."""
         sweep = config.sweep
         ended = {(each.nodes, each.repeat) for each in attempts}
         points = tuple(
@@ -54,10 +54,10 @@ class Predict(Design):
         return Progress(points, left, (), reason if left else "all requested runs have ended")
 
     def predict(self, config: BenchmarkConfig, report: ScalingReport) -> ScalingReport:
-        """Return the report with the node counts that were not measured.
+        """Return the report with predictions for the node counts that were not measured.
 
-        Its recommendation moves into the prediction, so that none that rests on predictions looks
-        measured. If nothing can be predicted, the report is that of the measured counts.
+        The recommendation moves into the prediction, so that it does not look measured. If nothing
+        can be predicted, the headline and a caveat say so, and the rest stays as measured.
         """
         # late imports: a plan has no report
         from nodesweep.scaling.report.headline import qualified
@@ -89,11 +89,11 @@ class Predict(Design):
         )
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
-        """Return the general caveats, then those on projected times."""
+        """Return the general caveats, then the caveats on projected times."""
         return (*general, *projected_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
-        """Return lines on the predicted counts, the run that may confirm one, and short runs."""
+        """Return a line on the predicted counts and, if jobs end early, a line on their length."""
         runs = one_or_more(confirming_runs(config), "run")
         last = "" if config.sweep.confirm else f"; --confirm adds {runs} at the deciding count"
         lines = [f"{'':>4} {join_words(_predicted(config))} nodes: predicted, not run{last}"]
@@ -124,7 +124,7 @@ class Predict(Design):
         return Estimate(label, cost, f"predict: the most includes --confirm{steps}; ")
 
     def program_hints(self, facts: Facts) -> Iterator[str]:
-        """Yield a hint on what keeps the runs from being short."""
+        """Yield a hint on the setting that keeps the shipped program's jobs from ending early."""
         config = facts.config
         amount, ends = config.training.amount, config.sweep.probe
         if not facts.ships_program or config.ends_early(1):
@@ -144,7 +144,10 @@ class Predict(Design):
 
 
 def confirming_runs(config: BenchmarkConfig) -> int:
-    """Return how many runs confirm a prediction: one, or of short ones as many as elsewhere."""
+    """Return the number of runs that confirm a prediction.
+
+    It is one full run or, if jobs end early, as many as at each measured count.
+    """
     return config.sweep.arm_repeats if config.ends_early(1) else 1
 
 
@@ -153,5 +156,5 @@ def _is_timed(row: SummaryRow) -> bool:
 
 
 def _predicted(config: BenchmarkConfig) -> list[int]:
-    """Return the node counts that no job runs on."""
+    """Return the node counts that are predicted, since no job runs on them."""
     return [nodes for nodes in config.sweep.node_counts if not config.sweep.may_run(nodes)]

@@ -1,9 +1,10 @@
-"""The probe design: probe every node count, then validate the answer with whole runs.
+"""The probe design: probe every node count, then validate the answer with full runs.
 
 A probe is a job that ends itself once its steady step time is known (docs/probe.md); its train time
-is projected (nodesweep/scaling/outcome/projection.py). Validation runs are whole jobs, planned as
-one more repeat: one at the recommended count, and one at the count whose rejection decides. If the
-limits give another answer with their times, no count is recommended (probe_checks.py).
+is projected (nodesweep/scaling/outcome/projection.py). Validation runs are full runs, planned as
+one more repeat: one at the recommended count, and one at the count whose rejection decides the
+recommendation. If the limits give another answer with the times of the validation runs, no count is
+recommended (probe_checks.py).
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
 REFERENCE_STEPS = 5000
 """Assumed number of steps of a run; the reference does not report its own."""
 EPOCH_STEPS = 100
-"""Assumed number of steps of an epoch, the first of which a probe runs whole."""
+"""Assumed number of steps of an epoch; a probe runs the whole first epoch if max_steps allows."""
 STEP_NOISE = 0.05
 """Assumed spread of step times, as a share of their mean."""
 LEAST_PROBE_STEPS = 30  # 10 warm-up and 20 timed steps: infra/image/nodesweep_clock.py
-_WARM_UP_STEPS = 10  # also at the beginning of an epoch
+_WARM_UP_STEPS = 10  # at the beginning of the run and of each epoch
 _NORMAL = 1.96  # two-sided 95% quantile
 
 
 class Probe(Design):
-    """The probe design; late imports keep what a plan does not need out of its start-up."""
+    """The design that probes every node count; late imports make the start-up of a plan faster."""
 
     name = "probe"
     jobs_text = "at most {} jobs: probes, and full runs that validate their projection"
@@ -74,10 +75,11 @@ class Probe(Design):
     def find_checks(
         self, config: BenchmarkConfig, runs: Sequence[Run], progress: Progress
     ) -> tuple[Check | None, tuple[Check, ...]]:
-        """Return the validation run at the recommended count, and those at other counts.
+        """Return the validation run at the recommended count, and the ones at other counts.
 
-        The recommendation may have changed after some of the others ran. Of several runs at one
-        count, the least contended one is used and, of equals, the latest.
+        Another count is the deciding one, or was recommended before the recommendation changed. Of
+        several runs at one count, the least contended is used, and the latest of equally contended
+        ones.
         """
         from nodesweep.scaling.design.probe_checks import compare_check  # late import
 
@@ -111,8 +113,8 @@ class Probe(Design):
         """Return the recommendation, without a choice if the validation runs contradict it.
 
         The limits are judged again with the times of the full runs. The errors of the other
-        projections are unknown, so these are kept at first, and then scaled by the error of each
-        checked count in turn.
+        projections are unknown, so the limits are judged with these projections as they are, and
+        then with all of them scaled by the error of each validated count in turn.
         """
         from nodesweep.scaling.design import probe_checks  # late import
 
@@ -127,7 +129,7 @@ class Probe(Design):
         return recommendation
 
     def caveats(self, measured: Measured, general: Sequence[str]) -> Sequence[str]:
-        """Return the general caveats, then those on projected figures and their validation."""
+        """Return the general caveats, then caveats on projected figures and their validation."""
         return (*general, *_probe_notes(measured))
 
     def plan_lines(self, config: BenchmarkConfig) -> list[str]:
@@ -142,7 +144,10 @@ class Probe(Design):
         return [f"{first + n:>4} {lines[n]}" for n in range(sweep.max_checks)]
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost with one probe per repeat of the config's design, at each count."""
+        """Return the cost with one probe per repeat of the config's design at each count.
+
+        None if the probe design does not suit the config.
+        """
         if self.rules.unsuited(config):
             return None
         sweep, ends = config.sweep, config.sweep.probe_ends
@@ -164,8 +169,9 @@ class Probe(Design):
     def program_hints(self, facts: Facts) -> Iterator[str]:
         """Yield hints on ending a job early and on reporting its time (docs/probe.md).
 
-        A probe that does not end itself is a whole job, and one that does not report its steps and
-        planned steps gives no time. None has a final metric, which a growing batch needs.
+        A probe that does not end itself costs as much as a full run, and a probe that does not
+        report its steps and planned steps gives no time. No probe has a final metric, which a
+        growing batch needs.
         """
         sizes = [point.global_batch_size or 0 for point in facts.plan.points]
         if max(sizes) > min(sizes):
@@ -189,7 +195,7 @@ class Probe(Design):
 
 
 def _probe_notes(measured: Measured) -> Iterator[str]:
-    """Yield caveats on the projected figures, their source and their validation."""
+    """Yield caveats on the projected figures and their validation, or on a lack of projections."""
     check, others = measured.check, measured.other_checks
     if not any(row.n_projected for row in measured.rows):
         if any(row.n for row in measured.rows):
@@ -217,7 +223,7 @@ def _probe_notes(measured: Measured) -> Iterator[str]:
 
 
 def projected_notes(measured: Measured) -> Iterator[str]:
-    """Yield caveats on projected times: their error, and what no probe saw."""
+    """Yield caveats on projected times: their error, unseen parts of a run, and trends."""
     rows = [row for row in measured.rows if row.n_projected]
     if not rows:
         return
@@ -264,7 +270,7 @@ def _unseen_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
 
 
 def _trend_notes(outcomes: Sequence[JobOutcome]) -> Iterator[str]:
-    """Yield a note on each count at which half of the probes or more trend in one direction."""
+    """Yield a note on each count at which at least half of the probes trend in one direction."""
     for nodes, own in _probes_by_nodes(outcomes).items():
         trends = [each.step_trend or 0.0 for each in own if each.is_trending]
         for are, effect in (("slower", "too short"), ("faster", "too long")):
@@ -319,10 +325,11 @@ def probe_cost(
     """Return the probe design's node-hours on the reference curve, without start-up.
 
     The least assumes the fewest steps per probe and one validation run at the cheapest count; the
-    most assumes max_steps per probe and validation runs at the two most expensive counts. In the
-    expected cost, a probe runs one epoch unless that takes over max_steps. With several instance
-    types, which have one validation run, each is assumed to be as fast as the reference, so no arm
-    is dropped in the expected cost; in the least, one arm is left after the first round.
+    most assumes max_steps per probe and validation runs at the two most expensive counts. The
+    expected cost assumes that a probe runs one epoch if max_steps allows. Several instance types
+    have one validation run in all. Each type is assumed to be as fast as the reference, so the
+    expected cost includes all types to the end; in the least, one type is left after the first
+    round.
 
     Args:
         counts: The sweep's node counts.
@@ -362,7 +369,7 @@ def probe_cost(
 def _reference_choice(counts: Sequence[int], goals: RecommendationConfig) -> list[int]:
     """Return the largest count that passes the limits on the reference curve, and the next larger.
 
-    The first is the smallest count if none passes.
+    Begin with the smallest count if none passes; there is no second count after the largest.
     """
     base = min(counts)
 

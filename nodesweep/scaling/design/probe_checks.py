@@ -1,7 +1,8 @@
 """Choose the full runs that validate a probe sweep, and find what they contradict.
 
-Each is a single run, so a limit counts as met if that run meets it, even if fewer than 19 of 20
-further runs would. An undecided count is not recommended, so no run can contradict it.
+Each count gets a single full run, so a limit is taken as met if that run meets it, even if fewer
+than 19 of 20 further runs would. An undecided count is not recommended, so no run can contradict
+it.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def counts_to_validate(
 ) -> tuple[int | None, int | None, str]:
     """Return (recommended count, deciding count, reason): the counts that full runs validate.
 
-    If the probes are too few to decide a deadline, no count is recommended, and the smallest that
-    may meet it is validated instead. A count is None if there is none, or if its time is already
-    measured.
+    If the probes are too few to decide a deadline, no count is recommended, and the smallest count
+    that may meet the deadline is validated instead. The result has None for a count that does not
+    exist or whose time is already measured.
     """
     timed = [row for row in rows if row.train.seconds is not None]
     projected = [row.nodes for row in timed if row.n_projected]
@@ -79,8 +80,9 @@ def _deciding_count(
     """Return the count that would be recommended if its projection overestimates its time.
 
     With the efficiency rule, it is the next larger count that only its time rules out. With a
-    deadline, it is the next smaller (and cheaper) count, which misses it. Without such a count, or
-    with the value of an hour, it is the runner-up.
+    deadline, it is the next smaller (and cheaper) count that only its time rules out. Without such
+    a smaller count, or with the value of an hour, it is the runner-up. None if that count's time is
+    not projected, or if there is none.
     """
     rejected = [nodes for nodes in projected if _failed_by_time(recommendation, nodes)]
     if recommendation.rule == "efficiency":
@@ -95,10 +97,10 @@ def _deciding_count(
 def judged_by_full_runs(
     config: BenchmarkConfig, runs: Sequence[Run], checks: Sequence[Check], factor: float
 ) -> Recommendation | None:
-    """Return the recommendation from the times of the full runs, by point estimates.
+    """Return the recommendation from point estimates that use the times of the full runs.
 
     Single runs cannot decide a deadline (deadline.py), so the next run is assumed to take as long
-    as this one.
+    as the full run.
     """
     return recommend(rows_by_full_runs(config, runs, checks, factor), config.report.recommendation)
 
@@ -125,7 +127,10 @@ def rows_by_full_runs(
 
 
 def _retimed(outcome: JobOutcome, train_seconds: float) -> JobOutcome:
-    """Return a probe with another projected time; a job that ran all its steps keeps its own."""
+    """Return the outcome of a probe with `train_seconds` as its projected time.
+
+    The outcome of a job that ran all its steps is returned unchanged.
+    """
     projection = outcome.projection
     if projection is None:
         return outcome
@@ -148,7 +153,8 @@ def contradiction(
 ) -> str | None:
     """Return how `again` contradicts the recommendation; None if it does not.
 
-    It does if the recommended count fails, or if the deciding one passes or is recommended.
+    `again` contradicts it if the recommended count fails there, or if the deciding count, which
+    only its time ruled out, passes or is recommended.
     """
     judged = {} if again is None else {each.nodes: each for each in again.judged}
     chosen = None if again is None or again.chosen is None else again.chosen.nodes
@@ -199,7 +205,7 @@ def without_choice(
 
 
 def compare_check(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
-    """Compare a whole run with its projection; return None if either is unknown."""
+    """Compare a full run with the projection at its node count; None if either time is unknown."""
     measured = check.train_seconds_by.get("program", check.train_seconds_by.get("logged"))
     projections = [
         run.outcome.projection
@@ -225,10 +231,11 @@ def compare_check(check: JobOutcome, runs: Sequence[Run]) -> Check | None:
 
 
 def _error(projections: Sequence[Projection]) -> float | None:
-    """Return the half-width of the 95% interval for a whole run, in seconds.
+    """Return the half-width of the projection's 95% interval for a full run, in seconds.
 
-    It is the largest of the probes' own errors and, with enough probes, the half-width of the
-    prediction interval from the spread between them. None if a probe's error is unknown.
+    It is the largest error of a single probe or, with at least MIN_REPEATS probes, the half-width
+    of the prediction interval from their spread if that is larger. None if a probe's error is
+    unknown.
     """
     within = [each.error_seconds for each in projections]
     known = [error for error in within if error is not None]

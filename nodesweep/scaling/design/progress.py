@@ -1,4 +1,4 @@
-"""The progress of a sweep with any design: the points requested so far, and those completed."""
+"""The progress of a sweep with any design: the requested and the completed points."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Progress | None:
     """Return the progress of a sweep from all outcomes so far.
 
-    None if the design requests all points at once.
+    None if the design requests all points at the start.
     """
     if not config.sweep.rules.decides_as_it_goes:
         return None
@@ -45,7 +45,7 @@ def progress_of(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> Prog
 
 
 def _price(config: BenchmarkConfig) -> Price:
-    """Return the price as in the report, since a budget per run may decide what is validated."""
+    """Return the report's price, since a budget per run may decide which count is validated."""
     instance = config.node_type(config.training.instance_type)
     return price_of(instance, config.platform.region)
 
@@ -66,9 +66,10 @@ def is_complete(config: BenchmarkConfig, report: ScalingReport) -> bool:
 
 
 def points_done(config: BenchmarkConfig, report: ScalingReport) -> tuple[int, int]:
-    """Return (points with a completed run, all points) of those that the config's design requests.
+    """Return how many of the points that the config's design requests are completed, and how many.
 
-    With several arms, the counts are the report's own.
+    The result is (requested points with a completed run, requested points). With several arms, the
+    report has both numbers.
     """
     if report.instances is not None:
         return report.instances.points_done, report.instances.points_asked

@@ -1,8 +1,9 @@
 """The sequential design: its next runs, and its verdict on each node count so far.
 
-Each count is run once; then, from the largest count down, the runs that a count's limits compare
-are repeated until it passes or fails. The bounds are one-sided and their error is spent over
-counts, limits and looks, so that all answers of a sweep are right in at least 95% of sweeps
+Each count is run once. Then, from the largest count down to the first that passes, the runs that a
+count's limits compare are repeated until the count passes, fails or is on the limit. After each
+round of repeats, a look evaluates the count. The bounds are one-sided, and their error is spent
+over counts, limits and looks, so that all answers are right in at least 95% of sweeps
 (docs/sequential.md).
 """
 
@@ -46,17 +47,18 @@ if TYPE_CHECKING:
     from nodesweep.scaling.analysis.verdicts import JudgedCount
 
 ERROR = 0.05
-"""The largest share of sweeps in which any pass, fail or "on the limit" may be wrong."""
+"""Maximum share of sweeps in which any pass, fail or "on the limit" is wrong."""
 ZONE = 0.02
 """Relative distance from a limit within which a value is on the limit and not worth more runs."""
 LEAST_SPREAD = 0.001
-"""Least assumed spread of runs, as a share: equal times may only reflect a coarse clock."""
+"""Minimum assumed spread of run times, relative: equal times may only reflect a coarse clock."""
 
 
 def least_spread(seconds: float, is_whole: bool) -> float:
-    """Return the least assumed spread of runs of this length, as a share.
+    """Return the minimum assumed spread of runs of this length, relative to their time.
 
-    With a clock of whole seconds it is half a second, by which equal times may differ.
+    With a clock of whole seconds, it is at least half a second, by which rounding may change a
+    time.
     """
     return max(LEAST_SPREAD, 0.5 / seconds) if is_whole else LEAST_SPREAD
 
@@ -75,7 +77,7 @@ _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit", "pass")
 
 @dataclass(frozen=True)
 class Limits:
-    """The least efficiency and doubling ratio with which a count passes."""
+    """The minimum efficiency and doubling ratio of a count that passes."""
 
     min_efficiency: float
     min_doubling_ratio: float
@@ -98,10 +100,10 @@ def replay(
         times: The train times of the points that have ended.
         counts: The sweep's node counts.
         limits: The limits to pass.
-        max_repeats: The most runs of a count.
+        max_repeats: Maximum number of runs of a count.
         not_comparable: Counts not shown to train the same model as the baseline; they are run once
             and not evaluated.
-        contended: Points on CPU-throttled or contended nodes, whose times do not count.
+        contended: Points on CPU-throttled or contended nodes, whose times are not used.
     """
     design = _Design(
         times, sorted(counts), limits, max_repeats, frozenset(not_comparable), frozenset(contended)
@@ -134,7 +136,7 @@ def simulate_points(
 
 @dataclass(frozen=True)
 class _Step:
-    """Points requested together, the reason, and the look that left their count undecided."""
+    """Points requested together, the reason, and the look that left the target undecided."""
 
     points: tuple[Point, ...]
     reason: Callable[[], str]
@@ -142,7 +144,10 @@ class _Step:
 
 
 class _Design:
-    """The state of the design: planned repeats of each count and the looks that have ended."""
+    """The state of the replay: the planned repeats of each count, and each target's last look.
+
+    A target is the count that is being evaluated.
+    """
 
     def __init__(
         self,
@@ -179,7 +184,10 @@ class _Design:
     def ask(
         self, counts: Sequence[int], reason: Callable[[], str], look: _Look | None = None
     ) -> Iterator[_Step]:
-        """Yield a step for one more run of each count; resume once all of them have ended."""
+        """Yield a step for one more run of each count; once resumed, add the times of these runs.
+
+        The caller resumes when all of them have ended.
+        """
         for nodes in counts:
             self.planned[nodes] += 1
         points = tuple((nodes, self.planned[nodes]) for nodes in counts)
@@ -189,7 +197,7 @@ class _Design:
                 self.measured.add(point[0], seconds)
 
     def steps(self) -> Iterator[_Step]:
-        """Yield a step each time points are requested."""
+        """Yield the design's steps in order, and set `end`, the reason for its end."""
         yield from self.ask(self.counts, lambda: "every node count is run once first")
         yield from self.replace_contended()
         if self._is_contended(self.counts[0]):
@@ -226,10 +234,10 @@ class _Design:
         return (nodes, self.planned[nodes]) in self.contended
 
     def look_at(self, group: _Comparisons) -> Iterator[_Step]:
-        """Yield steps that repeat the runs compared by the target's limits until all are answered.
+        """Yield steps that repeat the runs compared by the target's limits until it is decided.
 
-        Stop early if no repeat is left or if the last runs gave no time at all: a program that
-        reports no times is not worth more runs.
+        Stop undecided if no repeat is left, or if none of the last runs gave a time, since a
+        program that reports no times is not worth more runs.
         """
         error = ERROR / (len(self.counts) - 1)
         last = _Look(group.target, "undecided", 0)
@@ -323,10 +331,10 @@ class _Bounds:
     spread: float
     below: float
     above: float
-    """Student's t for the lower and for the upper bound."""
+    """Quantile of Student's t for the upper bound; `below` is the one for the lower bound."""
 
     def at(self, place: int) -> tuple[float, float, float]:
-        """Return the logarithms of a ratio, its lower and its upper bound."""
+        """Return the logarithms of a ratio and of its lower and upper bound."""
         than = self.group.places[place]
         value = self.means[than] - self.means[self.target]
         reach = self.spread * math.sqrt(1 / self.runs[than] + 1 / self.runs[self.target])
@@ -358,7 +366,7 @@ class _Bounds:
 
 @dataclass(frozen=True)
 class _Look:
-    """One look at a count: its answer, and in `compared` the data behind it.
+    """One look at a count: the answer, and in `compared` the data behind the answer.
 
     answer_in_full() computes the numbers to display, which few looks need.
     """
@@ -386,10 +394,10 @@ def judge(group: _Comparisons, measured: _Measured, error: float, number: int) -
     """Evaluate a count against its limits with a probability of at most `error` of being wrong.
 
     The bounds on a ratio of two times come from Student's t on the logarithms, with the spread of
-    all counts pooled. To pass, a count must pass every limit, so each may err by all of `error` (an
-    intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). It fails if it fails
-    any one of them, so for failures they share `error` (Bonferroni). `number` is the number of this
-    look at the count, from 1.
+    all counts pooled. To pass, a count must pass every limit, so each limit may err by all of
+    `error` (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300). A count
+    fails if it fails any limit, so for failures the limits share `error` (Bonferroni). `number` is
+    the number of this look at the count, from 1.
     """
     freedom = measured.freedom
     place = measured.place[group.target]
@@ -430,10 +438,10 @@ def _one_more(counts: Sequence[int]) -> str:
 def sequential_cost(
     counts: Sequence[int], goals: RecommendationConfig, max_repeats: int
 ) -> DesignCost:
-    """Return the sequential design's node-hours on the reference curve; deterministic.
+    """Return the sequential design's node-hours on the reference curve, from a fixed seed.
 
-    The least is the cheapest simulated sweep, including one without noise. The most is every repeat
-    of every count.
+    The least is the cost of the cheapest simulated sweep, including one without noise. The most is
+    the cost of every repeat of every count.
     """
     limits = Limits(goals.min_efficiency, goals.min_doubling_ratio)
     minutes = {nodes: reference_minutes(nodes) for nodes in counts}
@@ -452,7 +460,7 @@ def sequential_cost(
 
 
 class Sequential(Design):
-    """The sequential design."""
+    """The design that repeats runs only until every limit is decided."""
 
     name = "sequential"
     jobs_text = "at most {} jobs: one per node count, then the repeats needed to decide the limits"
@@ -462,9 +470,10 @@ class Sequential(Design):
     def progress(
         self, config: BenchmarkConfig, rows: Sequence[SummaryRow], attempts: Sequence[Attempt]
     ) -> Progress:
-        """Return the progress by replay().
+        """Return the progress from a replay of the attempts.
 
-        Times that include start-up give no ratios, so none are used (docs/method.md, "Clocks").
+        Times that include start-up give no ratios, so such times are not used (docs/method.md,
+        "Clocks").
         """
         has_ratios = any(row.train.efficiency is not None for row in rows)
         times: dict[Point, float | None] = {}
@@ -492,7 +501,7 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation, by the design's own verdicts where these apply."""
+        """Return the recommendation, by the design's own verdicts in the cases that allow it."""
         # late imports: a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential
@@ -517,7 +526,10 @@ class Sequential(Design):
         return (*skipped_run_notes(measured.config, measured.progress, made), *general)
 
     def estimate(self, config: BenchmarkConfig) -> Estimate | None:
-        """Return the cost at the most repeats that the configured design may run, at least 2."""
+        """Return the cost with the maximum number of repeats of the config's design, at least 2.
+
+        None for several arms, a single node count, or a config that the design does not suit.
+        """
         sweep = config.sweep
         if sweep.arm_count > 1 or len(sweep.node_counts) < 2:
             return None
