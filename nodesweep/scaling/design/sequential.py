@@ -501,7 +501,7 @@ class Sequential(Design):
         goals: RecommendationConfig,
         progress: Progress,
     ) -> Recommendation | None:
-        """Return the recommendation, by the design's own verdicts in the cases that allow it."""
+        """Return the recommendation, by the design's own verdicts unless other rules apply."""
         # late imports: a plan needs none of these modules
         from nodesweep.scaling.analysis.recommend import recommend
         from nodesweep.scaling.design.advice import recommend_sequential

@@ -2,8 +2,8 @@
 
 Here, a law is a sum of at most MAX_TERMS terms with nonnegative coefficients (docs/fits.md,
 "Beyond the measured counts"). The terms are those of the performance model normal form up to N²
-(Calotoiu et al., SC13, doi 10.1145/2503210.2503277) and three that it lacks: a cost of any network,
-a ring, and accelerators that are less full from a measured count on.
+(Calotoiu et al., SC13, doi 10.1145/2503210.2503277) and three that this form lacks: a fixed cost of
+any network, a ring, and accelerators that have too little work beyond a measured count.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_KNEES = 4
 def envelope(
     nodes: Floats, node_seconds: Floats, variances: Floats, at: int, most: float
 ) -> Interval | None:
-    """Return the least and the most N·T(N) at `at` nodes of all laws that fit; None if none does.
+    """Return the range of N·T(N) at `at` nodes over all laws that fit; None if no law fits.
 
     A law fits if its misfit Q, the sum of its squared relative residuals over `variances`, is at
     most `most`. For one choice of terms, their coefficients c form an ellipsoid around the
@@ -30,12 +30,12 @@ def envelope(
 
         c = ĉ ± sqrt((most − Q(ĉ)) / (f·G⁻¹·f))·G⁻¹·f,   G: matrix of the normal equations
 
-    If a coefficient is negative there, the extreme law has fewer terms; those are tried, too.
+    If a coefficient is negative there, the extreme law has fewer terms; such laws are tried, too.
 
     Args:
         nodes: Measured counts, ascending.
-        node_seconds: N·T(N) there.
-        variances: Relative variance of each.
+        node_seconds: N·T(N) at the measured counts.
+        variances: Relative variance of each N·T(N).
         at: Node count of the prediction, above 1.
         most: Largest misfit of a law that fits.
     """
@@ -61,7 +61,7 @@ def envelope(
 
 
 def law_terms(nodes: Floats, knees: Floats) -> Floats:
-    """Return the terms of N·T(N): shape (node counts, terms)."""
+    """Return the values of all terms of N·T(N): shape (node counts, terms)."""
     columns = [
         np.ones_like(nodes),  # work that nodes share
         np.where(nodes > 1, 1.0, 0.0),  # any network: one node exchanges nothing
@@ -77,7 +77,7 @@ def law_terms(nodes: Floats, knees: Floats) -> Floats:
 
 
 def knees_of(nodes: Floats) -> Floats:
-    """Return counts from which accelerators may be less full: inner ones, _MAX_KNEES at most."""
+    """Return at most _MAX_KNEES inner counts beyond which accelerators may have too little work."""
     inner = nodes[1:-1]
     if len(inner) <= _MAX_KNEES:
         return inner

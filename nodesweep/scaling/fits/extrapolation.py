@@ -1,4 +1,4 @@
-"""Predictions of the fitted laws at twice the largest measured count, if they are supported.
+"""Predictions of the fitted laws at twice the largest measured count, if the runs support them.
 
 The interval holds if one of many laws does (docs/fits.md, "Beyond the measured counts"): it spans
 every law of nodesweep/scaling/fits/envelope.py that fits within the noise of the runs,
@@ -45,7 +45,7 @@ from nodesweep.scaling.formats import (
 
 EXTRAPOLATION_FACTOR = 2
 MAX_MARGIN_OF_ERROR = 0.10
-"""Maximum distance from a prediction to either end of its interval, as a share."""
+"""Maximum distance from a prediction to either end of its interval, relative to the prediction."""
 _REQUIRED_MEASUREMENTS = "a prediction needs"
 
 
@@ -65,8 +65,8 @@ class RunNoise:
 class LawPredictions:
     """Each law's prediction at `nodes`, in seconds, with a 95% interval if one of many laws holds.
 
-    `rejected` are the laws that don't fit within the noise of the runs. The interval spans all that
-    do, including those of the envelope; None if none does.
+    `rejected` are the laws that don't fit within the noise of the runs. The interval spans all laws
+    that do, including those of the envelope; None if no law of the envelope fits.
     """
 
     nodes: int
@@ -93,7 +93,7 @@ def predict_by_law(
     noise: RunNoise,
     nodes: int,
 ) -> LawPredictions:
-    """Return the laws' predictions at `nodes`, supported or not; the noise must be above 0."""
+    """Return every law's prediction at `nodes`, even if unsupported; the noise must be above 0."""
     specs = {spec.law: spec for spec in LAWS}
     points = len(sample.nodes)
     most = points * float(fdtri(points, noise.freedom, LEVEL))
@@ -146,9 +146,9 @@ def extrapolate(
 
     Args:
         ranked: The fits, best first.
-        sample: The points.
+        sample: The fitted points.
         steps_ratio: r(N) by node count.
-        runs: For each point, in order, the times whose geometric mean it is.
+        runs: For each point, in order, the seconds of the runs behind its geometric mean.
     """
     if not len(sample.nodes):
         return _not_supported(None, "no points")
@@ -215,7 +215,7 @@ def _not_supported(nodes: int | None, reason: str) -> Extrapolation:
 def _no_prediction_reason(
     ranked: Sequence[LawFit], nodes: int, steps_ratio: Mapping[int, float]
 ) -> str | None:
-    """Return the reason why no law can make a prediction, or None."""
+    """Return the reason why no law can make a prediction; None if one can."""
     more_counts = (
         f"{_REQUIRED_MEASUREMENTS} further node counts, each with {MIN_REPEATS} runs or more, or "
         f"runs on {nodes_text(nodes)}"

@@ -196,7 +196,7 @@ def _half_widths(
 ) -> Floats:
     """Return the half width of each parameter's interval: t quantile x standard error.
 
-    Coefficients on their bound are held there.
+    Coefficients on their bound are held fixed.
     """
     free = coefficients > 0
     # In units of the coefficients the matrix is well scaled, whatever the scale of the seconds.
@@ -220,7 +220,11 @@ def _leave_one_out_error(spec: LawSpec, sample: Sample) -> float | None:
 
 
 def _identifiable(spec: LawSpec, points: int, parameters: tuple[Parameter, ...]) -> Verdict:
-    """Decide if the points determine the parameters: no interval has both 0 and large values."""
+    """Decide if the points determine the parameters.
+
+    They do if there are EXTRA_POINTS more points than parameters, no parameter lies on its bound,
+    and no interval contains both 0 and values above the parameter's `negligible`.
+    """
     needed = len(parameters) + EXTRA_POINTS
     few = f"{pluralize(points, 'node count')}, {needed} needed for {len(parameters)} parameters"
     problems = [few] if points < needed else []
@@ -248,7 +252,10 @@ def _three_digits(value: float) -> str:
 
 
 def _peak_nodes(alpha: float, beta: Parameter) -> float | None:
-    """Return Gunther's N*; 1 if throughput only falls, None if beta may be 0."""
+    """Return N*, the count with the largest throughput (Gunther); None if beta may be 0.
+
+    It is 1 if throughput falls from the first added node on.
+    """
     if beta.interval is None or beta.interval.low == 0:
         return None
     return max(math.sqrt(max(1 - alpha, 0) / beta.value), 1.0)

@@ -10,8 +10,9 @@ Laws are fitted to node-time N·T(N), in which each is linear in nonnegative coe
                                                                 arXiv 2006.15704
 
 Bounded linear least squares on the relative residuals (fitted − observed)/observed therefore finds
-the one best fit without a starting point. r(N) is the optimizer steps at N over those at N0. If r
-is the same everywhere, ring is the same as amdahl (sigma = c·r/t1) and is left out.
+the one best fit without a starting point. r(N) is the number of optimizer steps at N over the
+number at N0. If r is the same everywhere, ring is the same as amdahl (sigma = c·r/t1) and is left
+out.
 """
 
 from __future__ import annotations
@@ -28,20 +29,21 @@ from nodesweep.scaling.fits.models import Law
 
 Floats = NDArray[np.float64]
 MAX_LEFT_OUT = 100
-_DIGITS = 12  # significant digits kept; a double's last four depend on the CPU
+_DIGITS = 12  # significant digits of results; the last four of a double depend on the CPU
 # A term that contributes less than this share of the node-time everywhere is rounding error: its
 # coefficient is 0.
 ROUNDING = 1e-9
-# A share of t1 known to be at most this is a result even if it may be 0: "at most 10% are serial".
+# An interval of a share of t1 that ends below this is a result even if it includes 0, such as "at
+# most 10% are serial".
 SMALL_SHARE = 0.1
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The points: node counts ascending, N·T(N) in node-seconds, and r(N).
+    """The points to fit: node counts ascending, N·T(N) in node-seconds, and r(N).
 
-    r(N) is 1 everywhere if no fitted law uses it. `per_sample`: the seconds are per sample instead
-    of per run.
+    r(N) is 1 everywhere unless the fitted law uses it. If `per_sample`, the seconds are per sample
+    instead of per run.
     """
 
     nodes: Floats
@@ -50,7 +52,7 @@ class Sample:
     per_sample: bool = False
 
     def without(self, index: int) -> Sample:
-        """Return the points without the one at `index`, which the law then predicts."""
+        """Return the sample without the point at `index`, for a law that is to predict it."""
         keep = np.arange(len(self.nodes)) != index
         return Sample(
             self.nodes[keep], self.node_seconds[keep], self.steps_ratio[keep], self.per_sample
@@ -59,15 +61,15 @@ class Sample:
 
 @dataclass(frozen=True)
 class Symbol:
-    """A parameter without its value, which is between 0 and `upper`.
+    """The description of a parameter, whose value is between 0 and `upper`.
 
-    An interval that includes 0 determines it only if it ends at or below `negligible`.
+    An interval that includes 0 determines the parameter only if it ends at or below `negligible`.
     """
 
     name: str
     unit: str | None
     meaning: str
-    meaning_per_sample: str | None = None  # if the points are seconds per sample; None: the same
+    meaning_per_sample: str | None = None  # for seconds per sample; None: the same as `meaning`
     upper: float = math.inf
     negligible: float = 0.0
 
@@ -159,7 +161,7 @@ LAWS = (
 def solve(spec: LawSpec, sample: Sample) -> Floats:
     """Return the nonnegative coefficients with the least sum of squared relative residuals.
 
-    Negligible ones are exactly 0.
+    Coefficients whose terms are negligible at every point are exactly 0.
     """
     relative = relative_columns(spec, sample)
     scale = np.linalg.norm(relative, axis=0)
@@ -188,9 +190,9 @@ def relative_columns(spec: LawSpec, sample: Sample) -> Floats:
 
 
 def left_out_in_turn(points: int) -> Sequence[int]:
-    """Return the points to leave out in turn: all, or evenly spaced ones if there are many.
+    """Return the indices of the points to leave out in turn.
 
-    A refit for each of many points would take seconds.
+    These are all points or, since each takes a refit, MAX_LEFT_OUT evenly spaced ones at most.
     """
     if points <= MAX_LEFT_OUT:
         return range(points)
@@ -198,7 +200,7 @@ def left_out_in_turn(points: int) -> Sequence[int]:
 
 
 def root_mean_square(values: Floats) -> float:
-    """Return the root mean square, rounded to _DIGITS decimal places."""
+    """Return the root mean square of the values, rounded to _DIGITS decimal places."""
     return round(float(np.sqrt(np.mean(values**2))), _DIGITS)
 
 

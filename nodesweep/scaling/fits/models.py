@@ -26,12 +26,12 @@ class Verdict(Part):
 class Parameter(Part):
     """One fitted parameter of a law."""
 
-    name: str = Field(description="Its symbol in the law's equation.")
+    name: str = Field(description="Symbol of the parameter in the law's equation.")
     value: float = Field(description="Least-squares estimate.")
     interval: Interval | None = Field(
         description=(
             "95% interval from the fit's covariance and Student's t, cut off at the parameter's"
-            " bounds; null: there is none, see `no_interval`."
+            " bounds; null: see `no_interval`."
         )
     )
     no_interval: str | None = Field(description=("Why there is no interval; null if there is one."))
@@ -42,7 +42,7 @@ class Parameter(Part):
         )
     )
     on_bound: bool = Field(
-        description="True if the data pull it past its bound, where the fit stopped it."
+        description="True if the value lies on a bound, which the fit must not cross."
     )
     meaning: str = Field(description="Meaning of the parameter.")
 
@@ -50,16 +50,16 @@ class Parameter(Part):
 class LawFit(Part):
     """One law fitted to node-time N x T(N)."""
 
-    law: Law = Field(description="The law.")
+    law: Law = Field(description="Name of the law.")
     equation: str = Field(
         description="The law in its parameters, as node-time N·T(N) in node-seconds."
     )
-    parameters: tuple[Parameter, ...] = Field(description="The fitted numbers.")
+    parameters: tuple[Parameter, ...] = Field(description="Fitted parameters of the law.")
     leave_one_out_error: float | None = Field(
         description=(
-            "Root mean square relative error of predicting each point (of more than 100, of 100"
-            " evenly spaced ones) from a fit to the others; null: too few points to fit without"
-            " one."
+            "Root mean square relative error of predicting each point from a fit to the others (of"
+            " more than 100 points, only 100 evenly spaced ones are predicted); null: too few"
+            " points to leave one out."
         )
     )
     relative_residual_rms: float = Field(
@@ -67,24 +67,25 @@ class LawFit(Part):
     )
     identifiable: Verdict = Field(
         description=(
-            "Decision whether the points determine this law's parameters, so that each interval "
-            "excludes 0 or more than a tenth of one node's time."
+            "Decision whether the points determine this law's parameters: there are two more "
+            "points than parameters, no value lies on a bound, and no interval includes 0, except "
+            "that those of sigma and alpha may if they end at or below 0.1."
         )
     )
     peak_nodes: float | None = Field(
         description=(
             "N* = sqrt((1 - alpha)/beta) of usl, at least 1: beyond it, more nodes are slower. "
-            "Null if beta's interval does not exclude 0, and for the other laws, which have no "
-            "peak."
+            "Null if the interval of beta includes 0 or is unknown, and for the other laws, which "
+            "have no peak."
         )
     )
 
     def predict(self, nodes: float, steps_ratio: float | None = None) -> float:
-        """Return the seconds at `nodes`, per run or per sample as for the fitted points.
+        """Return the predicted seconds at `nodes`, per run or per sample like the fitted points.
 
         Args:
             nodes: Node count, at least 1.
-            steps_ratio: Steps at `nodes` / steps at N0, which only `ring` needs.
+            steps_ratio: Optimizer steps at `nodes` over those at N0, which only `ring` needs.
 
         Raises:
             ValueError: `nodes` is below 1, or `ring` has no steps_ratio.
@@ -110,7 +111,7 @@ class Extrapolation(Part):
     """The laws' predictions at twice the largest measured node count, if they are supported.
 
     Unsupported predictions have no number (docs/fits.md, "Beyond the measured counts"). The seconds
-    are like those of the fitted points: per run, or per sample for rates.
+    are per run or, if the fitted points are rates, per sample.
     """
 
     nodes: int | None = Field(
@@ -119,8 +120,8 @@ class Extrapolation(Part):
     )
     supported: Verdict = Field(
         description=(
-            "Decision whether the runs support a prediction there; if not, the reason says what "
-            "is needed."
+            "Decision whether the runs support a prediction at `nodes`; if they don't, the reason "
+            "says which measurements are needed."
         )
     )
     law: Law | None = Field(
@@ -135,9 +136,9 @@ class Extrapolation(Part):
     interval: Interval | None = Field(
         default=None,
         description=(
-            "95% interval of that mean if one of the laws or a sum of their terms holds: "
-            "all values of those that fit within the noise of the runs. It does not account for "
-            "a change beyond the measured node counts. Null if not supported."
+            "95% interval of that mean if one of the laws or a sum of their terms holds: all "
+            "predictions of the laws and sums that fit within the noise of the runs. It does not "
+            "account for a change beyond the measured node counts. Null if not supported."
         ),
     )
     assumes: str | None = Field(
@@ -165,4 +166,6 @@ class Fits(Part):
     left_out: Mapping[Law, str] = Field(
         description="Laws that were not fitted, each with the reason."
     )
-    extrapolation: Extrapolation = Field(description="Twice the largest node count.")
+    extrapolation: Extrapolation = Field(
+        description="Predictions at twice the largest measured node count."
+    )
