@@ -44,11 +44,12 @@ def lacks_memory(outcome: JobOutcome) -> bool:
 
 
 def cells_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Cell, str]:
-    """Return the cells that memory rules out, with reasons; none in a sweep of one arm.
+    """Return the cells that memory rules out, with reasons; {} in a sweep of one arm.
 
     A job that ran out of memory at N nodes rules out N and every smaller count of its arm, where
-    each process needs as much or more. A larger count may fit: under a fixed global batch each
-    process gets a smaller share of it. A cell with a completed run is never ruled out.
+    each process needs as much memory or more. A larger count may fit, since under a fixed global
+    batch each process gets a smaller part of the batch. A cell with a completed run is never ruled
+    out.
     """
     lost: dict[Cell, str] = {}
     if config.sweep.arm_count == 1:
@@ -71,8 +72,8 @@ def cells_out_of_memory(config: BenchmarkConfig, outcomes: Sequence[JobOutcome])
 def arms_given_up(config: BenchmarkConfig, ended: Sequence[JobOutcome]) -> dict[Arm, str]:
     """Return the arms on which the program cannot run, with reasons.
 
-    An arm is abandoned after two consecutive failures on it with the same cause; lack of memory
-    does not count. Empty in a sweep of one arm, which is abandoned as a whole.
+    An arm is abandoned after two consecutive failures with the same cause; jobs that ran out of
+    memory are ignored. {} in a sweep of one arm, which is abandoned as a whole.
 
     `ended` has the outcomes in the order in which the jobs ended.
     """

@@ -1,6 +1,7 @@
-"""Compare a sweep's cells: find the time-cost front, and choose one (docs/instance-types.md).
+"""Find the time-cost front of a sweep's cells, and choose a cell (docs/instance-types.md).
 
-Speedup is relative within an arm; across arms only time and cost are compared.
+Speedups are relative to the arm's own smallest count, so across arms only time and cost are
+compared.
 """
 
 from __future__ import annotations
@@ -63,17 +64,17 @@ class JudgedCell:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a result in USD; None if unknown."""
+        """The expected cost of a completed run in USD, failed attempts included; None: unknown."""
         return self.count.usd
 
     @property
     def seconds(self) -> float:
-        """The expected train time of a result."""
+        """The expected train time of a completed run, failed attempts included."""
         return self.count.seconds_per_result
 
     @property
     def numbers(self) -> str:
-        """Time and cost in words: "12.0 min, $3.20" or "12.0 min, cost unknown"."""
+        """Time and cost in words, such as "12.0 min, $3.20" or "12.0 min, cost unknown"."""
         cost = "cost unknown" if self.usd is None else format_usd(self.usd)
         per = self.count.row.per_result
         per_result = "" if per is None else f", expected per result, since {per.text}"
@@ -88,13 +89,13 @@ def judge_cells(
 ) -> list[JudgedCell]:
     """Judge every cell with a time by deadline and budget.
 
-    Without either, a cell is judged by the limits of its own arm's recommendation.
+    Without a deadline or budget, a cell is judged by the limits of its own arm's recommendation.
 
     Args:
         config: The benchmark.
         rows_by_arm: Each arm's summary rows.
         repeated: Cells whose nodes each did all of the work.
-        samples: The samples of a run of each cell, where they were counted.
+        samples: Number of samples that a run processed, for each cell that counted them.
     """
     goals = config.report.recommendation
     measured = {arm: measured_counts(rows) for arm, rows in rows_by_arm.items()}
@@ -149,10 +150,10 @@ def _own_judgements(
 
 
 def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> Verdict | None:
-    """Return a verdict if the arm does not train the same model as the first arm, else None.
+    """Return a failing verdict if the arm trains a different model than the first arm, else None.
 
-    The models differ if the arms' smallest counts ended with different final metrics. None also if
-    a metric is unknown.
+    The first final metrics that the arms have, in order of node counts, decide. None if either is
+    unknown.
     """
     first = next(iter(rows_by_arm))
     base, own = _first_metric(rows_by_arm[first]), _first_metric(rows_by_arm[arm])
@@ -174,10 +175,11 @@ def _unlike_main(config: BenchmarkConfig, rows_by_arm: RowsByArm, arm: Arm) -> V
 def _convergence_unknown(
     counts: Sequence[MeasuredCount], samples: Collection[float]
 ) -> Verdict | None:
-    """Return a verdict on all cells if their convergence is unknown, else None.
+    """Return a failing verdict on all cells if their convergence is unknown, else None.
 
-    Without a metric, a larger batch may need more epochs for the same model (docs/method.md), and
-    fewer samples may give a worse one.
+    Convergence is unknown if no run has a final metric and batches or samples differ: a larger
+    batch may need more epochs for the same model (docs/method.md), and fewer samples may give a
+    worse model.
     """
     rows = [count.row for count in counts]
     sizes = [row.global_batch_size for row in rows if row.global_batch_size is not None]
@@ -205,9 +207,9 @@ def _first_metric(rows: Sequence[SummaryRow]) -> FinalMetric | None:
 def front_by_cell(judged: Sequence[JudgedCell]) -> dict[Cell, bool]:
     """Map each cell with a known cost to True if it is on the time-cost front, else to False.
 
-    A cell is on the front if no other cell dominates it: is not worse in either and better in one.
-    A cell whose time is not a measurement of training the same model is not on the front and
-    dominates none.
+    A cell is on the front if no other cell is at least as good in both time and cost, and better in
+    one of them. A cell whose time is not a valid measurement of training the same model is not on
+    the front, and keeps no other cell off it.
     """
     points = {
         each.cell: (rounded(each.seconds), rounded(each.usd))
@@ -252,7 +254,7 @@ def _is_below(one: Interval | None, other: Interval | None) -> bool:
 
 
 def choose_cells(config: BenchmarkConfig, judged: Sequence[JudgedCell]) -> tuple[ArmChoice, ...]:
-    """Return the answers to the questions that the config asks; the first is the recommendation."""
+    """Return the choice for each goal in the config; the first choice is the recommendation."""
     goals = config.report.recommendation
     choices: list[ArmChoice] = []
     if goals.deadline_seconds is not None:
@@ -329,7 +331,7 @@ def _word(by: Key) -> str:
 
 
 def _rank(each: JudgedCell, by: Key) -> tuple[float, float, int]:
-    """Return the sort key, best cell first; in a ranking by cost, those without one come last."""
+    """Return the sort key, best cell first; by cost, cells without a known cost come last."""
     usd = float("inf") if each.usd is None else rounded(each.usd)
     seconds = rounded(each.seconds)
     first, second = (usd, seconds) if by == "cost" else (seconds, usd)
@@ -341,7 +343,7 @@ def _open_text(each: JudgedCell) -> str:
 
 
 def _nearest(judged: Collection[JudgedCell]) -> list[str]:
-    """Return why the fastest failing cell, the nearest to passing, fails."""
+    """Return a note on why the fastest failing cell fails; [] if no cell fails."""
     failed = [each for each in judged if each.answer == "fail"]
     if not failed:
         return []

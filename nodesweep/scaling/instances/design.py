@@ -1,9 +1,10 @@
-"""The probe design over several arms: probes where they decide the answer.
+"""The probe design over several arms, which stops probing cells that cannot be the answer.
 
 The smallest and the largest count of each arm come first, then the counts between, then repeats;
-a cell gets no further probe once it cannot be the answer (docs/instance-types.md). The bounds are
-Student's t on logarithms with the spread of all cells pooled; their error is spent over cells and
-looks, so that the best cell is dropped in at most 5% of sweeps.
+a cell gets no further probe once it cannot be the answer (docs/instance-types.md). A look after
+each round decides which cells are dropped. The bounds are Student's t on logarithms with the spread
+of all cells pooled; their error is spent over cells and looks, so that the best cell is dropped in
+at most 5% of sweeps.
 """
 
 from __future__ import annotations
@@ -34,20 +35,23 @@ from nodesweep.scaling.outcome.outcome import JobOutcome
 from nodesweep.scaling.t_distribution import t_quantile
 
 ERROR = 0.05
-"""The largest share of sweeps in which the best cell may be dropped."""
+"""Maximum share of sweeps in which the best cell is dropped."""
 SINGLE_RUN_FACTOR = 1.5
-"""Least ratio at which a single run decides: even if one run in 20 takes twice as long, the best
-cell is dropped in less than 5% of sweeps (benchmarks/instances/grid.py)."""
+"""Minimum ratio of two cells' values for a single run to decide between them.
+
+Even if one run in 20 takes twice as long, the best cell is dropped in less than 5% of sweeps
+(benchmarks/instances/grid.py).
+"""
 SINGLE_RUN_ERRORS = 4.0
-"""Least distance, in standard errors, at which a single run decides."""
+"""Minimum distance of two cells' values, in standard errors, for a single run to decide."""
 MOST_EFFICIENCY = 1.25
 """Largest efficiency assumed for an unprobed count, relative to the next smaller probed one."""
 
 
 class Sample(NamedTuple):
-    """One run of a cell: train time, cost of a whole run, time from submission to end.
+    """One run of a cell: train time, cost, and time from submission to end; None: unknown.
 
-    None: unknown.
+    Those of a probe are projected to a full run.
     """
 
     seconds: float
@@ -64,9 +68,10 @@ Samples = Mapping[Cell, Sequence[Sample]]
 class Rounds:
     """The state of the probing.
 
-    `asked`: every (cell, repeat) requested. `missing`: those of them that have not ended, () once
-    all rounds are done. `dropped`: dropped cells with reasons. `later`: all that may be requested
-    after those. `number`: that of the last round, from 1.
+    `asked`: every (cell, repeat) requested so far. `missing`: the requested ones that have not
+    ended; () once all rounds are done. `dropped`: dropped cells with reasons. `later`: every
+    (cell, repeat) that may be requested in later rounds. `number`: number of the last round, from
+    1.
     """
 
     asked: tuple[tuple[Cell, int], ...]
@@ -84,15 +89,17 @@ def replay_rounds(
     lost: Collection[Cell] = (),
     failing: Collection[Cell] = (),
 ) -> Rounds:
-    """Replay the rounds with the runs that have ended; the same runs give the same next ones.
+    """Replay the rounds with the runs that have ended.
 
-    A cell whose first probe has no time is not probed again.
+    The same runs always give the same next probes. A cell whose first probe has no time is not
+    probed again.
 
     Args:
         runs: The runs that have ended.
         cells: Every cell of the sweep, by arm and ascending count.
-        repeats: The most probes of a cell.
-        goals: Deadline and budget. Without either, an arm's own recommendation needs all counts.
+        repeats: Maximum number of probes of a cell.
+        goals: Deadline and budget. Without either, the first round probes every count, which the
+            recommendations of the arms need.
         lost: Cells that memory rules out, which get no new runs.
         failing: Cells with failed attempts, whose completed runs rule out no other cell.
     """
@@ -133,8 +140,8 @@ def replay_rounds(
 def _ends(cells: Sequence[Cell]) -> set[Cell]:
     """Return the smallest and the largest count of each arm.
 
-    They are the D-optimal points of a line, such as log T over log N (Atkinson, Donev and Tobias,
-    *Optimum Experimental Designs, with SAS*, 2007, chapter 11).
+    These are the D-optimal points for fitting a line, such as log T over log N (Atkinson, Donev and
+    Tobias, *Optimum Experimental Designs, with SAS*, 2007, chapter 11).
     """
     by_arm: dict[Arm, list[Cell]] = {}
     for cell in cells:
@@ -143,7 +150,7 @@ def _ends(cells: Sequence[Cell]) -> set[Cell]:
 
 
 def _next(due: Sequence[tuple[Cell, int]], ends: Collection[Cell]) -> list[tuple[Cell, int]]:
-    """Return the probes of the next round: of the ends first, then of the least probed cells."""
+    """Return the next round's probes: first one of each end, then those with the lowest repeat."""
     first = [(cell, repeat) for cell, repeat in due if cell in ends and repeat == 1] or due
     least = min((repeat for _, repeat in first), default=0)
     return [(cell, repeat) for cell, repeat in first if repeat == least]
@@ -159,12 +166,12 @@ def _samples(runs: Runs, asked: Sequence[tuple[Cell, int]]) -> dict[Cell, list[S
 
 
 def _error(cells: int, goals: RecommendationConfig, look: int, repeats: int) -> float:
-    """Return the error of each bound at a look, so that all looks together err by ERROR.
+    """Return the error of each bound at a look, so that all looks together err by at most ERROR.
 
-    The first look has no repeats and spends none of it. The looks of a race without surprises spend
-    equal shares, and all others together one more. With a goal, the best cell may be wrongly
-    dropped by its own two limits, or by one bound against each other cell. Without, each cell on
-    the time-cost front may be wrongly dropped by each other cell.
+    The first look, at single runs, spends no error. The looks after the expected number of rounds
+    spend equal parts, and all further looks together spend one more such part. With a goal, the
+    best cell may be wrongly dropped by its own two limits, or by one bound against each other cell.
+    Without a goal, each cell on the time-cost front may be wrongly dropped by each other cell.
     """
     usual = repeats + 1
     share = 0.5 ** max(0, look - 1 - usual) / (usual + 1)
@@ -180,18 +187,18 @@ def find_beaten(
 ) -> dict[Cell, str]:
     """Return the cells that cannot be the answer, with reasons.
 
-    With goals, a cell is beaten if it misses a limit, or if for each goal another one that meets
-    all limits is better: cheaper for a deadline, faster for a budget. Without, it is beaten if
-    another is faster and cheaper. Each bound may err by all of `error`, also where several must
-    hold (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
+    With goals, a cell is beaten if it misses a limit, or if for each goal another cell that meets
+    all limits is better: cheaper for a deadline, faster for a budget. Without goals, it is beaten
+    if another cell is faster and cheaper. Each bound may err by all of `error`, even if several
+    bounds must hold (an intersection-union test: Berger, *Technometrics* 24(4), 1982, pp. 295-300).
 
     Args:
         samples: The measured runs.
-        cells: The measured cells and those never probed, by arm and ascending count.
+        cells: The measured and the unprobed cells, by arm and ascending count.
         goals: Deadline and budget.
-        error: The largest probability that a bound is wrong.
-        failing: Cells with failed attempts, which may be beaten, but beat none: a result takes more
-            time and money than their completed runs.
+        error: Maximum probability that a bound is wrong.
+        failing: Cells with failed attempts. They may be beaten but beat no other cell, since a
+            result takes more time and money than their completed runs show.
     """
     judge = _Judge(samples, goals, error, failing)
     found: dict[Cell, str] = {}
@@ -254,8 +261,9 @@ class _Judge:
 
         Args:
             cell: The cell.
-            share: Factor on its cost and times, for an unprobed larger count.
-            of_time: Further factor on its times.
+            share: Factor on the cell's cost and times, which turns a probed count into a lower
+                bound for an unprobed larger one.
+            of_time: Further factor on the cell's times.
         """
         goals = self._goals
         cheaper = [each for each in self._rivals if self._costs.is_less(each, cell, share)]
@@ -295,21 +303,24 @@ class _Bounds:
         self._t = t_quantile(freedom, 1 - error) if freedom else math.inf
 
     def is_less(self, cell: Cell, other: Cell, share: float = 1.0) -> bool:
-        """Return True if the cell's mean is significantly below this share of the other's."""
+        """Return True if the cell's mean is significantly below `share` times the other's mean."""
         if cell not in self._means or other not in self._means:
             return False
         reach = self._reach(len(self._values[cell]), len(self._values[other]))
         return self._means[cell] + reach < self._means[other] + math.log(share)
 
     def is_above(self, cell: Cell, limit: float | None, share: float = 1.0) -> bool:
-        """Return True if this share of the cell's mean is significantly above the limit."""
+        """Return True if `share` times the cell's mean is significantly above the limit."""
         if limit is None or cell not in self._means:
             return False
         reach = self._reach(len(self._values[cell]))
         return self._means[cell] + math.log(share) - reach > math.log(limit)
 
     def is_below(self, cell: Cell, limit: float | None) -> bool:
-        """Return True if bounds on the mean and, given three runs, on the next one are below it."""
+        """Return True if the mean's upper bound and the next run's, if known, meet the limit.
+
+        The bound of the next run is known from three runs on. True without a limit.
+        """
         if limit is None:
             return True
         if cell not in self._means:
@@ -319,7 +330,10 @@ class _Bounds:
         return is_low and (next_run_bound(values) or 0.0) <= limit
 
     def _reach(self, *runs: int) -> float:
-        """Return the distance of a bound from a mean, or from a difference of two."""
+        """Return the distance of a bound from a mean or from a difference of two means.
+
+        `runs` has the number of runs behind each mean.
+        """
         error = self._spread * math.sqrt(math.fsum(1 / each for each in runs))
         if min(runs) == 1:
             return max(math.log(SINGLE_RUN_FACTOR), SINGLE_RUN_ERRORS * error)
@@ -327,7 +341,7 @@ class _Bounds:
 
 
 def probe_arms(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress:
-    """Return the progress: cells are probed until beaten, then a whole run validates one."""
+    """Return the progress: cells are probed until beaten, then a full run validates the choice."""
     rows_by_arm: dict[Arm, tuple[SummaryRow, ...]] = {}
     runs: dict[Cell, dict[int, Sample | None]] = {}
     for arm, own in outcomes_by_arm(config, outcomes).items():
@@ -384,7 +398,7 @@ def _round_text(rounds: Rounds, cells: Sequence[Cell], arm: str) -> str:
 def _check(
     config: BenchmarkConfig, rows_by_arm: Mapping[Arm, Sequence[SummaryRow]]
 ) -> tuple[Key | None, str]:
-    """Return (point to validate with a whole run, reason); None if there is none to validate."""
+    """Return (point to validate with a full run, reason); the point is None if none is needed."""
     if not any(row.n_projected for rows in rows_by_arm.values() for row in rows):
         return None, "no time is projected, so there is nothing to validate"
     choice = choose_cells(config, judge_cells(config, rows_by_arm))[0]

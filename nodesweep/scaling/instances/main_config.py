@@ -1,4 +1,4 @@
-"""Find the config that a report describes: in a sweep of variants, the main variant's."""
+"""Find the config of the runs that a report describes; in a sweep of variants, the main one's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def config_of_main(report: ScalingReport) -> Mapping[str, Any] | None:
-    """Return the report's config (of the main variant, if there are any); None if unknown."""
+    """Return the report's config or, with variants, the main variant's; None if unknown."""
     if report.config is None or report.instances is None or not report.instances.variants:
         return report.config
     config = BenchmarkConfig.model_validate(report.config)

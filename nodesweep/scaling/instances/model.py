@@ -25,7 +25,8 @@ class _Compared(Part):
     variant: str | None = Field(
         default=None,
         exclude_if=lambda name: name is None,
-        description="Name of the variant, base without one; absent if types are compared.",
+        description="Name of the variant, base for the unchanged config; absent if types are "
+        "compared.",
     )
 
 
@@ -38,15 +39,16 @@ class ArmRow(_Compared):
     n_failed: int = Field(description="Attempts that failed or were stopped.")
     n_projected: int = Field(description="Used runs whose time is projected from a probe.")
     train_seconds: float | None = Field(description="Geometric mean of train times; null: unknown.")
-    train_interval: Interval | None = Field(description="95% interval of it.")
+    train_interval: Interval | None = Field(description="95% interval of `train_seconds`.")
     total_usd: float | None = Field(
         description="Geometric mean of a run's costs, warm pool included; null: unknown."
     )
-    total_usd_interval: Interval | None = Field(description="95% interval of it.")
+    total_usd_interval: Interval | None = Field(description="95% interval of `total_usd`.")
     per_result: PerResult | None = Field(
         default=None,
         exclude_if=lambda per: per is None,
-        description="Cost and time of a result, which are compared; absent if no attempt failed.",
+        description="Expected cost and time of a completed run with its failed attempts, which are "
+        "compared instead of the run's own; absent if no attempt failed.",
     )
     usd_per_hour: float | None = Field(description="Price of a node; null: unknown.")
     speedup: float | None = Field(
@@ -61,8 +63,9 @@ class ArmRow(_Compared):
     learning_rate: float | None = Field(description="Learning rate, as planned.")
     answer: Answer | None = Field(
         description=(
-            "Against deadline and budget, by the prediction bounds of the next run; without "
-            "either by the limits of its own type's recommendation. Null if it has no time."
+            "Verdict by deadline and budget, from the prediction bounds of the next run; without "
+            "a deadline or budget, by the limits of the recommendation for its own type or "
+            "variant. Null if it has no time."
         )
     )
     reason: str | None = Field(
@@ -70,18 +73,19 @@ class ArmRow(_Compared):
     )
     on_front: bool | None = Field(
         description=(
-            "True if no other arm beats it on both train time and cost; null: either is unknown."
+            "True if no other row is at least as good in both train time and cost, and better in "
+            "one; null: either is unknown."
         )
     )
     beaten_for_sure: bool = Field(
         description=(
-            "True if another arm's intervals of time and cost lie entirely below this arm's."
+            "True if another row's intervals of time and cost lie entirely below this row's."
         )
     )
 
     @property
     def name(self) -> str:
-        """The name of its arm."""
+        """The name of the row's arm."""
         return self.variant or self.instance_type
 
     @property
@@ -91,26 +95,29 @@ class ArmRow(_Compared):
 
     @property
     def seconds(self) -> float | None:
-        """The expected train time of a result."""
+        """The expected train time of a completed run, failed attempts included."""
         return expected(self.train_seconds, self.per_result, "train_seconds")
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a result in USD."""
+        """The expected cost of a completed run in USD, failed attempts included."""
         return expected(self.total_usd, self.per_result, "usd")
 
 
 class ArmChoice(_Compared):
-    """The arm that answers a question, or none."""
+    """The arm and node count chosen for a question, or none."""
 
     question: Question = Field(
         description=(
-            "cheapest_within_deadline: of the combinations that meet the deadline (and the budget);"
-            " fastest_within_budget: of those within the budget (and the deadline);"
-            " cheapest_efficient: of the counts recommended for each type or variant."
+            "cheapest_within_deadline: cheapest combination that meets the deadline (and any"
+            " budget); fastest_within_budget: fastest combination within the budget (and any"
+            " deadline); cheapest_efficient: cheapest of the counts recommended for each type or"
+            " variant."
         )
     )
-    instance_type: str | None = Field(description="The chosen arm; null: none.")
+    instance_type: str | None = Field(
+        description="Instance type of the choice; null: nothing is chosen."
+    )
     nodes: int | None
     by: Literal["cost", "time"] = Field(
         description="The value it minimizes; time if no cost is known."
@@ -127,7 +134,7 @@ class ComparedVariant(Part):
     """A variant of the sweep's config."""
 
     name: str
-    set: Mapping[str, Any] = Field(description="Fields that it sets, by dotted name.")
+    set: Mapping[str, Any] = Field(description="Config fields that it sets, by dotted name.")
 
 
 class PredictedCount(Part):
@@ -137,28 +144,30 @@ class PredictedCount(Part):
     remedy: Name = Field(description="The change that the variant makes.")
     nodes: int = Field(description="N, nodes per job.")
     predicted_efficiency: float | None = Field(
-        description="Over the variant's own smallest count; null: no effect above the noise."
+        description="E(N) over the variant's own smallest count; null: no effect above the noise."
     )
     predicted_interval: Interval | None = Field(
-        description="As in `remedies`; null at the smallest count and from fewer than 3 runs."
+        description="Interval of `predicted_efficiency`, as in `remedies`; null at the smallest "
+        "count and for fewer than 3 runs."
     )
     predicted_seconds: float | None = Field(
-        description="T(N) of the variant, for the samples it processed; null: see above, or a "
-        "larger batch whose samples were not counted."
+        description="T(N) of the variant, for the samples it processed; null: no effect above the "
+        "noise, or a larger batch whose samples were not counted."
     )
-    efficiency: float | None = Field(description="As measured; null: unknown.")
-    seconds: float | None = Field(description="T(N) as measured; null: unknown.")
+    efficiency: float | None = Field(description="Measured E(N); null: unknown.")
+    seconds: float | None = Field(description="Measured T(N); null: unknown.")
     is_inside: bool | None = Field(
         description="True if the interval contains the measured efficiency; null: not judged."
     )
-    reason: str | None = Field(description="Why it is not judged.")
+    reason: str | None = Field(description="Why `is_inside` is null; null if it is not.")
 
 
 class InstanceComparison(Part):
-    """All arms of the sweep, and the answers."""
+    """All arms of the sweep at all node counts, and the choices between them."""
 
     instance_types: tuple[str, ...] = Field(
-        description="In the config's order; of variants, the type of each."
+        description="Compared instance types, in the config's order; with variants, the type of "
+        "each variant."
     )
     variants: tuple[ComparedVariant, ...] = Field(
         default=(),
@@ -170,15 +179,18 @@ class InstanceComparison(Part):
         exclude_if=lambda counts: not counts,
         description=(
             "By variant and node count, the predicted and measured effect of variants that make a "
-            "change of `remedies`; absent: none do, or the parts of base's time are unknown."
+            "change of `remedies`; absent: no variant does, or the parts of the time of base are "
+            "unknown."
         ),
     )
     main: str = Field(description="The type or variant that the rest of this report describes.")
     arms: tuple[ArmRow, ...] = Field(
         description=("Ordered by type as in the config, then by ascending node count.")
     )
-    answers: tuple[ArmChoice, ...] = Field(description="The first is the recommendation.")
-    prices: Mapping[str, Price] = Field(description="By instance type.")
+    answers: tuple[ArmChoice, ...] = Field(
+        description="One choice per question; the first is the recommendation."
+    )
+    prices: Mapping[str, Price] = Field(description="Price of a node by instance type.")
     points_asked: int = Field(description="Number of points that the design requested.")
     points_done: int = Field(description="Number of those points with a completed run.")
 
@@ -198,18 +210,18 @@ class InstanceComparison(Part):
         return self.kind.rpartition(" ")[2]
 
     def text_of(self, name: str, nodes: int) -> str:
-        """Return an arm at a node count in words."""
+        """Return the arm with this name at a node count in words, such as "4 x ml.g5.xlarge"."""
         return Cell(Arm("", name, bool(self.variants)), nodes).text
 
     def name_of_job(self, job_name: str) -> str | None:
-        """Return the name of the arm in a job's name."""
+        """Return the name of the arm whose code is in a job's name; None if there is none."""
         key = names.parse_job_name(job_name)
         by_code = {names.arm_code(place): name for place, name in enumerate(self.names)}
         return None if key is None else by_code.get(key.arm)
 
     @property
     def front(self) -> list[ArmRow]:
-        """The arms on the time-cost front, fastest first."""
+        """The rows on the time-cost front, fastest first."""
         return sorted(
             (arm for arm in self.arms if arm.on_front), key=lambda arm: arm.seconds or 0.0
         )

@@ -1,7 +1,7 @@
 """The progress of a sweep of any design and number of arms, and its next points.
 
-It is a pure function of the outcomes so far, so that a resumed sweep continues as the first run
-would have.
+The progress depends only on the outcomes so far, so that a resumed sweep continues as the
+interrupted run would have.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from nodesweep.scaling.planning.plan import pairs_repeats, repeats_share_seeds
 class SweepProgress:
     """The progress of a sweep whose next jobs depend on the previous ones.
 
-    `asked`: all points requested so far. `next_keys`: those of them that have not ended, () if the
-    sweep is done. `reason`: explains the next points, or why there are none. `answers`: the
-    evaluated counts of a sequential sweep. With several arms, `dropped` has the cells that get no
-    further probes, with reasons, `later` the probes that may still come if no more cells are
-    dropped, and `check` the validation run.
+    `asked`: all points requested so far. `next_keys`: the requested points that have not ended; ()
+    if the sweep is done. `reason`: explains the next points, or why there are none. `answers`: the
+    verdicts on the evaluated counts of a sequential sweep. With several arms, `dropped` has the
+    cells that get no further probes, with reasons, `later` the probes that will be requested if no
+    more cells are dropped, and `check` the validation run.
     """
 
     asked: tuple[Key, ...]
@@ -56,9 +56,9 @@ class SweepProgress:
 
 
 def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> SweepProgress | None:
-    """Return the progress; None if the design requests all points at once.
+    """Return the progress; None if the design requests all points at the start.
 
-    `outcomes` are those of all points that have ended.
+    `outcomes` are the outcomes of all points that have ended.
     """
     if config.sweep.arm_count > 1:
         return design_of(config).progress_of_arms(config, outcomes)
@@ -77,8 +77,8 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
     """Return every point that the design has requested.
 
-    Once some cell has a result, the cells that memory rules out are left out, since being ruled
-    out is their result.
+    Once a run has completed, points of cells that memory rules out are left out, since their result
+    is that they are ruled out.
     """
     progress = sweep_progress(config, outcomes)
     if progress is not None:
@@ -98,7 +98,7 @@ def keys_done(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> set[Ke
 
 
 def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> dict[Key, int]:
-    """Return the points whose completed runs were all contended, with their latest attempt."""
+    """Map each point whose completed runs were all contended to its latest attempt's number."""
     sound = keys_done(config, [each for each in outcomes if not is_contended(each)])
     found: dict[Key, int] = {}
     for key in sorted(keys_done(config, outcomes) - sound):
@@ -109,7 +109,7 @@ def contended_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> d
 def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> bool:
     """Return True if contended runs prevent a recommendation.
 
-    With several arms, True if they prevent a verdict on any cell.
+    With several arms, return True if contended runs prevent a verdict on any cell.
     """
     if not contended_keys(config, outcomes):
         return False
@@ -124,7 +124,7 @@ def lacks_sound_runs(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) ->
 
 
 def key_of(config: BenchmarkConfig, outcome: JobOutcome) -> Key | None:
-    """Return the key of a job's point; None if its name has none of the config's arms."""
+    """Return the key of a job's point; None if the job's name contains none of the arms."""
     arm = arm_of_job(config, outcome.job_name)
     return None if arm is None else Key(arm, outcome.nodes, outcome.repeat)
 

@@ -1,7 +1,7 @@
 """The report of a sweep of any number of arms.
 
-With several arms, each has its own report, as if it had been measured alone. The sweep's report is
-that of the recommended arm, plus the comparison (`instances`) and the other arms' attempts.
+With several arms, each arm has its own report, as if it had been measured alone. The sweep's report
+is the recommended arm's report, plus the comparison (`instances`) and the other arms' attempts.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def analyse_sweep(
     generated_at: datetime,
     nights: Mapping[Arm, Mapping[int, float]] | None = None,
 ) -> tuple[ScalingReport, Reports]:
-    """Return the sweep's report and, with several arms, each one's own.
+    """Return the sweep's report and, with several arms, the report of each arm.
 
     Args:
         sweep_id: The sweep's id.
@@ -154,7 +154,7 @@ def _combine_reports(
 
 
 def _variants(config: BenchmarkConfig) -> tuple[ComparedVariant, ...]:
-    """Return base and the variants with what they set, secrets hidden; () without variants."""
+    """Return base and the variants with the fields they set, secrets hidden; () if none."""
     shown = hide_in_config(config)["sweep"].get("variants", ())
     variants = [ComparedVariant(**each) for each in shown]
     return (ComparedVariant(name=BASE, set={}), *variants) if variants else ()
@@ -238,7 +238,7 @@ def _headline(own: ScalingReport, comparison: InstanceComparison, jobs: int) -> 
 
 
 def _advice(chosen: ArmChoice, is_real: bool) -> str:
-    """Return the advice, such as "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
+    """Return a clause such as "Run it on 2 x ml.g5.xlarge (3 min, $4.00), the cheapest …"."""
     reason = chosen.reason.removesuffix(".")
     if chosen.name is None:
         return reason
@@ -253,7 +253,7 @@ def _arm_text(arm: ArmRow) -> str:
 
 
 def _all_costs(costs: Sequence[SweepCosts]) -> SweepCosts:
-    """Return the cost of the sweep over all arms; its one dataset was validated once."""
+    """Return the cost of the sweep over all arms, which share one validation of the dataset."""
     validations = [each.validation_usd for each in costs if each.validation_usd is not None]
     return SweepCosts(
         validation_usd=validations[0] if validations else None,
@@ -277,9 +277,9 @@ def _caveats(
     reports: Reports,
     comparison: InstanceComparison,
 ) -> Iterator[str]:
-    """Yield the comparison's limitations, the main arm's caveats, then those of other arms.
+    """Yield the comparison's limitations, the main arm's caveats, then caveats of other arms.
 
-    Other arms' caveats that the main arm lacks are prefixed with their arm.
+    Caveats that only other arms have are prefixed with the name of the arm.
     """
     a = "a" if comparison.variants else "an"
     yield (
@@ -313,7 +313,7 @@ def _caveats(
 
 
 def _unknown_work(reports: Reports, comparison: InstanceComparison) -> Iterator[str]:
-    """Warn of variants that may do different work: there is no metric, and samples are unknown."""
+    """Warn of variants that may do different work, if metrics and sample counts are unknown."""
     rows = [row for report in reports.values() for row in report.summary]
     if not comparison.variants or any(row.final_metric is not None for row in rows):
         return

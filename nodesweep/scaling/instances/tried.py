@@ -1,8 +1,8 @@
-"""Choose a predicted change to try as a variant of the config, and compare it with the outcome.
+"""Choose a predicted change to try as a variant of the config, and check the prediction.
 
 SETTINGS has the changes of analysis/remedies.py that a config can make, if it passes the script a
 batch, an accumulation, a number of loader workers or a strategy, or uses the shipped program, which
-can send 16-bit gradients. Others need a changed script.
+can send 16-bit gradients. Other changes need a changed script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesweep.scaling.report.model import ScalingReport
 from nodesweep.scaling.rules.distribution.program import compression_backend
 
 Settings = Mapping[str, Any]
-"""Values by dotted name, as a variant sets them."""
+"""Values of config fields by dotted name, as a variant sets them."""
 _BATCHES = frozenset(
     {"batch_size", "micro_batch_size", "per_device_train_batch_size", "per_replica_batch_size"}
 )
@@ -32,7 +32,7 @@ _GLOBAL_BATCHES = frozenset({"global_batch_size"})
 _ACCUMULATIONS = frozenset({"accumulate_grad_batches", "gradient_accumulation_steps"})
 _WORKERS = frozenset({"dataloader_num_workers", "loader_workers", "num_workers"})
 _OF_DESIGN = ("design", "max_repeats", "probe", "min_points", "confirm", "confirm_repeats")
-"""Fields of a sweep that a trial does not take over: it runs each count `repeats` times."""
+"""Fields of a sweep that a trial does not take over, since it runs each count `repeats` times."""
 
 
 class Trial(NamedTuple):
@@ -55,9 +55,9 @@ class Trial(NamedTuple):
 
 
 def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfig | None:
-    """Return the config with as many steps as the sweep's jobs ran; None if that is unknown.
+    """Return the config with the steps and the instance type of the sweep's jobs.
 
-    Its type is the one that they ran on. A config with neither training.baseline_seconds nor
+    None if the number of steps is unknown. A config with neither training.baseline_seconds nor
     instance_fallbacks is returned unchanged.
     """
     if config.training.instance_fallbacks:
@@ -71,16 +71,17 @@ def counted_as(report: ScalingReport, config: BenchmarkConfig) -> BenchmarkConfi
 
 
 def settings_by_remedy(config: BenchmarkConfig) -> dict[Name, Settings]:
-    """Return the changes that a config of a single arm can make, each with what it sets."""
+    """Return the changes that a config of a single arm can make, each with the fields to set."""
     found = {name: settings(config) for name, settings in SETTINGS.items()}
     return {name: settings for name, settings in found.items() if settings}
 
 
 def find_trial(report: ScalingReport, config: BenchmarkConfig) -> Trial | None:
-    """Return the change with the largest predicted saving that the config can make; None: none.
+    """Return a trial of the change with the largest predicted saving that the config can make.
 
-    It is tried at the smallest count, at the one that the changes are ranked at, and where it is
-    predicted to lift the efficiency over the recommendation's limit.
+    It is tried at the smallest count, at the count for which changes are ranked, and at counts
+    where it is predicted to lift the efficiency to the recommendation's limit. None if the config
+    can make none of the changes.
 
     Args:
         report: The report of a finished sweep of the config.
@@ -107,8 +108,8 @@ def compare_predicted(
 ) -> Iterator[PredictedCount]:
     """Yield each variant and count, as predicted from the runs of base and as measured.
 
-    These are the variants that make a change of SETTINGS, at the counts where base's runs were
-    split into their parts. The predicted time is that of the samples the variant processed.
+    The variants are those that make a change of SETTINGS, and the counts those at which base has an
+    efficiency. The predicted time is for the number of samples that the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}
     samples = {(arm.name, nodes): own for (arm, nodes), own in samples_by_cell(reports).items()}
@@ -129,7 +130,10 @@ def compare_predicted(
 
 
 def _work(name: Name, own: float | None, base: float | None) -> float | None:
-    """Return a variant's samples over base's at a count; None if it's unknown and may not be 1."""
+    """Return the ratio of a variant's samples to base's at a count.
+
+    If samples were not counted, it is 1, but None for a change of the batch.
+    """
     if own is None or base is None:
         return None if name == "batch" else 1.0
     return own / base
@@ -185,7 +189,10 @@ def _compare(
 
 
 def _double_batch(config: BenchmarkConfig) -> Settings | None:
-    """Return twice the batch and, if the config sets the steps, half of them: the same samples."""
+    """Return twice the batch and, if the config sets the steps, half the steps.
+
+    A run then processes the same number of samples.
+    """
     training = config.training
     changed = _batch_twice(training)
     if not changed or training.steps is None:
@@ -194,10 +201,10 @@ def _double_batch(config: BenchmarkConfig) -> Settings | None:
 
 
 def _batch_twice(training: TrainingConfig) -> Settings | None:
-    """Return twice the batch, or else twice the accumulation, where the script is given either.
+    """Return twice the batch or else twice the accumulation, if the config passes either.
 
-    Batches that the config gives as numbers double together with those of its placeholders: the
-    shipped program refuses a global batch that is not the product of the others.
+    Batches passed as numbers double together with those passed as placeholders, since the shipped
+    program refuses a global batch that is not the product of the others.
     """
     batch, rate = training.batch, training.learning_rate
     placeholders = [str(value) for value in training.hyperparameters.values()]
@@ -219,13 +226,13 @@ def _double_workers(config: BenchmarkConfig) -> Settings | None:
 
 
 def _use_ddp(config: BenchmarkConfig) -> Settings | None:
-    """Return DDP for a script whose strategy is a hyperparameter."""
+    """Return DDP if the script's strategy hyperparameter is fsdp, else None."""
     is_fsdp = config.training.hyperparameters.get("strategy") == "fsdp"
     return {"training.hyperparameters.strategy": "ddp"} if is_fsdp else None
 
 
 def _compress_gradients(config: BenchmarkConfig) -> Settings | None:
-    """Return 16-bit gradients for the shipped program, in the format that works on CPUs too."""
+    """Return 16-bit gradients in a format that works on CPUs, too; None if unavailable or set."""
     passed = config.training.hyperparameters
     is_uncompressed = passed.get("compress", "none") == "none"
     if not (config.ships_program and is_uncompressed and compression_backend(passed)):
@@ -234,7 +241,7 @@ def _compress_gradients(config: BenchmarkConfig) -> Settings | None:
 
 
 def _double(training: TrainingConfig, names: frozenset[str]) -> Settings | None:
-    """Return the hyperparameter with such a name, doubled (2 for 0); None unless there is one."""
+    """Return the only whole-number hyperparameter with such a name, doubled (2 for 0), or None."""
     found = [
         (name, value)
         for name, value in training.hyperparameters.items()

@@ -1,4 +1,4 @@
-"""The full run that validates a probe sweep of several arms, and what it contradicts."""
+"""The full run that validates the choice of a probe sweep of several arms."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def confirm_choice(
     check: Check | None,
     repeated: Collection[Cell],
 ) -> ArmChoice:
-    """Return the recommended cell, or none if its full run contradicts it.
+    """Return the choice, or one without a cell if the full run contradicts it.
 
-    All cells are judged again with that run's time. The errors of the other projections are
-    unknown, so these are kept at first, and then scaled by the error of the validated one.
+    All cells are judged again with the full run's time. The errors of the other projections are
+    unknown, so cells are judged with these projections as they are, and then with all of them
+    scaled by the error of the validated projection.
 
     Args:
         config: The benchmark.

@@ -10,7 +10,7 @@ from nodesweep.scaling.report.model import ScalingReport
 
 
 def samples_by_cell(reports: Mapping[Arm, ScalingReport]) -> dict[Cell, float | None]:
-    """Map each cell with a used run to the median samples of one; None if they were not counted."""
+    """Map each cell with a used run to the median samples per run; None if not counted."""
     counts: dict[Cell, list[int | None]] = {}
     for arm, report in reports.items():
         for point in report.points:
