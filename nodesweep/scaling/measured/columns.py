@@ -1,7 +1,8 @@
 """The columns of a table of measured times, and a reader of each one's cells.
 
-A reader takes a cell's text and returns its value, or None if the cell is blank; it raises BadCell,
-which says what was expected. docs/measured-tables.md describes the columns for users.
+A reader takes a cell's text and returns the value, or None if the cell is blank. For an unreadable
+cell it raises BadCell, which says what was expected. docs/measured-tables.md describes the columns
+for users.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def number(cell: str) -> float | None:
 
 
 def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
-    """Return a reader of numbers above zero within `bounds`."""
+    """Return a reader of numbers within `bounds`, (least, most), in this unit."""
     low, high = bounds
 
     def read(cell: str) -> float | None:
@@ -68,7 +69,7 @@ def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
 
 
 def whole_reader(maximum: int, required: bool = False) -> Reader:
-    """Return a reader of whole numbers from 1 to `maximum`; 2.0 counts as one."""
+    """Return a reader of whole numbers from 1 to `maximum`, which reads 2.0 as 2."""
 
     def read(cell: str) -> int | None:
         value = number(cell)
@@ -82,7 +83,7 @@ def whole_reader(maximum: int, required: bool = False) -> Reader:
 
 
 def status(cell: str) -> str:
-    """Return Completed, Failed or Stopped, read in any case; an empty cell is Completed."""
+    """Return Completed, Failed or Stopped, ignoring upper and lower case; a blank is Completed."""
     found = _STATUSES.get(cell.strip(_BLANKS).lower() or "completed")
     if found is None:
         raise BadCell(f"allowed: {', '.join(_STATUSES.values())}")
@@ -108,7 +109,7 @@ def started_at(cell: str) -> str | None:
 
 
 def batch_policy(cell: str) -> str | None:
-    """Return the batch policy of a cell, or None if it is blank."""
+    """Return the batch policy in a cell, or None if the cell is blank."""
     cell = cell.strip(_BLANKS)
     if cell and cell not in _POLICIES:
         raise BadCell(f"allowed: {', '.join(_POLICIES)}")
@@ -116,7 +117,7 @@ def batch_policy(cell: str) -> str | None:
 
 
 def text(cell: str) -> str | None:
-    """Return a cell as a short name, or None if it is blank.
+    """Return a cell as a short text, or None if the cell is blank.
 
     Raises:
         BadCell: The cell is too long or has control characters, which would reach terminals and
@@ -148,7 +149,7 @@ TEXT_COLUMNS = frozenset({"started_at", "instance_type", "region", "status", "ba
 
 
 def header_problems(names: Sequence[str]) -> list[str]:
-    """List the problems of a header with these lower-case names."""
+    """Return the problems of a header with these lower-case names; [] if it has none."""
     problems = [
         f"unknown column {quoted(name)}{_meant(name)}; allowed: {', '.join(COLUMNS)}"
         for name in names

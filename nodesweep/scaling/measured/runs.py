@@ -1,7 +1,7 @@
-"""Read folders with a metrics.json each as JobOutcomes: runs that nodesweep did not start.
+"""Read runs that nodesweep did not start as JobOutcomes, from a folder with metrics.json for each.
 
-docs/measured-tables.md describes the folders for users. The node count is in the file or in a
-folder's name, and repeats are numbered in the order of their start.
+docs/measured-tables.md describes the folders for users. The node count is in the file or in the
+folder's name, and repeats are numbered in the order in which they started.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from nodesweep.scaling.outcome.outcome import JobOutcome, read_outcome
 MAX_NODES = 1_000_000
 _MOST = 10**9
 _ONE_RUN_SECONDS, _ONE_RUN_SHARE = 1.0, 0.01
-"""Two nodes' records of one run differ by less in their start and their (relative) duration."""
+"""Two nodes' records of one run differ by less than this in start and in relative duration."""
 _NODES = re.compile(
     r"(?<![a-z0-9])(?:n(?:odes?)?[-_=]?(?!0\d\d)(\d{1,7})|(?!0\d\d)(\d{1,7})[-_]?n(?:odes?)?)"
     r"(?![a-z0-9])",
     re.I,
 )
-"""A node count in a name: n4, nodes-4, nodes=4, 4n, 4-nodes; node003 is a host."""
+"""A node count in a name, such as n4, nodes-4, nodes=4, 4n or 4-nodes; node003 is a host."""
 _UNTIL = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
-# Values that all runs of one program share; an absent one contradicts nothing.
+# Values that all runs of one program share; an absent value contradicts nothing.
 _SAME_PROGRAM: Mapping[str, tuple[str, ...]] = {
     "final_metric.name": ("final_metric", "name"),
     "observed.torch": ("observed", "torch"),
@@ -49,7 +49,7 @@ _SAME_PROGRAM: Mapping[str, tuple[str, ...]] = {
 
 
 class MeasuredRunsError(MeasuredTableError):
-    """Unusable runs; `problems` lists all of them, the message shows the first 20."""
+    """Unusable runs; `problems` lists every problem, the message shows the first 20."""
 
     what = "runs"
 
@@ -57,8 +57,8 @@ class MeasuredRunsError(MeasuredTableError):
 class RunFiles(NamedTuple):
     """The files of one run.
 
-    `place` is its folder, relative to that of all runs. Without `metrics`, the run has failed or
-    has not ended.
+    `place` is the run's folder, relative to the folder of all runs. `metrics` is None if the run
+    failed or has not ended. `budgets` are the files with the parts of the ranks' train times.
     """
 
     place: str
@@ -83,10 +83,11 @@ def read_runs(runs: Sequence[RunFiles], goal: str | None = None) -> list[JobOutc
 
     Args:
         runs: The runs.
-        goal: Goal of the final metric, maximize or minimize, where a file has none.
+        goal: Goal of the final metric, maximize or minimize, for files without a goal.
 
     Raises:
-        MeasuredRunsError: They are invalid; `problems` has every file and reason.
+        MeasuredRunsError: A run is invalid, or the runs don't belong together; `problems` has
+            every file and reason.
     """
     read: list[_Read] = []
     problems: list[str] = []
@@ -113,7 +114,10 @@ def read_runs(runs: Sequence[RunFiles], goal: str | None = None) -> list[JobOutc
 
 
 def _begun(run: _Read, in_order: bool) -> float:
-    """Return a run's start as the sort key that numbers repeats; failed runs come last."""
+    """Return the sort key by which repeats are numbered; runs without metrics come last.
+
+    It is the run's start, or the same for all runs if the start of one is unknown.
+    """
     if run.metrics is None:
         return math.inf
     return run.started if in_order and run.started is not None else 0.0
@@ -167,10 +171,10 @@ def _read(run: RunFiles) -> _Read:
 
 
 def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
-    """Return the node count in the file and in the folder's name, which must not differ.
+    """Return the node count in the file or in the folder's name, which must agree.
 
     Raises:
-        MeasuredRunsError: They differ, or neither has one.
+        MeasuredRunsError: The two differ, neither is known, or it exceeds MAX_NODES.
     """
     in_file = whole_number_or_none(nested_value(metrics, ("world", "nodes")))
     if not in_file:
@@ -199,9 +203,9 @@ def _node_count(place: str, metrics: Mapping[str, Any] | None) -> int:
 
 
 def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> None:
-    """Name the nodes of the ranks' parts algo-1, algo-2, … in the order of their ranks.
+    """Rename the nodes in the ranks' time parts to algo-1, algo-2, … in the order of the ranks.
 
-    Without names, ranks are assumed to be numbered as by torchrun: consecutively on each node.
+    Without host names, ranks are assumed to be numbered consecutively on each node, as by torchrun.
     """
     written = metrics.get("budget")
     ranks = {
@@ -222,7 +226,7 @@ def _name_nodes(metrics: Mapping[str, Any], nodes: int, world: int | None) -> No
 
 
 def _mixed(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each program-wide value, or source of times, that differs among runs."""
+    """Yield a problem for each value of _SAME_PROGRAM, or source of times, that runs differ in."""
     for name, path in _SAME_PROGRAM.items():
         found: dict[str, str] = {}
         for each in read:
@@ -245,7 +249,7 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
 
 
 def _copies(read: Sequence[_Read]) -> Iterator[str]:
-    """Yield a problem for each duplicate run."""
+    """Yield a problem for each run that is a copy, or another node's record, of an earlier run."""
     first: dict[tuple[Any, ...], str] = {}
     seen: list[_Read] = []
     for each in read:
@@ -264,7 +268,7 @@ def _copies(read: Sequence[_Read]) -> Iterator[str]:
 
 
 def _is_one_run(a: _Read, b: _Read) -> bool:
-    """Return True if two nodes' clocks may have timed one run on several nodes."""
+    """Return True if two records may be of one run, timed on two of its nodes."""
     if a.nodes != b.nodes or a.nodes == 1 or a.started is None or b.started is None:
         return False
     first, second = (nested_value(each.metrics, ("train_seconds",)) for each in (a, b))
@@ -299,7 +303,7 @@ def _outcome(run: _Read, repeat: int, goal: str | None, is_dated: bool) -> JobOu
 
 
 def _batch(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the batch sizes that nodesweep observed; those a program reports override them."""
+    """Return the batch sizes that nodesweep observed; sizes in the metrics override them."""
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
     each = whole_number_or_none(nested_value(metrics, ("observed", "batch_size")))
     if not world or not each:
@@ -308,7 +312,7 @@ def _batch(metrics: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _batch_policy(outcomes: Sequence[JobOutcome]) -> str | None:
-    """Return the batch policy that the runs follow; None if a batch is unknown, or none fits."""
+    """Return the runs' batch policy; None if a batch is unknown or no policy fits."""
     done = [outcome for outcome in outcomes if outcome.completed]
     sizes = {outcome.global_batch_size for outcome in done}
     if None in sizes:
@@ -324,7 +328,7 @@ def _batch_policy(outcomes: Sequence[JobOutcome]) -> str | None:
 
 
 def _rows(outcomes: Sequence[JobOutcome]) -> Any:
-    """Return the outcomes as the rows of a table, for the rules of tables."""
+    """Return the outcomes as the rows of a table, as table_problems() takes them."""
     from pandas import DataFrame
 
     names = ("nodes", "repeat", "status", "world_size", "global_batch_size", "batch_policy")

@@ -1,7 +1,8 @@
 """Read a table of measured times (CSV) as JobOutcomes, so that any times can be analyzed.
 
-docs/measured-tables.md describes the columns and rules. Comma, semicolon or tab separated; in a
-semicolon table a comma is the decimal mark, as spreadsheets with that separator write it.
+docs/measured-tables.md describes the columns and rules. Cells are separated by commas, semicolons
+or tabs; in a table with semicolons, a comma in a number is the decimal mark, as spreadsheets write
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["MeasuredTableError", "read_measured"]
 MAX_NODE_COUNTS = 1_000
 """Maximum number of node counts; each has a row, an interval and a place in every plot."""
 _SHOWN = 4
-# Values that all rows of a curve must share; an empty cell contradicts nothing.
+# Columns in which all rows of a table must agree; an empty cell contradicts nothing.
 _MUST_AGREE = {
     "instance_type": "instance types",
     "region": "regions",
@@ -42,11 +43,11 @@ def read_measured(
 ) -> list[JobOutcome]:
     """Read a table of measured times, one outcome per row.
 
-    A rate becomes seconds per sample (train_clock `throughput`), so that means and ratios of times
-    are right for it too.
+    A rate is read as seconds per sample (train_clock `throughput`), so that means and ratios of
+    times apply to rates, too.
 
     Args:
-        table: The CSV.
+        table: The CSV table.
         goal: Goal of the final metric, maximize or minimize; None: unknown.
         origin: Name of the table in the error about too many rows.
 
@@ -103,7 +104,7 @@ def _read_rows(cells: Cells) -> tuple[DataFrame, list[tuple[int, str]]]:
 
 
 def _readers(cells: Cells) -> dict[str, Reader]:
-    """Return each column's reader; if any number has a decimal comma, all numbers use it."""
+    """Return each column's reader; a decimal comma in a semicolon table applies to all numbers."""
     readers = {name: COLUMNS[name] for name in cells.frame.columns}
     numbers = [name for name in readers if name not in TEXT_COLUMNS]
     rows = {**cells.ragged, **cells.frame.T.to_dict("list")}
@@ -121,7 +122,7 @@ def _readers(cells: Cells) -> dict[str, Reader]:
 
 
 def _row_problems(rows: DataFrame, times: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, problem) of rows that contradict themselves or repeat an earlier one."""
+    """Yield (line, problem) of rows that contradict themselves or repeat an earlier row."""
     lines = rows.index.to_series()
     first_lines = lines.groupby([rows["nodes"], rows["repeat"]]).transform("first")
     for line, row in rows[lines != first_lines].iterrows():
@@ -173,7 +174,7 @@ def _outcome(values: Mapping[str, Any], line: int, goal: str | None) -> JobOutco
 
 
 def table_problems(rows: DataFrame) -> list[str]:
-    """List the problems of the runs as a whole, once every row is valid."""
+    """Return the problems of the table as a whole, once every row is valid; [] if it has none."""
     if rows.empty:
         return ["the table has a header but no rows"]
     completed = rows[rows["status"] == "Completed"]
@@ -202,7 +203,10 @@ def table_problems(rows: DataFrame) -> list[str]:
 
 
 def _gaps(column: Series) -> list[str]:
-    """Return a problem if only some rows have a value, since missing costs would be computed."""
+    """Return a problem if only some rows of a column have a value, else [].
+
+    A missing cost, for example, would be computed from a price and so differ from the given ones.
+    """
     missing = int(column.isna().sum())
     if missing in (0, len(column)):
         return []
@@ -213,9 +217,9 @@ def _gaps(column: Series) -> list[str]:
 
 
 def _batch_problems(rows: DataFrame) -> Iterator[str]:
-    """Yield problems of batch and world sizes that contradict each other or the policy.
+    """Yield problems of batch and world sizes that contradict each other or the batch policy.
 
-    docs/method.md, "Batch policy", has the rules.
+    docs/method.md, "Batch policy", defines the policies.
     """
     for column in ("world_size", "global_batch_size"):
         for nodes, values in rows.groupby("nodes")[column]:
@@ -251,6 +255,6 @@ def _batch_problems(rows: DataFrame) -> Iterator[str]:
 
 
 def _listed(values: Iterable[str | float]) -> str:
-    """Return the values in order, at most _SHOWN of them."""
+    """Return the first _SHOWN of the sorted values in words, followed by … if there are more."""
     in_order = [value if isinstance(value, str) else f"{value:.12g}" for value in sorted(values)]
     return ", ".join([*in_order[:_SHOWN], *(["…"] if len(in_order) > _SHOWN else [])])

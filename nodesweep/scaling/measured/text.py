@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_TABLE_BYTES = 64 * 1024 * 1024
-"""Size limit of a file, far above that of MAX_ROWS rows, so that a refusal can count the rows."""
+"""Size limit of a file, far above the size of MAX_ROWS rows, so that an error can count them."""
 MAX_ROWS = 5_000
-"""Row limit of a table: five for each job of the largest sweep that nodesweep runs."""
+"""Row limit of a table: five rows for each job of the largest sweep that nodesweep runs."""
 HEAD_BYTES = 64 * 1024 + 1
-"""Bytes that refuse_other_files needs; a longer first line is not a header."""
+"""Number of bytes that refuse_other_files() reads; a longer first line is not a header."""
 MAX_PROBLEMS_SHOWN = 20
 _SEPARATORS = ",;\t"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class MeasuredTableError(ValueError):
-    """An unusable table; `problems` lists all of them, the message shows the first 20."""
+    """An unusable table; `problems` lists every problem, the message shows the first 20."""
 
     what = "table of measured times"
 
@@ -44,14 +44,14 @@ class Cells(NamedTuple):
     separator: str
     header_line: int
     frame: DataFrame
-    """One row per row of the table with as many cells as the header, by the line it ends on."""
+    """The rows with as many cells as the header; the index is the line on which each row ends."""
     ragged: dict[int, list[str]]
-    """Cells of every other row, by the line it ends on."""
+    """Cells of the other rows, by the line on which the row ends."""
 
 
 class _Record(NamedTuple):
     line: int
-    """The line it ends on."""
+    """The line on which the row ends."""
     text: str
     cells: list[str]
 
@@ -60,7 +60,8 @@ def refuse_other_files(head: bytes) -> None:
     """Refuse a file that cannot be a table, judging by its first HEAD_BYTES bytes.
 
     Raises:
-        MeasuredTableError: It is empty, binary or UTF-16, or its first line names no column.
+        MeasuredTableError: The file is empty, binary or UTF-16, or its first line is too long or
+            names no known column.
     """
     if head.startswith(_UTF16_MARKS):
         raise MeasuredTableError("this is UTF-16 text; save the table as CSV in UTF-8")
@@ -93,7 +94,8 @@ def read_cells(table: bytes, origin: str) -> Cells:
         origin: Name of the table in the error about too many rows.
 
     Raises:
-        MeasuredTableError: It is not a CSV table in UTF-8, or it is larger than the limits.
+        MeasuredTableError: The file is not a CSV table in UTF-8, or exceeds MAX_TABLE_BYTES or
+            MAX_ROWS.
     """
     if len(table) > MAX_TABLE_BYTES:
         raise MeasuredTableError(
@@ -146,7 +148,7 @@ def _decoded(table: bytes) -> str:
 
 
 def _records(text: str, separator: str) -> Iterator[_Record]:
-    """Yield every row that is not blank; read_csv reports neither a row's line nor its width."""
+    """Yield every row that is not blank, with its line and width, which read_csv does not give."""
     taken: list[str] = []
 
     def lines() -> Iterator[str]:

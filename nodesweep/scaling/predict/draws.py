@@ -2,11 +2,11 @@
 
 The relative deviations of the runs from the mean of their count, pooled over the counts, give the
 covariance of the parts' noise with nu = sum of (n - 1) degrees of freedom. Each draw moves the
-measured means by noise over sqrt(n), predicts from them, and adds the noise of the next run to T.
-All noise of a draw is divided by sqrt(chi2(nu)/nu), so a sum of parts is Student's t. An interval
-reaches from the 5% quantile of the least to the 95% quantile of the most that the model allows
-(Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993; Imbens and Manski, Econometrica 72,
-2004, on intervals for what is known between bounds only).
+measured means by noise over sqrt(n), predicts from the moved means, and adds the noise of the next
+run to T. All noise of a draw is divided by sqrt(chi2(nu)/nu), so the noise of a sum of parts has
+Student's t distribution. An interval extends from the 5% quantile of the least to the 95% quantile
+of the most that the model allows (Efron and Tibshirani, *An Introduction to the Bootstrap*, 1993;
+Imbens and Manski, Econometrica 72, 2004, on intervals for quantities known only between bounds).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from nodesweep.scaling.predict.solutions import Floats, Span, between, exactly
 LEVEL = 0.9
 DRAWS = 1000
 _LEAST = 1e-3
-"""Floor of a drawn time, as a share of the prediction."""
+"""Minimum of a drawn time, as a share of the predicted time."""
 _SEED = 38
 
 
 class Measurement(NamedTuple):
     """The runs at one node count; `runs` has each part's seconds by run.
 
-    `work` is the samples of a run, relative to any common number.
+    `work` is the number of samples of a run, in any unit that all measurements share.
     """
 
     place: Place
@@ -50,7 +50,7 @@ class Measurement(NamedTuple):
 class Outlook(NamedTuple):
     """The prediction at one place; intervals are None if no count ran twice.
 
-    `seconds` and the interval are those of the next run, the ratios those of means.
+    `seconds` and `interval` are for the next run, the ratios for the means of many runs.
     """
 
     place: Place
@@ -61,7 +61,10 @@ class Outlook(NamedTuple):
     doubling_ratio: float | None
     doubling_interval: Interval | None
     terms: Mapping[Term, tuple[float, float, float]]
-    """The least, the likely and the most seconds that the measured means allow."""
+    """The least, likely and most seconds of each term that the measured means allow.
+
+    It is {} at a measured place.
+    """
 
 
 def look_ahead(
@@ -73,10 +76,10 @@ def look_ahead(
 
     Args:
         measured: The measured counts, ascending, at least one of them with several nodes.
-        asked: Places to predict, ascending, each with the work of its run. At a measured one, the
+        asked: Places to predict, ascending, each with the work of its run. At a measured place, the
             means are as measured, with intervals from the noise of all counts.
-        passes: Seconds of the forward and backward pass per optimizer step at further batches, by
-            samples per process: one value per run.
+        passes: Seconds of the forward and backward pass per optimizer step at batches measured
+            separately, by samples per process; each has one value per run.
     """
     known, next_run, freedom = _draw(measured, passes)
     base = measured[0]
@@ -158,9 +161,9 @@ def _total(known: Known, index: int) -> Span:
 def _draw(
     measured: Sequence[Measurement], passes: Mapping[float, Sequence[float]]
 ) -> tuple[Known, Floats, int]:
-    """Return the draws of the measurements, the next run's relative noise, and nu.
+    """Return the draws of the measurements, the next run's relative noise in each, and nu.
 
-    The first draw has the measurements themselves, without noise.
+    The first draw is the measurements without noise.
     """
     random = np.random.default_rng(_SEED)
     table = [np.column_stack([each.runs[part] for part in PARTS]) for each in measured]

@@ -3,20 +3,24 @@
     T(N) = compute + communication + waiting + data + fixed
 
 - **compute** per optimizer step depends on the samples per process. Between measured batches it is
-  interpolated. Below them it is at most that of the smallest and, since the time is convex in the
-  batch, at least the line through the two smallest (in proportion if one is of a single node).
+  interpolated. Below the smallest batch it is at most that batch's time and, since the time is
+  convex in the batch, at least on the line through the two smallest batches. The lower bound is in
+  proportion to the batch if only one was measured, or if that is less and one of the two was only
+  measured on a single node. Above the largest batch it is at least that batch's time and at most in
+  proportion.
 - **communication** per step is the exposed part of a ring all-reduce among W processes,
   c = beta·2(W − 1)/W + alpha·2(W − 1) (Thakur, Rabenseifner and Gropp, IJHPCA 19, 2005;
   Patarasuk and Yuan, JPDC 69, 2009). beta is the gradients' bytes over the bandwidth, alpha the
-  latency of a message. Exposed is max(f·c, c − h·backward): the last bucket's share f, or what
-  the hidden share h of the backward pass doesn't cover (Li et al., VLDB 13, 2020).
+  latency of a message. The exposed part is max(f·c, c − h·backward): the last bucket's share f, or
+  the part of c that the share h of the backward pass does not hide (Li et al., VLDB 13, 2020).
 - **waiting** per step is the mean excess of the slowest of W processes. It grows as the expected
-  maximum of normal or exponential values, or is that of one slow node (Harter, Biometrika 48, 1961;
-  Petrini, Kerbyson and Pakin, SC'03).
-- **data** per step is loaded by each node independently, from a source that all share, or takes the
-  same time everywhere.
+  maximum of normal or exponential values, or is the excess of one slow node (Harter, Biometrika 48,
+  1961; Petrini, Kerbyson and Pakin, SC'03).
+- **data** per step is the wait for samples that each node loads independently or from a source that
+  all nodes share, or it takes the same time everywhere.
 - **fixed** is the time of the first step, evaluation, checkpoints and the rest, once per run. It is
-  the same at every count, divided among the nodes, added from two nodes on, or grows with them.
+  the same at every count, divided among the nodes, added from two nodes on, or proportional to the
+  number of further nodes.
 
 If several of these laws explain the measurements, the prediction is the range over them
 (solutions.py).
@@ -57,9 +61,10 @@ PART_OF: Mapping[Term, Part] = {
 
 
 class Place(NamedTuple):
-    """A node count; `steps` is the number of optimizer steps, relative to any common number.
+    """A node count with its processes, batch and steps.
 
-    `batch` is the samples per process and optimizer step.
+    `batch` is the number of samples per process and optimizer step. `steps` is the number of
+    optimizer steps, in any unit that all places share.
     """
 
     nodes: int
@@ -71,8 +76,8 @@ class Place(NamedTuple):
 class Known(NamedTuple):
     """The measurements: `values` has each part's seconds per run as (draws, places).
 
-    `passes` are the seconds of the forward and backward pass per optimizer step on one node,
-    measured separately at further batches: by samples per process, in each draw.
+    `passes` are the seconds of the forward and backward pass per optimizer step on one node at
+    batches measured separately, by samples per process; each has one value per draw.
     """
 
     places: Sequence[Place]
@@ -80,7 +85,7 @@ class Known(NamedTuple):
     passes: Mapping[float, Floats]
 
     def per_step(self, part: Part, chosen: Sequence[int]) -> Floats:
-        """Return the seconds per optimizer step at the chosen places."""
+        """Return a part's seconds per optimizer step at the chosen places: (draws, places)."""
         steps = np.array([self.places[index].steps for index in chosen])
         found: Floats = self.values[part][:, list(chosen)] / steps
         return found
@@ -92,7 +97,8 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
     At least one known place must have several nodes.
     """
     several = [index for index, each in enumerate(known.places) if each.nodes > 1]
-    # an exchange that overlaps the backward pass takes CPU time from it
+    # an exchange that overlaps the backward pass slows it down, so places with several nodes are
+    # the ones to compare with
     like = several if len(several) > 1 else list(range(len(known.places)))
     gradients = _by_batch(known, like, place.batch)
     optimizer = _alike(known.per_step("optimizer", like))
@@ -106,7 +112,7 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
 
 
 def slowest_of(processes: int) -> float:
-    """Return the expected maximum of as many standard normal values as there are processes."""
+    """Return the expected maximum of `processes` standard normal values."""
     x = np.linspace(-9.0, 9.0, 4001)
     density = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
     step = x[1] - x[0]
@@ -115,13 +121,16 @@ def slowest_of(processes: int) -> float:
 
 
 def _alike(values: Floats) -> Span:
-    """Return the span of a time that should be equal everywhere, doubled upwards for drift."""
+    """Return the span of a time that should be equal everywhere.
+
+    It reaches from the smallest value to the largest and, to allow for drift, as far beyond it.
+    """
     low, high = values.min(axis=1), values.max(axis=1)
     return between(low, high + (high - low))
 
 
 def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
-    """Return the forward and backward pass's seconds per step at a batch."""
+    """Return the span of the seconds of a forward and backward pass at a batch."""
     measured = known.per_step("gradients", like)
     batches = np.array([known.places[index].batch for index in like])
     spans = {each: _alike(measured[:, batches == each]) for each in np.unique(batches).tolist()}
@@ -137,7 +146,7 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     if above and below:
         weight = (batch - below[-1]) / (above[0] - below[-1])
         return spans[below[-1]].times(1 - weight).plus(spans[above[0]].times(weight))
-    if below:  # no faster than the largest, and not slower per sample
+    if below:  # not faster than at the largest batch, and not slower per sample
         return between(spans[below[-1]].low, spans[below[-1]].high * (batch / below[-1]))
     least, high = spans[above[0]].middle, spans[above[0]].high
     in_proportion = least * (batch / above[0])
@@ -147,7 +156,8 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
     low = np.clip(least - slope * (above[0] - batch), 0.0, least)
     exchanging = {each.batch for each in known.places if each.nodes > 1}
     if not exchanging.issuperset(above[:2]):
-        # one node's passes share the CPU with no exchange, so the line is too flat
+        # without an exchange to share the CPU with, one node's passes are faster, so the line is
+        # too flat
         low = np.minimum(low, in_proportion)
     return between(low, high)
 
@@ -155,7 +165,8 @@ def _by_batch(known: Known, like: Sequence[int], batch: float) -> Span:
 def _slower_in_exchange(known: Known) -> float:
     """Return the factor, at least 1, by which passes take longer during an exchange than alone.
 
-    One node's time at a batch in between is interpolated, so it is rather too long.
+    The time of a pass alone is interpolated between one node's batches, which overestimates it,
+    since the time is convex in the batch.
     """
     alone = {batch: float(seconds[0]) for batch, seconds in known.passes.items()}
     step = known.per_step("gradients", range(len(known.places)))[0].tolist()
@@ -189,7 +200,8 @@ def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Spa
     )
     wholly = corners(ring, at, exposed + hidden, sizes=exposed[0])
     wholly = wholly._replace(predicted=wholly.predicted - there)
-    # If only the last bucket is exposed, the exchange takes at most 1 + hidden/exposed times that.
+    # If only the last bucket is exposed, the whole exchange takes at most 1 + hidden/exposed times
+    # as long as the bucket.
     last = corners(ring, at, exposed)
     least = 1e-9 * exposed[0].max()
     longest = 1 + (hidden / np.maximum(last.fitted, least)).min(axis=2)
@@ -199,8 +211,9 @@ def _exchange(known: Known, several: Sequence[int], place: Place, gradients: Spa
     larger = [each for each, own in enumerate(ring) if own[1] > at[1]][:1]
     if not smaller or not larger:
         return span
-    # The exchange may outgrow what hides it in between: at least the ring's growth from the smaller
-    # count is exposed, and at most what is left of the larger one's.
+    # Between two measured counts, the exchange may become longer than the backward pass that hides
+    # it. The exposed part is at least the smaller count's, grown as the ring's time, and at most
+    # the larger count's, shrunk as the ring's time.
     least = span_of(corners(ring[smaller], at, exposed[:, smaller])).low
     most = span_of(corners(ring[larger], at, exposed[:, larger])).high
     return Span(np.minimum(span.low, least), span.middle, np.maximum(span.high, most))
@@ -222,7 +235,10 @@ def _waiting(known: Known, several: Sequence[int], place: Place, gradients: Span
 
 
 def _growth(processes: int) -> Floats:
-    """Return the slowest's excess over the mean: one slow node, normal and exponential values."""
+    """Return the slowest process's excess over the mean, up to a factor, in three models.
+
+    These are one slow node, normal values and exponential values.
+    """
     harmonic = float((1 / np.arange(2, processes + 1)).sum())
     return np.array([1.0, slowest_of(processes), harmonic])
 

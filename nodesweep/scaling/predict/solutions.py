@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 _SAME_FIT = 1e-6
-"""Residuals that differ by less, relative to the measurements, count as equal."""
+"""Residuals that differ by less, relative to the measurements, are taken as equal."""
 _LEAST_SIZE = 0.1
-"""Errors are relative to a measurement, or to this share of the largest if that is larger."""
+"""Errors are relative to a measurement, but at least to this share of the largest measurement."""
 
 
 class Corners(NamedTuple):
-    """Solutions (rows) for each draw of the measurements (columns).
+    """Solutions (first axis) for each draw of the measurements (second axis).
 
-    `misfit`: norm of the relative residuals; inf if infeasible. `fitted`: fitted measurements (last
-    axis).
+    `misfit`: norm of the relative residuals; inf if a coefficient is out of its bounds.
+    `predicted`: the predicted value. `fitted`: the fitted measurements (third axis).
     """
 
     misfit: Floats
@@ -33,7 +33,7 @@ class Corners(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The least, the likely and the most of a quantity in each draw."""
+    """The least, likely and largest value of a quantity in each draw."""
 
     low: Floats
     middle: Floats
@@ -44,7 +44,7 @@ class Span(NamedTuple):
         return Span(self.low * factor, self.middle * factor, self.high * factor)
 
     def plus(self, other: Span) -> Span:
-        """Return the span of a sum."""
+        """Return the span of the sum of this quantity and another one."""
         return Span(self.low + other.low, self.middle + other.middle, self.high + other.high)
 
 
@@ -68,8 +68,8 @@ def corners(
     """Return the least-squares solutions with at most as many terms as there are measurements.
 
     Args:
-        columns: Value of each term where it was measured: shape (measurements, terms).
-        at: Value of each term at the prediction.
+        columns: Value of each term at each measurement: shape (measurements, terms).
+        at: Value of each term at the predicted place.
         values: The measurements, at least 0: shape (draws, measurements). The first draw has the
             measured values themselves.
         most: Largest coefficient of each term; None: unbounded.
@@ -101,8 +101,8 @@ def corners(
 def span_of(likely: Corners, *others: Corners) -> Span:
     """Return the span of the best solutions, widened by the misfit of the measured values.
 
-    Its middle is that of the best `likely` ones, at least one of which must be allowed in each
-    draw.
+    Its middle is the middle of the best solutions among `likely`, of which at least one must be
+    feasible in each draw.
     """
     found = [_ends(likely), *(_ends(each) for each in others)]
     low, high, least = (np.array([each[place] for each in found]) for place in range(3))
@@ -119,7 +119,7 @@ def span_of(likely: Corners, *others: Corners) -> Span:
 
 
 def _ends(found: Corners) -> tuple[Floats, Floats, Floats]:
-    """Return the least and the most that the best solutions predict, and their misfit."""
+    """Return the smallest and the largest prediction of the best solutions, and their misfit."""
     least = found.misfit.min(axis=0)
     is_best = found.misfit <= least + _SAME_FIT
     low = np.where(is_best, found.predicted, np.inf).min(axis=0)
