@@ -1,9 +1,9 @@
 """A control chart over the sweeps of a trend, against the level of its first sweeps.
 
-Comparing each sweep with the previous one would raise alarms on the random shift that each sweep
-has as a whole, and never on a slow creep. This is a two-sided CUSUM (Page, Biometrika 41, 1954) of
-the logarithms of train times with a bounded influence of each sweep, so that one slow host is no
-alarm; docs/history.md has its error rates.
+Comparing each sweep with the previous one would raise alarms on the random shift that all runs of a
+sweep share, and never on a slow creep. The chart is a two-sided CUSUM (Page, Biometrika 41, 1954)
+of the logarithms of train times. The influence of each sweep is bounded, so that one slow host
+raises no alarm; docs/history.md has the chart's error rates.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from itertools import pairwise
 from nodesweep.scaling.analysis.interval import MIN_REPEATS
 
 LEARNING_SWEEPS = 5
-"""Number of sweeps that a level is learned from before any sweep can alarm."""
+"""Number of sweeps from which a level is learned before any sweep can raise an alarm."""
 LEVEL_SWEEPS = 10
-"""Maximum number of sweeps that a level is learned from, so that a creep does not move it."""
+"""Maximum number of sweeps from which a level is learned, so that a creep does not move it."""
 HISTORY_SWEEPS = 30
 FALSE_ALARM_SHARE = 0.01
-"""Share of histories of HISTORY_SWEEPS sweeps that may raise a false alarm if the level and the
-variance are known exactly; since they are learned, the measured share is larger.
+"""Share of histories of HISTORY_SWEEPS sweeps that raise a false alarm.
+
+It holds if the level and the variance are known exactly; since both are learned, the measured share
+is larger.
 """
 FOUND_WITHIN = 4
-"""Number of sweeps within which 9 of 10 steps of the size Judgement.noticeable are found."""
+"""Number of sweeps within which 9 of 10 steps of the size Judgement.noticeable raise an alarm."""
 _VARIANCE_OF_MEDIAN = math.pi / 2  # times s²/n, of normal errors
 # Standard errors by which the learned level may be off (one-sided 95%); k and h allow for them.
 _LEVEL_ERRORS = 1.645
@@ -37,23 +39,25 @@ _MEDIAN_MOVE, _NINE_IN_TEN = 0.9539, 1.6449
 # Quantile of s² over sweeps that replaces its mean, which a few very slow runs would raise.
 _WITHIN = 0.7
 _MOST_CORRELATION = 0.9
-# Distance below the reference at which later sweeps prove that it was slow: at least so many
-# standard errors and this share of the tolerance.
+# Minimum distance of later sweeps below the reference that proves the reference to be too slow: in
+# standard errors, and as a share of the tolerance.
 _LOWER, _LOWER_SHARE = 3.0, 0.2
-# The most that a sweep of 1, 2 and more runs adds to the sum, as a share of the limit: one run in
-# 20 that takes twice as long must not alarm, so an alarm takes 4, 3 and 2 such sweeps in a row.
+# Maximum that a sweep of 1, of 2 and of more runs adds to the sum, as a share of the limit. One run
+# in 20 that takes twice as long must not raise an alarm, so an alarm takes 4, 3 or 2 slow sweeps in
+# a row.
 _MOST_ADDED = (0.33, 0.49, 0.66)
-# A sweep alarms alone if four fifths of its 3 or more runs exceed as many standard deviations.
+# A sweep of 3 or more runs is not bounded if four fifths of its runs are this many standard
+# deviations above the reference, so it can raise an alarm alone.
 _ALONE = 10.0
 
 
 @dataclass(frozen=True)
 class SweepLevel:
-    """A sweep at one node count, as input to the chart; all numbers are logarithms of seconds."""
+    """A sweep at one node count, as input to the chart; times are natural logarithms of seconds."""
 
     sweep_id: str
     log_seconds: float
-    """Median train time; of an even number of runs, the faster of the middle two."""
+    """Median train time; with an even number of runs, the faster of the middle two."""
     fast_run: float
     """Train time that at least four fifths of the runs reach or exceed."""
     runs: int
@@ -67,22 +71,22 @@ class Judgement:
 
     sweep_id: str
     excess: float
-    """Sum of the sweeps' excess over the reference plus the allowance; at least 0."""
+    """CUSUM of the sweeps' excess over the reference plus the allowance; at least 0."""
     since: str | None
     """The sweep at which the sum began; None if it is 0."""
     reference: float
     reference_since: str
-    """First of the sweeps that the reference is the median of."""
+    """First of the sweeps whose median is the reference."""
     reference_error: float
     """Standard error of the reference."""
     recent: float
     """Median of the latest LEVEL_SWEEPS sweeps without an alarm."""
     sigma: float
-    """Standard deviation of a sweep, enlarged for few sweeps and for correlation between them."""
+    """Standard deviation of a sweep, enlarged if sweeps are few or correlated."""
     allowance: float
     limit: float
     faster_since: str | None
-    """First sweep of a confirmed shift down whose level is not learned yet; None if none."""
+    """First sweep of a confirmed shift down whose level is not learned yet; None without one."""
 
     @property
     def alarms(self) -> bool:
@@ -91,11 +95,12 @@ class Judgement:
 
     @property
     def noticeable(self) -> float:
-        """Least step that alarms within FOUND_WITHIN sweeps in 9 of 10 histories.
+        """Smallest step that raises an alarm within FOUND_WITHIN sweeps in 9 of 10 histories.
 
-        Its excess over the allowance adds up to the limit in that many sweeps, with 1.28 standard
-        errors of their mean and of the reference to spare. It is a step from the level of the
-        latest sweeps: where they are below the reference, it first has to make up for that.
+        The step's excess over the allowance adds up to the limit in that many sweeps, with 1.28
+        standard errors of their mean and of the reference to spare. It is a step from the level of
+        the latest sweeps, so if they are below the reference, the step has to make up for the
+        difference, too.
         """
         error = self.sigma / math.sqrt(FOUND_WITHIN)
         spare = max(
@@ -106,7 +111,7 @@ class Judgement:
 
 
 def sweep_level(sweep_id: str, train_seconds: Sequence[float]) -> SweepLevel:
-    """Return the level of a sweep's used runs, at least one, at one node count."""
+    """Return the level of a sweep at one node count from the times of one or more used runs."""
     logarithms = sorted(math.log(seconds) for seconds in train_seconds)
     n = len(logarithms)
     mean = statistics.fmean(logarithms)
@@ -125,10 +130,11 @@ def chart_sweeps(
 ) -> tuple[Judgement, ...]:
     """Judge every sweep after the first LEARNING_SWEEPS, in order.
 
-    A confirmed shift down starts a new level, learned from the first LEARNING_SWEEPS sweeps since
-    it began; until these exist, sweeps are judged by the previous level. The latest LEVEL_SWEEPS
-    sweeps also start one if none is in an alarm and all since the first LEARNING_SWEEPS show a
-    lower level, so that the first ones were slow, but by less than the limits.
+    A confirmed shift down starts a new level, learned from the first LEARNING_SWEEPS sweeps after
+    the shift; until these exist, sweeps are judged by the previous level. A new level also starts
+    with the latest LEVEL_SWEEPS sweeps if none of them belongs to an alarm and the sweeps after the
+    first LEARNING_SWEEPS are clearly faster: the first ones were then slow, but by less than the
+    limits.
 
     Args:
         levels: Levels of the sweeps, oldest first.
@@ -169,14 +175,14 @@ def _judge_level(
     Args:
         levels: As in chart_sweeps().
         start: Index of the first sweep of the level.
-        deviations: Deviations of earlier sweeps from their own level, by index; this level's are
-            added. While a sum is above 0, they are added only when it has fallen to 0 without
-            passing its limit.
+        deviations: Deviations of earlier sweeps from their own level, by index. Deviations from
+            this level are added. While a sum is above 0, they wait until both sums have fallen to 0
+            without passing a limit.
         tolerance: As in chart_sweeps().
         node_counts: As in chart_sweeps().
 
     Returns:
-        The judgements, and the index of the first sweep of the next level, None if there is none.
+        The judgements, and the index of the first sweep of the next level; None if there is none.
     """
     learnt = levels[start : start + LEARNING_SWEEPS]
     if len(learnt) < LEARNING_SWEEPS:
@@ -242,10 +248,10 @@ def _judge_level(
 
 
 def _is_lower(settled: Sequence[float], reference: float, within: float, tolerance: float) -> bool:
-    """Return True if the sweeps after the learned ones are clearly faster than the reference."""
+    """Return True if the sweeps after the first LEARNING_SWEEPS are clearly below the reference."""
     first, later = settled[:LEARNING_SWEEPS], settled[LEARNING_SWEEPS:]
     level = statistics.median(later)
-    # Not the chart's sigma, which counts a shift between the first and the later sweeps as noise.
+    # The chart's sigma would take a shift between the first and the later sweeps for noise.
     own = [each - statistics.median(first) for each in first] + [each - level for each in later]
     errors = math.sqrt(_VARIANCE_OF_MEDIAN * (1 / LEVEL_SWEEPS + 1 / len(later)))
     least = max(_LOWER * scatter(own, within) * errors, _LOWER_SHARE * math.log1p(tolerance))
@@ -255,15 +261,15 @@ def _is_lower(settled: Sequence[float], reference: float, within: float, toleran
 def scatter(deviations: Sequence[float], within: float) -> float:
     """Return the standard deviation of a sweep that the limits must allow for.
 
-    It is the largest of three values, none of which is moved by a single outlier: the median of
-    the successive differences, to which a creep adds only its step; the 90% quantile of the
-    deviations without the largest one, which shows runs of two kinds; and what the runs within a
-    sweep imply. Two factors enlarge it: 1 + 1/m for m sweeps and, as for the error of a mean
-    (Bartlett 1946), sqrt((1 + r)/(1 - r)) for the correlation r of successive sweeps, whose
-    estimate is too low by (1 + 3r)/m (Kendall, Biometrika 41, 1954). A straight line is removed
-    before r is estimated, since drift isn't correlation. Adding 0.8 standard errors to r was
-    tried (150 histories): false alarms with AR(1) 3% fell from 11-24% to 4-9%, but steps of 10%
-    found within 4 uncorrelated sweeps fell from 85-94% to 61-74%.
+    It is the largest of three values, none of which a single outlier moves: one from the median of
+    the successive absolute differences, to which a creep adds only its step; one from the 90%
+    quantile of the absolute deviations without the largest, which shows runs of two kinds; and the
+    standard deviation that the runs within sweeps imply. Two factors enlarge it: 1 + 1/m for m
+    sweeps and, as for the error of a mean (Bartlett 1946), sqrt((1 + r)/(1 - r)) for the
+    correlation r of successive sweeps, whose estimate is too low by (1 + 3r)/m (Kendall, Biometrika
+    41, 1954). A straight line is removed before r is estimated, since drift isn't correlation.
+    Adding 0.8 standard errors to r was tried (150 histories): false alarms with AR(1) 3% fell from
+    11-24% to 4-9%, but steps of 10% found within 4 uncorrelated sweeps fell from 85-94% to 61-74%.
 
     Args:
         deviations: At least 3 deviations of logarithms from their level, in order.
@@ -289,7 +295,7 @@ def scatter(deviations: Sequence[float], within: float) -> float:
 
 
 def _quantile(values: Iterable[float], share: float) -> float:
-    """Return a quantile, interpolated linearly."""
+    """Return the quantile of the values at `share`, interpolated linearly."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
@@ -299,9 +305,9 @@ def _quantile(values: Iterable[float], share: float) -> float:
 def design(sigma: float, error: float, tolerance: float, node_counts: int) -> tuple[float, float]:
     """Return (allowance k, limit h) of the CUSUM, both logarithms.
 
-    k is the tolerance, or half the smallest shift that a chart tells from noise (one standard
-    deviation, Montgomery, Introduction to Statistical Quality Control, section 9.1) above the error
-    of the level. h is the tolerance again, or the value that keeps false alarms to
+    k is the tolerance or, if larger, the error of the level plus half the smallest shift that a
+    chart tells from noise (one standard deviation, Montgomery, Introduction to Statistical Quality
+    Control, section 9.1). h is the tolerance or, if larger, the value that keeps false alarms to
     FALSE_ALARM_SHARE by Siegmund's approximation of the average run length (Sequential Analysis,
     1985): (exp(2kb) - 2kb - 1)/2k² with b = h + 1.166, in standard deviations.
 

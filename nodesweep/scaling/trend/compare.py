@@ -1,8 +1,8 @@
 """Compare two reports: decide for each node count if the second sweep is slower than the first.
 
-A is the reference (before), B the candidate (after). Per node count there is the ratio T(B)/T(A) of
-the geometric mean train times with its interval, a two-sided Mann-Whitney test, and a verdict
-that only the interval decides. docs/compare.md says which sweeps are comparable.
+A is the reference (before), B the candidate (after). Each node count has the ratio T(B)/T(A) of the
+geometric mean train times with its interval, a two-sided Mann-Whitney test, and a verdict, which
+depends only on the interval. docs/compare.md says which sweeps are comparable.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from nodesweep.scaling.report_part import Part
 Verdict = Literal["regression", "improvement", "no difference", "not established"]
 DEFAULT_TOLERANCE = 0.05
 SIGNIFICANCE = 0.05
-# The exact test counts all orders of the runs;
-# beyond this many per sweep the normal approximation is as good.
+# The exact test enumerates all orders of the runs; with more runs per sweep than this, the normal
+# approximation is as good.
 MOST_RUNS_OF_THE_EXACT_TEST = 50
 _SEED = 2026
 _NOT_COMPARED = frozenset(marked_fields(TrainingConfig, NOT_COMPARED))
 _OF_A_ROW = ("world_size", "global_batch_size", "per_replica_batch_size")
-# Known only from used runs: a sweep in which none completed does not differ in them.
+# Conditions known only from used runs: a sweep without a used run does not differ in them.
 _SIZE = "training.baseline_seconds"
 _OF_USED_RUNS = frozenset({"launcher", "start", "train_clock", "device", _SIZE})
 _MORE_CONDITIONS = ("isolation", "device", "code", "dataset.distribution", "training")
@@ -50,7 +50,7 @@ class ComparisonError(ValueError):
 
 
 class IncomparableError(ComparisonError):
-    """Sweeps under different conditions; `differences` has those neither allowed nor forced."""
+    """Sweeps under different conditions; `differences` has the differences not accepted by name."""
 
     def __init__(self, differences: Sequence[ConditionDifference]) -> None:
         self.differences = tuple(differences)
@@ -64,19 +64,22 @@ class IncomparableError(ComparisonError):
 
 
 class ConditionDifference(Part):
-    """One condition that is not the same on both sides, or not known on one of them."""
+    """One condition that differs between A and B, or that is unknown in one of them."""
 
     field: str = Field(description="Name of the condition; training.* are config fields.")
-    a: str | None = Field(description="Its value in A; null: unknown.")
-    b: str | None = Field(description="Its value in B; null: unknown.")
+    a: str | None = Field(description="Value of the condition in A; null: unknown.")
+    b: str | None = Field(description="Value of the condition in B; null: unknown.")
     accepted: Literal["allowed", "forced"] | None = Field(
         default=None,
-        description=("allowed: accepted by name; forced: accepted with all others; null: refused."),
+        description=(
+            "allowed: accepted by name; forced: accepted by --force with all other differences; "
+            "null: refused."
+        ),
     )
 
     @property
     def text(self) -> str:
-        """The difference in one line."""
+        """The condition and both values in one line, such as "region: A eu-west-1, B unknown"."""
         return f"{self.field}: A {_shown(self.a)}, B {_shown(self.b)}"
 
 
@@ -84,23 +87,23 @@ class ComparedSweep(Part):
     """One of the two sweeps that are compared."""
 
     sweep_id: str
-    title: str = Field(description="Heading of its report.")
-    generated_at: str = Field(description="ISO time its report was made, UTC.")
+    title: str = Field(description="Heading of the sweep's report.")
+    generated_at: str = Field(description="ISO time of the sweep's report, UTC.")
     platform: PlatformFacts
     train_clock: TrainClock | None = Field(
         default=None,
         exclude_if=lambda clock: clock != "projected",
-        description="projected if its times are; absent: they are measured.",
+        description="projected if the train times are projected; absent: they are measured.",
     )
 
     @classmethod
     def of(cls, report: ScalingReport) -> Self:
-        """Return the sweep of a report."""
+        """Return the compared sweep that a report describes."""
         return cls(**{name: getattr(report, name) for name in cls.model_fields})
 
 
 class ComparedRow(Part):
-    """One node count on the train clock. Null where unknown."""
+    """One node count compared on the train clock; an unknown value is null."""
 
     nodes: int = Field(description="N, nodes per job.")
     n_a: int = Field(description="Used runs in A.")
@@ -109,7 +112,7 @@ class ComparedRow(Part):
     b_seconds: float | None = Field(description="Geometric mean T(N) in B.")
     ratio: float | None = Field(description="T(B)/T(A); above 1, B is slower.")
     ratio_interval: Interval | None = Field(
-        description="Interval of the ratio, with its level; null for fewer than 3 runs."
+        description="Interval of the ratio, with its level; null for fewer than 3 runs in A or B."
     )
     p_value: float | None = Field(
         description=(
@@ -137,14 +140,15 @@ class ComparedRow(Part):
         description="Expected cost of a result in B; absent if unknown, or if no attempt failed.",
     )
     cost_ratio: float | None = Field(
-        description="Cost in B over cost in A: of a result if both are given, else of a run."
+        description="Cost in B over cost in A: per result if both are known, else of a run."
     )
     a_final_metric: FinalMetric | None = Field(description="Median final metric in A.")
     b_final_metric: FinalMetric | None = Field(description="Median final metric in B.")
     verdict: Verdict = Field(
         description=(
             "regression: the interval lies above 1 + tolerance; improvement: below 1/(1 +"
-            " tolerance); no difference: between the two; not established: none of these."
+            " tolerance); no difference: it lies between these two limits; not established: the"
+            " interval is unknown or contains a limit."
         )
     )
     reason: str = Field(description="The numbers behind the verdict.")
@@ -157,7 +161,7 @@ class Comparison(Part):
     a: ComparedSweep = Field(description="The reference, before.")
     b: ComparedSweep = Field(description="The candidate, after.")
     tolerance: float = Field(
-        description=("Share by which B may be slower without counting as a regression.")
+        description=("Share by which B may be slower without being a regression.")
     )
     label: str | None = Field(
         description="Label of a forced comparison, shown in every rendering; null if not forced."
@@ -167,19 +171,17 @@ class Comparison(Part):
     )
     regressions: tuple[int, ...] = Field(description="Node counts with an established regression.")
     lost: tuple[int, ...] = Field(
-        description="Node counts at which A has a used run, but none of B's attempts is used."
+        description="Node counts at which A has a used run, but B has none."
     )
     only_in_a: tuple[int, ...] = Field(description="Node counts that only A has.")
     only_in_b: tuple[int, ...] = Field(description="Node counts that only B has.")
     differences: tuple[ConditionDifference, ...] = Field(
-        description="Conditions that differ and were allowed or forced."
+        description="Conditions that differ, which were accepted by name or by --force."
     )
     unknown_conditions: tuple[str, ...] = Field(
         description=("Conditions that are unknown for both sweeps.")
     )
-    notes: tuple[str, ...] = Field(
-        description=("Limitations of the comparison; only those that apply.")
-    )
+    notes: tuple[str, ...] = Field(description=("Limitations that apply to this comparison."))
 
 
 def compare(
@@ -200,8 +202,8 @@ def compare(
 
     Raises:
         IncomparableError: Another condition differs and `force` is not set.
-        ComparisonError: No node count is in both, a name in `allowed` is not a condition, or the
-            tolerance is not a share of at least 0.
+        ComparisonError: The sweeps share no node count, a name in `allowed` is not a condition, or
+            the tolerance is not a share of at least 0.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise ComparisonError(
@@ -248,9 +250,9 @@ def compare(
 def measured_under(report: ScalingReport) -> dict[str, str | None]:
     """Return every condition that a sweep's times depend on, by name; None: unknown.
 
-    They are the fields of Conditions and what only the report contains: isolation and processor of
-    emulated nodes (on AWS the instance type stands for the processor), the digest of the user's
-    code, and the config fields that change the work.
+    The conditions are the fields of Conditions, the isolation and the processor of emulated nodes
+    (on AWS, the instance type implies the processor), the digest of the user's code, the work of a
+    workload sized in seconds, and the config fields that change the work.
     """
     emulated = report.platform.kind == "emulated"
     devices = {
@@ -273,7 +275,10 @@ def measured_under(report: ScalingReport) -> dict[str, str | None]:
 
 
 def _sized(report: ScalingReport) -> dict[str, str | None]:
-    """Return the work of a workload sized in seconds; runs of equal length may do unequal work."""
+    """Return the work of a workload sized in seconds, since equal seconds may be unequal work.
+
+    {} for other workloads.
+    """
     training = (report.config or {}).get("training")
     seconds = training.get("baseline_seconds") if isinstance(training, Mapping) else None
     used = sorted((point for point in report.points if point.used), key=lambda each: each.nodes)
@@ -288,9 +293,10 @@ def _sized(report: ScalingReport) -> dict[str, str | None]:
 
 
 def find_differences(a: ScalingReport, b: ScalingReport) -> tuple[ConditionDifference, ...]:
-    """Return every condition that is not known to be the same on both sides.
+    """Return every condition that differs between A and B, or that only one of them knows.
 
-    Unknown on both sides is not a difference.
+    A condition that is unknown in both is not a difference, and neither is one of _OF_USED_RUNS
+    that is unknown in a sweep if either sweep has no used run.
     """
     in_a, in_b = measured_under(a), measured_under(b)
     if (a.config is None) != (b.config is None):
@@ -331,7 +337,7 @@ def _compared_config_fields(config: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (dotted name, text) of every value of a nested mapping."""
+    """Yield (dotted name, value as text) for every value in a nested mapping."""
     for key, value in section.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key}.")
@@ -340,7 +346,7 @@ def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 
 
 def _row_conditions(a: Sequence[SummaryRow], b: Sequence[SummaryRow]) -> dict[str, tuple[str, str]]:
-    """Return the facts of a node count that are known and differ, at the smallest such count."""
+    """Return the row facts that are known in both and differ, at the smallest such node count."""
     in_b = {row.nodes: row for row in b}
     found: dict[str, tuple[str, str]] = {}
     for row in a:
@@ -418,9 +424,10 @@ def _compared(
 
 
 def _usd_per_result(row: SummaryRow, other: SummaryRow) -> float | None:
-    """Return the expected cost of a result; None if unknown, or if no attempt failed in either.
+    """Return the row's expected cost of a result; None if unknown or if neither row needs one.
 
-    Reports from before November 2026 don't have it: with failed attempts there, it is unknown.
+    A cost per result is needed if an attempt failed in either row. It is unknown for failed
+    attempts in reports from before November 2026.
     """
     if row.per_result is None and (row.n_failed or other.per_result is None):
         return None
@@ -447,11 +454,11 @@ def _judge(interval: Interval | None, n_a: int, n_b: int, tolerance: float) -> t
 
 
 def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, str | None]:
-    """Return (two-sided p-value, None), or (None, why there is none).
+    """Return (two-sided p-value, None), or (None, reason why there is no p-value).
 
     The smallest p of n and m runs is 2/C(n + m, n); unless that is below 0.05, the test cannot show
-    a difference. Exact up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep: by Mann and Whitney's
-    distribution, or, with ties, by permutation (all of them, or 9999 drawn with a fixed seed).
+    a difference. Up to MOST_RUNS_OF_THE_EXACT_TEST runs per sweep, the test uses Mann and Whitney's
+    exact distribution or, with ties, permutations (all, or 9999 drawn with a fixed seed).
     """
     n, m = len(a), len(b)
     smallest = 2 / math.comb(n + m, n) if n and m else 1.0

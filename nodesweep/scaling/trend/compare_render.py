@@ -1,4 +1,4 @@
-"""Render a Comparison for a terminal, as a table with lines below it."""
+"""Render a Comparison for a terminal, as a table, a headline and lines of details."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _metric_cell(metric: FinalMetric | None) -> str:
 
 
 def _details(comparison: Comparison) -> list[str]:
-    """Return lines on each verdict's basis, accepted differences, missing data and limitations."""
+    """Return lines on the basis of each verdict, accepted differences, missing data and limits."""
     lines = [_row_line(row) for row in comparison.rows]
     lines += [f"{difference.accepted}: {difference.text}" for difference in comparison.differences]
     if comparison.unknown_conditions:
@@ -110,7 +110,7 @@ def _row_line(row: ComparedRow) -> str:
 
 
 def _table(comparison: Comparison) -> Table:
-    """Return the table of known columns, which fit a terminal of 80 characters."""
+    """Return the table without columns that are unknown in every row; it fits 80 characters."""
     columns = {heading: [write(row) for row in comparison.rows] for heading, write in _COLUMNS}
     known = {heading: cells for heading, cells in columns.items() if set(cells) != {UNKNOWN}}
     title = Text(comparison_title(comparison))

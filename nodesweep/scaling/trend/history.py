@@ -1,7 +1,7 @@
-"""The history of a benchmark: one Parquet file per sweep, one row per attempt, and its trends.
+"""The history of a benchmark, with a Parquet file per sweep and a row per attempt, and its trends.
 
 The benchmark's name is the Hive partition of the path (names.history_key) and not a column of the
-file: Athena refuses a table that has it twice. docs/history.md documents the columns.
+file, since Athena refuses a table that has a name twice. docs/history.md documents the columns.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 HISTORY_SCHEMA_VERSION = 1
-"""Increases when a column changes its name, type or meaning; every version is a separate table."""
+"""Version that grows when a column's name, type or meaning changes; each version has a table."""
 _VERSION_KEY = b"nodesweep.history_schema_version"
 _BENCHMARK_KEY = b"nodesweep.benchmark"
 _PREDICTIONS_KEY = b"nodesweep.predictions"
-"""Metadata key of a file: the sweep's checked predictions as JSON, not tied to any row."""
+"""Metadata key of a file for the sweep's checked predictions as JSON, which belong to no row."""
 _TIME = pa.timestamp("ms", tz="UTC")
 _DTYPES = {
     pa.string(): "string",
@@ -40,7 +40,7 @@ _DTYPES = {
     pa.bool_(): "boolean",
     _TIME: "datetime64[ms, UTC]",
 }
-# Users keep a history to see the effect of a new image or new code; all else splits the trend.
+# A history shows the effect of a new image or new code; any other change starts another trend.
 _MAY_CHANGE = ("image_uri", "code")
 _CONDITIONS = tuple(
     name for name in Conditions.model_fields if name not in ("platform", "instance_type")
@@ -48,7 +48,7 @@ _CONDITIONS = tuple(
 
 
 class HistoryError(ValueError):
-    """An unreadable history, or an unreadable file in it; the message names it."""
+    """An unusable history, file of a history, or request; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -149,15 +149,15 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Trend:
-    """Comparable sweeps: the same conditions, except for image and code."""
+    """Sweeps with the same conditions, except for image and code, so that times are comparable."""
 
     platform: PlatformFacts
     conditions: Mapping[str, str | None]
     conditions_digest: str
     baseline_nodes: int
-    """Smallest N0 of the sweeps; S and E of a sweep with another one are missing."""
+    """Smallest N0 of the sweeps; S and E are missing in the rows of sweeps with another N0."""
     points: DataFrame
-    """One row per node count and sweep, by nodes, then date; see TREND_COLUMNS."""
+    """One row per node count and sweep, sorted by nodes, then date; see TREND_COLUMNS."""
 
     @property
     def sweeps(self) -> tuple[str, ...]:
@@ -184,11 +184,11 @@ TREND_COLUMNS = {
     "contended": "true if an emulated node got less CPU than it requested, so T is not valid",
     "baseline_nodes": "N0 of the sweep",
 }
-"""Columns of a trend's points and their meaning; unknown is missing."""
+"""Columns of a trend's points and their meanings; an unknown value is missing (NA)."""
 
 
 def history_schema(benchmark: str) -> pa.Schema:
-    """Return the schema of a file; its metadata holds the schema version and the benchmark."""
+    """Return the schema of a benchmark's files, with its name and the version as metadata."""
     metadata = {_VERSION_KEY: str(HISTORY_SCHEMA_VERSION), _BENCHMARK_KEY: benchmark}
     fields = [pa.field(column.name, column.type, nullable=column.nullable) for column in COLUMNS]
     return pa.schema(fields, metadata=metadata)
@@ -215,7 +215,13 @@ def history_frame(report: ScalingReport) -> DataFrame:
 def write_history(
     frame: DataFrame, benchmark: str, checks: Sequence[CheckedPrediction] = ()
 ) -> bytes:
-    """Return the bytes of a benchmark's Parquet file, with the sweep's checked predictions."""
+    """Return the bytes of a sweep's Parquet file.
+
+    Args:
+        frame: The rows of history_frame().
+        benchmark: The name of the benchmark.
+        checks: The sweep's checked predictions.
+    """
     schema = history_schema(benchmark)
     if checks:
         body = json.dumps([check.model_dump() for check in checks])
@@ -235,7 +241,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
         origin: Name of the file in errors.
 
     Raises:
-        HistoryError: The file is damaged or has a different schema version.
+        HistoryError: The file is damaged or has another schema version.
     """
     try:
         table = pq.read_table(io.BytesIO(body))
@@ -273,7 +279,7 @@ def parse_history(body: bytes, origin: str) -> DataFrame:
 
 
 def parse_predictions(body: bytes) -> tuple[CheckedPrediction, ...]:
-    """Return the checked predictions in a Parquet file; () if it has none that can be read."""
+    """Return the checked predictions in a Parquet file; () if none or if one is unreadable."""
     try:
         metadata = pq.read_schema(io.BytesIO(body)).metadata or {}
         written = json.loads(metadata.get(_PREDICTIONS_KEY, b"[]"))
@@ -302,13 +308,13 @@ def read_history(frames: Sequence[DataFrame], nodes: int | None = None) -> tuple
 
 
 def _trend(runs: DataFrame) -> Trend:
-    # Times are comparable across baselines; ratios to the baseline only where it is the same.
+    # Times are comparable even if N0 differs; ratios are comparable only for the same N0.
     baseline = runs["baseline_nodes"].min()
     ratios = runs[list(_RATIOS)].where(runs["baseline_nodes"].eq(baseline))
     runs = runs.assign(
         **ratios,
         at=runs["started_at"].fillna(runs["generated_at"]),
-        # like total_usd() in analysis/cost.py: an unknown pool counts as none
+        # like total_usd() in analysis/cost.py, which adds nothing for an unknown warm pool
         total_usd=runs["run_usd"] + runs["warm_pool_usd"].fillna(0.0),
         throughput_only=runs["flags"].str.contains("throughput_only", regex=False, na=False),
         contended=runs["flags"].str.contains("starved", regex=False, na=False),
@@ -375,7 +381,7 @@ def _point_values(report: ScalingReport, point: Point) -> dict[str, Any]:
 
 
 def _train_seconds(report: ScalingReport, point: Point) -> float | None:
-    """Return the time on the sweep's clock, even for spot runs, which the summary leaves out."""
+    """Return an attempt's train time on the sweep's clock, even if the summary leaves it out."""
     if point.used:
         return report.train_seconds(point)
     if point.train_clock == report.train_clock:

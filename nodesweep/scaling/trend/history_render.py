@@ -34,7 +34,7 @@ _DOTS_PER_INCH = 160
 
 
 def render_history_terminal(benchmark: str, trends: Sequence[Trend]) -> Group:
-    """Return a table per trend for rich's Console.print, each with its lines below."""
+    """Return a table per trend for rich's Console.print, each followed by its notes."""
     parts: list[Any] = []
     for trend in trends:
         parts += [_table(trend_title(benchmark, trend), trend), *_below(trend)]
@@ -91,12 +91,16 @@ def _table(title: str, trend: Trend) -> Any:
 
 
 def _cost_heading(trend: Trend) -> str:
-    # the history keeps what a job was billed, and a probe is billed for a part of a run
+    # the history has the billed costs of jobs, and a probe is billed for a part of a run only
     return "cost of a probe" if trend.conditions.get("train_clock") == "projected" else "cost"
 
 
 def _below(trend: Trend) -> list[Any]:
-    """Return the table's notes: what its sweeps share, image changes, the meaning of marks."""
+    """Return the notes below a table.
+
+    They name the conditions that the sweeps share, changes of the image, sweeps with another N0,
+    contended node counts and the meaning of marks.
+    """
     shared = ", ".join(
         f"{name} {_short(value)}" for name, value in trend.conditions.items() if value is not None
     )

@@ -1,6 +1,6 @@
-"""Estimate how much a benchmark's sweeps differ from day to day, for statements on the next run.
+"""Estimate how much a benchmark's sweeps differ from day to day, for bounds on the next run.
 
-The runs of one sweep cannot show this; its history can (docs/history.md).
+The runs of one sweep cannot show these differences; the benchmark's history can (docs/history.md).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def night_sigmas(report: ScalingReport, frames: Sequence[DataFrame]) -> dict[int, float]:
     """Return the standard deviation of log T between sweeps, by node count.
 
-    It is the control chart's scatter() of the other sweeps under the report's conditions. A count
-    with fewer than LEARNING_SWEEPS of them, contended ones left out, is absent.
+    It is the control chart's scatter() of the other sweeps under the report's conditions. Counts
+    with fewer than LEARNING_SWEEPS such sweeps that were not contended are absent.
 
     Args:
         report: The report of a sweep.
-        frames: Rows of each file of its benchmark's history.
+        frames: Rows of each file of the benchmark's history.
     """
     digest = history_frame(report)["conditions_digest"].iloc[0]
     trend = next((each for each in read_history(frames) if each.conditions_digest == digest), None)

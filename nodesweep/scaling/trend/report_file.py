@@ -22,11 +22,11 @@ class ReportUnreadable(ComparisonError):
 
 
 def parse_report(body: bytes, origin: str) -> ScalingReport:
-    """Return the report of a report.json's bytes.
+    """Parse the bytes of a report.json.
 
     Raises:
-        ReportUnreadable: It is damaged or has a different schema version; the message names
-            `origin`.
+        ReportUnreadable: The file is damaged, incomplete or of another schema version; the message
+            names `origin`.
     """
     try:
         raw = json.loads(body, parse_constant=_refuse_constant)
@@ -58,15 +58,15 @@ def parse_report(body: bytes, origin: str) -> ScalingReport:
 
 
 def _refuse_constant(name: str) -> None:
-    """Refuse NaN and infinity, which Python reads although JSON has neither."""
+    """Refuse NaN and infinity, which Python's parser accepts although JSON has neither."""
     raise ValueError(name)
 
 
 def _check_complete(report: ScalingReport, origin: str) -> ScalingReport:
-    """Return the report if it has the runs that its numbers are computed from.
+    """Return the report if it has the runs from which its times are computed.
 
     Raises:
-        ReportUnreadable: A run or a time is missing.
+        ReportUnreadable: A row, a run or a time is missing or does not match the others.
     """
     if not report.summary:
         raise ReportUnreadable(f"{origin}: damaged at summary: it has no rows; {_REBUILD_HINT}")

@@ -1,4 +1,4 @@
-"""Judge the latest sweep of a trend: its alarms per node count, and the verdict in words."""
+"""Judge the latest sweep of a trend at each node count, and put the verdict into words."""
 
 from __future__ import annotations
 
@@ -33,37 +33,45 @@ _WITHIN = f"within {FOUND_WITHIN} sweeps"
 
 
 class CountVerdict(Part):
-    """The verdict on one node count of the latest sweep. Null: unknown, or too few sweeps."""
+    """The verdict on the latest sweep at one node count; null: unknown, or too few sweeps."""
 
     nodes: int = Field(description="N, nodes per job.")
     verdict: Verdict = Field(
         description=(
-            "slower: the chart's sum is above its limit; faster: the sum for speedups was above "
-            "it, the new level is not learned yet, and this sweep is faster; lost: the reference "
-            "sweep or most sweeps have runs, but the latest one has none; cannot alarm: too few "
-            "sweeps, or contended."
+            "slower: the chart's sum of slowdowns is above its limit; faster: the sum of speedups "
+            "was above its limit, the new level is not learned yet, and this sweep is faster than "
+            "the reference; lost: the reference sweep or most sweeps have runs, but this sweep has "
+            "none; cannot alarm: too few sweeps, or this sweep was contended."
         )
     )
     n: int = Field(description="Used runs of the latest sweep.")
-    learnt: int = Field(description="Sweeps with a time, from the reference on.")
-    ratio: float | None = Field(description="T(N) divided by the level of the reference sweeps.")
+    learnt: int = Field(
+        description="Number of sweeps with an uncontended time, from the reference to this sweep."
+    )
+    ratio: float | None = Field(
+        description="Median T(N) of this sweep divided by the chart's reference level."
+    )
     level_since: str | None = Field(
         default=None,
-        description="First sweep of that level; after the reference if sweeps became faster.",
+        description="First sweep of the reference level; later than the reference if sweeps "
+        "became faster.",
     )
     noticeable: float | None = Field(
         default=None,
-        description="Least step, as a share of T(N), that alarms within 4 sweeps 9 times in 10.",
+        description="Smallest step, as a share of T(N), that raises an alarm within 4 sweeps in 9 "
+        "of 10 cases.",
     )
     sigma: float | None = Field(
         description="Sweep-to-sweep standard deviation of T(N), as a share of T(N)."
     )
-    since: str | None = Field(description="Sweep in which the slowdown began.")
+    since: str | None = Field(
+        description="Sweep at which the chart's sum of slowdowns began; null: the sum is 0."
+    )
     reason: str = Field(description="The numbers behind the verdict.")
 
 
 class TrendVerdict(Part):
-    """The latest sweep of a trend against its first, or against a pinned one."""
+    """The verdict on a sweep of a trend, judged by the level of its first or of pinned sweeps."""
 
     schema_version: Literal[1] = 1
     sweep_id: str = Field(description="The judged sweep, the latest of the trend.")
@@ -78,7 +86,7 @@ class TrendVerdict(Part):
 
     @property
     def alarms(self) -> tuple[int, ...]:
-        """Node counts with an alarm: slower, or without a completed run."""
+        """Node counts with an alarm, since the sweep is slower there or has no completed run."""
         return tuple(each.nodes for each in self.counts if each.verdict in ("slower", "lost"))
 
     @property
@@ -129,8 +137,8 @@ def judge_trend(
         sweep: The judged sweep; None: the latest.
 
     Raises:
-        HistoryError: The trend has no such reference up to the judged sweep, or the tolerance is
-            not a share of at least 0.
+        HistoryError: The reference is not among the sweeps up to the judged one, or the tolerance
+            is not a share of at least 0.
     """
     if not (math.isfinite(tolerance) and tolerance >= 0):
         raise HistoryError(
@@ -229,7 +237,7 @@ def _judge(
 
 
 def _reason(judgement: Judgement, ratio: float, first: str) -> str:
-    """Return the numbers that a verdict rests on, in words."""
+    """Return the numbers behind a verdict in words."""
     excess, limit, allowance, sigma, noticeable = (
         format_percent(math.expm1(value))
         for value in (
