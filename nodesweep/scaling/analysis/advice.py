@@ -39,8 +39,8 @@ class Choice(Part):
 
     nodes: int = Field(description="N, nodes per job.")
     reason: str = Field(
-        description="Its numbers compared with the baseline's; for a rejected node count, why it "
-        "was not chosen."
+        description="Time, cost and ratios of this node count compared with the baseline; for a "
+        "rejected node count, why it was not chosen."
     )
 
 
@@ -49,8 +49,9 @@ class Recommendation(Part):
 
     rule: Rule = Field(
         description=(
-            "efficiency: the largest node count that is efficient enough; deadline: the cheapest "
-            "that meets the deadline; hour_value: the one with the least cost plus waiting."
+            "efficiency: the largest node count that meets the limits of efficiency and doubling "
+            "ratio; deadline: the cheapest node count that meets the deadline; hour_value: the "
+            "node count with the least cost plus waiting."
         )
     )
     deadline_clock: DeadlineClock | None = Field(
@@ -64,23 +65,25 @@ class Recommendation(Part):
     basis: Basis = Field(
         description=(
             "interval: every node count was judged by its interval or, for a deadline, by the "
-            "prediction bound of the next run; point: at least one by its point estimate, since "
-            "fewer than 3 runs give no interval; sequential: by the one-sided bounds of the "
-            "sequential design."
+            "prediction bound of the next run; point: at least one node count was judged by its "
+            "point estimate, since fewer than 3 runs give no interval; sequential: the one-sided "
+            "bounds of the sequential design were used."
         )
     )
     chosen: Choice | None = Field(
-        description="The recommended node count, which passes every limit; null if none does."
+        description="The recommended node count, which passes every limit; null if none is "
+        "recommended."
     )
     runner_up: Choice | None = Field(
-        description="The next best by the same rule; also listed in `rejected`."
+        description="The next best node count by the same rule, also listed in `rejected`; null: "
+        "there is none."
     )
     rejected: tuple[Choice, ...] = Field(description="Every other measured count, ascending.")
     judged: tuple[JudgedCount, ...] = Field(
         default=(),
         description=(
-            "Every measured node count against every limit, ascending; in a sequential sweep, "
-            "those it evaluated."
+            "The verdicts on every measured node count, ascending; in a sequential sweep, only on "
+            "the node counts that were evaluated."
         ),
     )
     not_ruled_out: tuple[int, ...] = Field(
@@ -93,8 +96,8 @@ class Recommendation(Part):
         default=(),
         exclude_if=lambda nodes: not nodes,
         description=(
-            "Node counts between which contended times cannot decide; the right one is among "
-            "them, so none is chosen. Absent if there are none."
+            "Node counts between which contended times cannot decide. The best count is one of "
+            "them, so none is chosen. Absent if contended times leave no doubt."
         ),
     )
     larger_may_pass: bool = Field(
@@ -113,7 +116,10 @@ class Recommendation(Part):
 
 
 def choice_of(count: MeasuredCount | None, base: MeasuredCount) -> Choice | None:
-    """Return the count as a Choice, relative to the baseline if known; None without a count."""
+    """Return the count as a Choice, compared with the baseline; None if `count` is None.
+
+    It is not compared if contention makes the baseline's time unknown.
+    """
     if count is None:
         return None
     attempts = attempts_text(count.row)
@@ -137,7 +143,8 @@ def rejected_of(
 ) -> tuple[Choice, ...]:
     """Return all counts but the chosen one, each with the reason against it.
 
-    The reason is the count's problems or, if it has none, the chosen count's advantage (`outdone`).
+    The reason is the limits that a count misses or may miss or, if it passes, the chosen count's
+    advantage over it (`outdone`).
     """
     return tuple(
         Choice(nodes=each.nodes, reason=" and ".join(each.problems) or outdone[each.nodes])

@@ -1,9 +1,10 @@
 """Judge a contended count by both ends of its time range (docs/method.md, "Attainment").
 
 On an otherwise idle machine, T would have been between `least_time_share` x T and T. Each limit on
-N compares T(N) with the times of smaller counts. The worst case for N is therefore its own time in
-full with the smaller counts' times at their least; the best case is the reverse. A limit that N
-passes in the worst case, or fails in the best case, is certainly passed or failed.
+N compares T(N) with the times of smaller counts. In the worst case for N, T(N) is as measured and
+the smaller counts' times are the shortest possible ones; the best case is the reverse. A limit that
+N passes in the worst case is certainly passed, and one that N fails in the best case is certainly
+failed.
 """
 
 from __future__ import annotations
@@ -26,20 +27,22 @@ from nodesweep.scaling.formats import (
 
 JudgeOne = Callable[[MeasuredCount], JudgedCount]
 Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
-"""Takes all measured counts and returns the function that judges one of them by every limit."""
+"""Function that takes all measured counts and returns one that judges a count by every limit."""
 
 
 _FINEST = 0.005
-"""Share of the baseline's time below which its range is not divided further."""
+"""Width of the range of the baseline's time, relative to the time, that is not divided further."""
 _MOST_NARROWED = 16
-"""Most measured counts for which the range is divided, since the work grows with their square."""
+"""Maximum number of measured counts for which that range is divided.
+
+The time that this takes grows with the square of the number.
+"""
 
 
 class JudgedCounts(NamedTuple):
-    """Each measured count with its verdicts.
+    """The verdicts on each measured count.
 
-    `contended` has the node counts whose answer differs between the two ends of the contended
-    times.
+    `contended` has the node counts whose answer differs between the worst and the best case.
     """
 
     judged: list[JudgedCount]
@@ -53,8 +56,9 @@ def judge_counts(
 
     Args:
         measured: All measured counts, the baseline first.
-        judge: Makes the function that judges a count by times taken as exact.
-        base_ends: The least and the largest share of the baseline's time to assume; None for its
+        judge: Function that takes all counts with times taken as exact, and returns the function
+            that judges one of them.
+        base_ends: The least and the largest share of the baseline's time to assume; None: its
             least_time_share and 1, as for the other counts.
     """
     base = measured[0].nodes
@@ -87,9 +91,10 @@ def largest_that_may_pass(
 ) -> set[int]:
     """Return the counts that could be the largest to pass, given the range of possible times.
 
-    The baseline's time is in every ratio, so one count may pass only if a larger one does too. If
-    more than two counts remain, each half of the range of the baseline's time is examined, unless
-    very many counts were measured.
+    The baseline's time is part of every efficiency, so a baseline's time with which one count
+    passes may be one with which a larger count passes, too. If more than two counts remain, each
+    half of the range of the baseline's time is therefore examined separately, unless more than
+    _MOST_NARROWED counts were measured.
     """
     share = (measured[0].row.least_time_share or 1.0) if measured[0].is_bounded else 1.0
     low, high = base_ends or (share, 1.0)
@@ -122,9 +127,9 @@ def _judge_with(
     measured: Sequence[MeasuredCount],
     judge: Judge,
 ) -> JudgedCount:
-    """Judge the count with the times multiplied by these factors.
+    """Judge the count with times multiplied by `factors`, which has a factor by node count.
 
-    The times of the other contended counts are taken as sound.
+    The times of contended counts without a factor are taken as sound.
     """
     base = measured[0].nodes
     there = measured_counts([scaled_row(each.row, factors, base) for each in measured])
@@ -184,9 +189,10 @@ def _scaled_interval(interval: Interval | None, factor: float) -> Interval | Non
 
 
 def _at_best(best: JudgedCount, worst: JudgedCount) -> JudgedCount:
-    """Prefix "at best" to the reason for each missed limit whose value is the best possible one.
+    """Return the best case, with "at best" before the reasons whose values the worst case changes.
 
-    Verdicts that both bounds share come from `worst`, whose reasons have the measured cost.
+    Verdicts that are the same in both cases are taken from `worst`, whose reasons have the measured
+    cost.
     """
     measured = {each.criterion: each for each in worst.verdicts}
 
@@ -205,7 +211,7 @@ def _undecided(
     best: JudgedCount,
     measured: Sequence[MeasuredCount],
 ) -> JudgedCount:
-    """Mark each limit as undecided, with its range, if its verdict differs between the ends."""
+    """Mark each limit whose verdict differs between the two cases as undecided, with its range."""
     at_best = {each.criterion: each for each in best.verdicts}
     needed = tuple(
         more_runs(each, each.row.n)

@@ -1,7 +1,7 @@
 """Statistics on one clock by node count: means, intervals, speedup, efficiency and more.
 
-All four clocks use the same arithmetic and are never mixed (docs/method.md, "Clocks", "Speedup" and
-"Repeats and intervals").
+The arithmetic is the same for all four clocks, which are never mixed (docs/method.md, "Clocks",
+"Speedup" and "Repeats and intervals").
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RepeatTime = tuple[int, float]
 
 
 class ClockStatistics(Part):
-    """Statistics of one node count on one clock; an unknown one is null, never 0."""
+    """Statistics of one node count on one clock; an unknown value is null, never 0."""
 
     n: int = Field(description="Number of runs behind these statistics.")
     seconds: float | None = Field(
@@ -47,8 +47,8 @@ class ClockStatistics(Part):
     )
     speedup: float | None = Field(
         description=(
-            "S(N) = T(N0)/T(N); in shuffled sweeps the geometric mean of each repeat's own ratio, "
-            "which is the same if no run is missing."
+            "S(N) = T(N0)/T(N); in shuffled sweeps, the geometric mean of the ratios of the "
+            "repeats, which is the same number if no run is missing."
         )
     )
     speedup_interval: Interval | None = Field(
@@ -58,8 +58,7 @@ class ClockStatistics(Part):
     efficiency_interval: Interval | None = Field(description="95% interval of E(N).")
     doubling_ratio: float | None = Field(
         description=(
-            "S(N)/S(N/2), in the row of the doubled count N; null if N/2 was not measured. 2 is "
-            "ideal."
+            "S(N)/S(N/2), given at the larger count N; null if N/2 was not measured. 2 is ideal."
         )
     )
     doubling_ratio_interval: Interval | None = Field(
@@ -67,8 +66,8 @@ class ClockStatistics(Part):
     )
     karp_flatt: float | None = Field(
         description=(
-            "Serial fraction (1/S - 1/R)/(1 - 1/R), R = N/N0; null at the baseline."
-            " Rising: growing overhead."
+            "Serial fraction (1/S - 1/R)/(1 - 1/R) with R = N/N0; null at the baseline."
+            " If it grows with N, so does the overhead."
         )
     )
 
@@ -76,15 +75,15 @@ class ClockStatistics(Part):
 class RowClocks(Part):
     """Statistics of one node count on each of the four clocks."""
 
-    train: ClockStatistics = Field(description="The training itself; the headline uses it.")
+    train: ClockStatistics = Field(description="Time of the training itself, used in the headline.")
     steady: ClockStatistics = Field(
-        description="Seconds per sample in the steady window: the inner loop."
+        description="Seconds per sample in the steady window of the training loop."
     )
     billable: ClockStatistics = Field(
         description="Billed time, which decides the cost; its ratio is not a speedup."
     )
     submit_to_end: ClockStatistics = Field(
-        description="From job accepted to terminal status: the time a person waits."
+        description="Time that a person waits, from the accepted job to its terminal status."
     )
 
 
@@ -100,8 +99,8 @@ def clock_statistics(
         runs_by_nodes: By node count, (repeat, seconds above zero) of each run.
         baseline: N0; if it is None or has no runs on this clock, the ratios are unknown.
         paired: Pair the runs by repeat in the intervals of ratios (docs/statistics.md).
-        work: Work of a run by node count, if it differs; S, E and D then compare work per second
-            (scaled speedup: Gustafson, CACM 31(5), 1988).
+        work: Work of a run by node count, if node counts did different work; S, E and D then
+            compare work per second (scaled speedup: Gustafson, CACM 31(5), 1988).
     """
     rest = None
     if paired:

@@ -1,8 +1,8 @@
 """The costs of runs: node-seconds x price.
 
-BillableTimeInSeconds is wall time and not multiplied by nodes (docs/method.md, "Clocks"), so
-node-seconds are billable seconds x nodes. For managed spot, BillableTimeInSeconds is the discounted
-time, so billable x nodes x the on-demand price is the amount paid.
+BillableTimeInSeconds is wall time that is not multiplied by nodes (docs/method.md, "Clocks"), so
+node-seconds are billable seconds x nodes. For managed spot training, it is the discounted time, so
+billable seconds x nodes x the on-demand price is the amount paid.
 """
 
 from __future__ import annotations
@@ -28,26 +28,27 @@ class RunCosts(Part):
     """The cost of one run in USD, or the mean of several; null where time or price is unknown."""
 
     run_usd: float | None = Field(
-        description="Billed cost of the run: billable time x nodes x price, or as given in a table."
+        description="Billed cost of the run: billable time x nodes x price, or the cost in a table."
     )
     on_demand_usd: float | None = Field(
-        description="The same run bought on demand: training time x nodes x price."
+        description="Cost of the same run on demand: training time x nodes x price."
     )
     warm_pool_usd: float | None = Field(
-        description="Warm pool kept after the run: retained time x nodes x price."
+        description="Cost of the warm pool kept after the run: retained time x nodes x price."
     )
     total_usd: float | None = Field(
         description=(
-            "The run and the warm pool kept after it: the cost used for budget, Pareto front and "
-            "comparisons."
+            "Cost of the run and of the warm pool kept after it, which is used for the budget, the "
+            "Pareto front and comparisons."
         )
     )
     epoch_usd: float | None = Field(
-        description="One epoch on the train clock, without start-up: T x N x price / epochs."
+        description="Cost of an epoch on the train clock, without start-up: T x N x price / epochs."
     )
     target_usd: float | None = Field(
         description=(
-            "The run up to the first validation that reached the target metric, start-up included."
+            "Cost of the run up to the first validation that reached the target metric, start-up "
+            "included."
         )
     )
     node_hours: float | None = Field(
@@ -66,10 +67,11 @@ class RunCosts(Part):
 
 
 class CostSpread(Part):
-    """The variation of a run's cost, warm pool included, at one node count in USD."""
+    """The variation of the costs of runs in USD, warm pool included, at one node count."""
 
     interval: Interval | None = Field(
-        default=None, description="95% interval of its mean; null for fewer than 3 known costs."
+        default=None,
+        description="95% interval of the mean cost; null for fewer than 3 known costs.",
     )
     next_run_usd: float | None = Field(
         default=None,
@@ -101,7 +103,7 @@ def run_costs(
     train_seconds: float | None,
     seconds_to_target: float | None,
 ) -> RunCosts:
-    """Return one attempt's costs; a cost from a table overrides the price.
+    """Return the costs of one attempt; a cost from a table overrides billed time x price.
 
     `train_seconds` is on the report's clock.
     """
@@ -131,14 +133,17 @@ def run_costs(
 
 
 def total_usd(run_usd: float | None, warm_pool_usd: float | None) -> float | None:
-    """Return the cost of a run and the warm pool after it; an unknown pool counts as none."""
+    """Return the cost of a run and the warm pool after it; None if the run's cost is unknown.
+
+    An unknown cost of the warm pool is taken as 0.
+    """
     return None if run_usd is None else run_usd + (warm_pool_usd or 0.0)
 
 
 def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None:
     """Return the train seconds until the first validation that reached the target.
 
-    None if none did, or if the metric has no goal.
+    None if no validation reached it, or if the metric has no goal.
     """
     metric = outcome.final_metric
     if metric is None:
@@ -149,9 +154,9 @@ def seconds_to_target(outcome: JobOutcome, target: float | None) -> float | None
 
 
 def _billable_to_target(outcome: JobOutcome, to_target: float | None) -> float | None:
-    """Return the billable time minus the share for training after the target was reached.
+    """Return the billable seconds without the training after the target was reached.
 
-    `to_target` is on the program's clock, so the result is None if the train clock is another one.
+    `to_target` is on the program's clock, so the result is None for any other train clock.
     """
     billable, trained = outcome.clocks.billable_seconds, outcome.clocks.train_seconds
     whole = outcome.training_time_seconds if outcome.spot else billable

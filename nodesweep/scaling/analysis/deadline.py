@@ -1,4 +1,4 @@
-"""The deadline rule: the cheapest measured node count that meets it (docs/recommendation.md)."""
+"""Recommend the cheapest measured node count that meets a deadline (docs/recommendation.md)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ from nodesweep.scaling.formats import (
 )
 
 ASSUMED_FACTOR = 2.0
-"""Assumed upper bound of the next run's time, relative to the mean run, if the spread is unknown.
+"""Assumed upper bound of the next run's time, relative to the mean time, if the spread is unknown.
 
-19 of 20 next runs take less with every noise model of benchmarks/decisions.py, and in sessions that
-differ by 20% (docs/statistics.md).
+With every noise model of benchmarks/decisions.py, and in sessions that differ by 20%, at least 19
+of 20 next runs take less (docs/statistics.md).
 """
 
 _Unit = Literal["USD", "node-hours", "node-time"]
@@ -79,17 +79,17 @@ class Deadline:
         return self.times(count).seconds or count.seconds
 
     def seconds(self, count: MeasuredCount) -> float:
-        """Return the expected time of a result: that of a run if no attempt failed."""
+        """Return the expected time of a completed run, including failed attempts before it."""
         run = self.run_seconds(count)
         return expected(run, count.row.per_result, self.quantity) or run
 
     def interval(self, count: MeasuredCount) -> Interval | None:
-        """Return the interval of `seconds`; None if unknown."""
+        """Return the 95% interval of seconds(), 90% with failed attempts; None if unknown."""
         of_run = self.times(count).seconds_interval
         return count.per_result_interval(self.run_seconds(count), of_run, self.quantity)
 
     def next_seconds(self, count: MeasuredCount) -> float | None:
-        """Return the upper prediction bound of the next result; None if unknown."""
+        """Return the upper 95% prediction bound of the time of the next result; None if unknown."""
         in_session = self.times(count).next_run_seconds
         next_run = count.next_run(self.run_seconds(count), in_session)
         return next_result_bound(next_run, count.row.per_result, self.quantity)
@@ -181,9 +181,9 @@ def recommend_none(
 
 
 def deadline_clock(measured: Sequence[MeasuredCount]) -> DeadlineClock:
-    """Return the deadline's clock: submission to end if every used run has that time, else train.
+    """Return submit_to_end if every used run has that time, else train.
 
-    The two are never mixed.
+    The two clocks are never mixed.
     """
     known = all(count.row.clocks.submit_to_end.n == count.row.n for count in measured)
     return "submit_to_end" if known else "train"
@@ -201,7 +201,7 @@ def _cheapest_first(counts: Sequence[MeasuredCount], unit: _Unit) -> list[Measur
 
 
 def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
-    """Compare the next result's time with the deadline."""
+    """Return the verdict on the time of the next result by the deadline."""
     seconds, most = deadline.seconds(count), deadline.next_seconds(count)
     limit = deadline.limit_seconds
     what = "time from submission to end" if deadline.clock == "submit_to_end" else "train time"
@@ -232,7 +232,7 @@ def is_in_time(count: MeasuredCount, deadline: Deadline) -> Verdict:
 
 
 def _unit(counts: Sequence[MeasuredCount]) -> _Unit:
-    """Return the unit in which all of the counts can be compared."""
+    """Return the unit in which the costs of all counts can be compared."""
     if all(count.usd is not None for count in counts):
         return "USD"
     is_charged = all(count.node_hours is not None for count in counts)
@@ -246,7 +246,7 @@ def _spent(count: MeasuredCount, unit: _Unit) -> float:
 
 
 def _least_spent(count: MeasuredCount, unit: _Unit) -> float:
-    """Return the least that a run would have spent on an otherwise idle machine."""
+    """Return the least cost that a result could have had on an otherwise idle machine."""
     return _spent(count, unit) * count.least_share
 
 
@@ -309,7 +309,7 @@ def _margin_notes(chosen: MeasuredCount, deadline: Deadline) -> list[str]:
 def _nearest(
     measured: Sequence[MeasuredCount], judged: Sequence[JudgedCount], deadline: Deadline
 ) -> str:
-    """Return a clause on the count nearest to passing and the limit that it misses."""
+    """Return a clause on the count nearest to passing and the limits that it misses."""
     verdicts = {each.nodes: {v.criterion: v for v in each.verdicts} for each in judged}
     problems = {each.nodes: " and ".join(each.problems) for each in judged}
     trained = [count for count in measured if count.is_usable or count.is_bounded]

@@ -1,10 +1,10 @@
 """Withhold a recommendation that a drift of the machine could change (docs/statistics.md).
 
-The slope of the logarithms of time over the start of each run is estimated within the node counts,
-which have different levels (analysis of covariance: Montgomery, *Design and Analysis of
-Experiments*, 8th ed., section 15.3), with Student's t. If its 95% interval excludes 0, the answer
-is worked out once more at both ends of the interval and in the middle, with each count's times
-moved to the baseline's start.
+The slope of the logarithms of the times over the starts of the runs is estimated within the node
+counts, which have different levels (analysis of covariance: Montgomery, *Design and Analysis of
+Experiments*, 8th ed., section 15.3), with Student's t. If the slope's 95% interval excludes 0, the
+counts are judged again with both ends and the middle of the interval: each count's times are
+corrected as if its runs had started when the baseline's did, on average.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Drift:
     """A change of run times during the sweep; slopes are per hour, on the log scale."""
 
     hours: Mapping[int, float]
-    """Mean start of each count's runs."""
+    """Mean start of each count's runs, in hours since 1970."""
     slope: float
     low: float
     high: float
 
     def factors(self, slope: float, base: int) -> dict[int, float]:
-        """Return by what factor each count's times change if moved to the baseline's start."""
+        """Return the factor by which each count's times change if moved to the baseline's start."""
         return {
             nodes: math.exp(max(-_LARGEST, min(_LARGEST, -slope * (hours - self.hours[base]))))
             for nodes, hours in self.hours.items()
@@ -50,9 +50,9 @@ class Drift:
 
 
 def find_drift(runs: Sequence[StartedRun]) -> Drift | None:
-    """Return the drift within node counts; None if there is none, or if it cannot be estimated.
+    """Return the drift within node counts; None if it is not significant or cannot be estimated.
 
-    That needs the start of every run, and starts that differ within a count.
+    An estimate needs the start of every run, and starts that differ within a count.
     """
     at = {
         nodes: [
@@ -89,14 +89,14 @@ def unless_drift(
     judge: Callable[[Sequence[SummaryRow]], Recommendation | None],
     is_shuffled: bool = False,
 ) -> Recommendation | None:
-    """Return the recommendation itself, or one without a choice if a drift could change it.
+    """Return the recommendation, or one without a choice if correcting a drift could change it.
 
     Args:
         recommendation: The recommendation.
         rows: The rows behind it.
         runs: The runs behind the rows.
         goals: Limits, deadline and budget.
-        judge: Function that recommends from other rows by the same rule.
+        judge: Function that recommends by the same rule from the rows that it is given.
         is_shuffled: True if the counts were measured in one shuffled pass per repeat, so that only
             more repeats help.
     """

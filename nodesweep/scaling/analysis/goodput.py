@@ -1,8 +1,8 @@
 """Goodput: the share of the billed node-time in which jobs trained towards their results.
 
-It is the program's train time, checkpoints included, over the billed time, on spot before its
-discount. If a program keeps its clock in its checkpoints, its train time excludes steps that are
-repeated after an interruption (docs/training-code.md, "Surviving an interruption").
+It is the program's train time, checkpoints included, over the billed time; on spot, over the time
+before the discount. If a program keeps its clock in its checkpoints, its train time excludes steps
+that are repeated after an interruption (docs/training-code.md, "Surviving an interruption").
 """
 
 from __future__ import annotations
@@ -29,26 +29,31 @@ _SPENT = {
 
 
 class Goodput(Part):
-    """Where the billed time went; null: unknown."""
+    """The parts of the billed time; null: unknown."""
 
     share: float | None = Field(description="(Trained time + checkpoints) / billed time, 0 to 1.")
     billed_node_seconds: float = Field(
-        description="Billed time, on spot before its discount, and warm pools."
+        description="Billed time (on spot: before the discount), warm pools included."
     )
     trained_node_seconds: float | None = Field(
         description="Train time of completed attempts, without `checkpoint_node_seconds`."
     )
     checkpoint_node_seconds: float | None = Field(
-        description="Writing checkpoints. Null: unknown, and part of `trained_node_seconds`."
+        description="Time of writing checkpoints; null: unknown, and part of "
+        "`trained_node_seconds`."
     )
     start_node_seconds: float | None = Field(
-        description="Outside the train clock: download, start-up, evaluations, upload."
+        description="Time outside the train clock: download, start-up, evaluations and upload."
     )
     restart_node_seconds: float | None = Field(
-        description="Starting again after interruptions and retries, and the steps repeated."
+        description="Time of restarts after interruptions and retries, and of repeated steps."
     )
-    incomplete_node_seconds: float | None = Field(description="Attempts that did not complete.")
-    warm_pool_node_seconds: float | None = Field(description="Nodes kept after their jobs.")
+    incomplete_node_seconds: float | None = Field(
+        description="Time of attempts that did not complete."
+    )
+    warm_pool_node_seconds: float | None = Field(
+        description="Time of nodes kept in warm pools after their jobs."
+    )
     unknown_jobs: int = Field(
         default=0,
         exclude_if=lambda number: number == 0,
@@ -62,7 +67,7 @@ class Goodput(Part):
 
     @property
     def text(self) -> str:
-        """The share, and what the rest went to."""
+        """The share and the parts of the remaining billed time in words."""
         if self.share is None:
             causes = {
                 "is unknown": self.unknown_jobs,
@@ -90,9 +95,9 @@ class Goodput(Part):
 
 
 def goodput(outcome: JobOutcome) -> Goodput | None:
-    """Return where an attempt's billed time went.
+    """Return the parts of an attempt's billed time.
 
-    None if its billed time is unknown, or if only its samples per second are known.
+    None if the billed time is unknown, or if only the attempt's samples per second are known.
     """
     billed = outcome.clocks.billable_seconds
     if outcome.spot and outcome.training_time_seconds is not None:
@@ -121,7 +126,7 @@ def goodput(outcome: JobOutcome) -> Goodput | None:
 
 
 def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
-    """Return the sum over attempts, or over arms; None if no billed time is known."""
+    """Return the goodput of several attempts or arms together; None if no billed time is known."""
     billed = [part for part in parts if part is not None]
     if not billed:
         return None
@@ -140,19 +145,19 @@ def total_goodput(parts: Iterable[Goodput | None]) -> Goodput | None:
 
 
 def _train_seconds(outcome: JobOutcome) -> float | None:
-    """Return a completed attempt's train time; None if its clock covers more, or less."""
+    """Return a completed attempt's train time; None if its clock covers more or less than that."""
     clock = outcome.train_clock
     if outcome.projection is not None:
         return outcome.projection.measured_seconds
     if clock not in _TRAIN_CLOCKS or (outcome.starts > 1 and clock != "program"):
-        return None  # it includes start-up, or only what followed the last start
+        return None  # the clock includes start-up, or only runs from the last start on
     return outcome.clocks.train_seconds
 
 
 def _parts_of_completed(
     outcome: JobOutcome, billed: float, trained: float
 ) -> dict[str, float | None]:
-    """Return the parts of a completed attempt, in seconds of one node."""
+    """Return the parts of a completed attempt's billed time, in seconds of one node."""
     start: float | None = billed - trained
     restarts: float | None = 0.0
     if outcome.starts > 1:
@@ -167,7 +172,7 @@ def _parts_of_completed(
 
 
 def _checkpoint_seconds(outcome: JobOutcome) -> float | None:
-    """Return the seconds of checkpoints in an observed run, on the rank that wrote longest."""
+    """Return the seconds of checkpoints on the rank that wrote longest; None if unknown."""
     ranks = outcome.metric("budget")
     seconds = [
         finite_or_none(nested_value(rank, ("seconds", "checkpoint")))

@@ -1,7 +1,8 @@
 """Facts about a global batch that grows with the node count: its growth, samples and rates.
 
-A larger batch needs fewer steps for the same samples, so without a metric it is unknown whether the
-model is the same; only samples per second can be compared (docs/method.md, "Convergence parity").
+A larger batch takes fewer steps for the same samples, so it may train another model. Without a
+metric that shows otherwise, only samples per second can be compared (docs/method.md, "Convergence
+parity").
 """
 
 from __future__ import annotations
@@ -16,11 +17,15 @@ from nodesweep.scaling.formats import format_count
 from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClock
 
 SAME = 0.01
-"""Relative difference up to which batches, or samples, are the same; runs fill whole batches."""
-WEAK_TIME_SHARE = 0.9
-"""Least T(N)/T(N0) of weak scaling, at every N.
+"""Relative difference up to which batches or numbers of samples are taken as equal.
 
-With equal steps, less would be an efficiency above 1/0.9 = 111%, so the work was divided instead.
+Numbers of samples differ slightly, since runs fill whole batches.
+"""
+WEAK_TIME_SHARE = 0.9
+"""Minimum T(N)/T(N0) at every N for runs to be taken as weak scaling.
+
+With equal steps, a shorter time would mean an efficiency above 1/0.9 = 111%, so the work must have
+been divided instead.
 """
 _SIZES: tuple[Callable[[JobOutcome], int | None], ...] = (
     attrgetter("global_batch_size"),
@@ -35,7 +40,8 @@ TimedRun = tuple[JobOutcome, float]
 def grown_batches(used: Mapping[int, Sequence[JobOutcome]], base: int) -> dict[int, str]:
     """Return a clause for each count whose global batch is larger than the baseline's.
 
-    The sizes decide if they are known; else the policy, or sizes that differ between other counts.
+    The sizes of the count and the baseline decide if both are known. Otherwise, a larger batch is
+    assumed if the policy is fixed_per_replica or the sizes of other counts differ.
 
     Args:
         used: The used runs by node count.
@@ -67,15 +73,17 @@ def _is_larger(sizes: Sequence[int], than: Sequence[int]) -> bool:
 def samples_ratios(
     runs: Mapping[int, Sequence[TimedRun]], base: int, clock: TrainClock | None
 ) -> dict[int, float]:
-    """Return the samples of a run at each count over those at N0; {} if times are to be compared.
+    """Return the ratio of samples per run at each count to N0; {} if times are to be compared.
 
-    The samples that the programs counted decide if all did. Otherwise, runs that no sweep planned
-    count as weak scaling, with equal steps of a growing batch, if times do not fall with the nodes.
+    The samples that the programs counted decide if all programs counted them. Otherwise, runs that
+    no sweep planned are taken as weak scaling, with equal steps of a growing batch, if times do not
+    fall with the nodes.
 
     Args:
         runs: The used runs by node count.
         base: N0.
-        clock: Clock of their times; a rate is already per sample.
+        clock: Clock of the times. The result is {} for rates, which are per sample, and for times
+            of a platform's phase.
     """
     if clock == "throughput" or clock in PHASE_CLOCKS:
         return {}
@@ -101,8 +109,9 @@ def samples_per_second(
 
     Args:
         runs: The used runs of one node count.
-        clock: Clock of their times.
-        steady_seconds: Median seconds per sample in the steady window.
+        clock: Clock of the times.
+        steady_seconds: Geometric mean of the seconds per sample in the steady window; None:
+            unknown.
     """
     times = [seconds for _, seconds in runs]
     samples = [1.0] * len(times) if clock == "throughput" else _samples(runs)
@@ -112,7 +121,7 @@ def samples_per_second(
 
 
 def _samples(runs: Sequence[TimedRun]) -> list[float]:
-    """Return the samples that each run processed; [] if one did not count them."""
+    """Return the number of samples that each run processed; [] if a run did not count them."""
     processed = [outcome.metric_number("samples", "processed") for outcome, _ in runs]
     known = [samples for samples in processed if samples is not None and samples > 0]
     return known if len(known) == len(runs) else []

@@ -1,9 +1,9 @@
 """Find the node count that is best at a given value of an hour of waiting (docs/recommendation.md).
 
-The total of a run is its cost plus its hours times the value of an hour. Over that value, each
-count's total is a straight line, and the lower envelope of the lines gives the range of values
-within which each count on the time-cost front is the best: a weighted sum of two objectives (Zadeh,
-IEEE Transactions on Automatic Control 8(1), 1963, pp. 59-60).
+The total of a run is its cost plus its hours times the value of an hour, a weighted sum of two
+objectives (Zadeh, IEEE Transactions on Automatic Control 8(1), 1963, pp. 59-60). As a function of
+that value, each count's total is a straight line, and the lower envelope of the lines gives the
+range of values for which each count is the best.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ class HourValueRange(Part):
     """The values of an hour of waiting for which one node count is the best."""
 
     nodes: int = Field(description="N, nodes per job.")
-    from_usd: float = Field(description="Least value of an hour in USD.")
-    to_usd: float | None = Field(description="Largest value of an hour in USD; null: no limit.")
+    from_usd: float = Field(description="Lower end of the range, USD per hour.")
+    to_usd: float | None = Field(
+        description="Upper end of the range, USD per hour; null: unbounded."
+    )
 
     @property
     def text(self) -> str:
@@ -81,22 +83,23 @@ class _Total:
 
     @property
     def low(self) -> float:
-        """The lower end, with the least possible time if the nodes were contended."""
+        """The lower end of the total, for the shortest possible time if nodes were contended."""
         low = self.usd if self.interval is None else self.interval.low
         return low * self.count.least_share
 
     @property
     def high(self) -> float:
-        """The upper end."""
+        """The upper end of the total."""
         return self.usd if self.interval is None else self.interval.high
 
 
 def hour_value_ranges(rows: Sequence[SummaryRow]) -> tuple[HourValueRange, ...]:
     """Return the range of each count that is the best at some value of an hour, from 0 USD up.
 
-    Mean costs (warm pool included) and mean times are compared: from submission to end if every
-    used run has it, else train times. Counts at which too few attempts complete are left out. ()
-    for fewer than two others, or if a cost is unknown, since that count may be the best.
+    Mean costs (warm pool included) and mean times are compared. Times are from submission to end if
+    every used run has such a time, else train times. Counts at which too few attempts complete are
+    left out. () if fewer than two counts remain, or if the cost of one is unknown, since that count
+    may be the best.
     """
     measured = measured_counts(rows)
     usable = [
@@ -126,10 +129,11 @@ def hour_value_text(ranges: Sequence[HourValueRange]) -> str | None:
 def recommend_by_hour_value(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, usd_per_hour: float
 ) -> Recommendation:
-    """Recommend the count with the least cost plus waiting that is within the budget, if any.
+    """Recommend the count with the least cost plus waiting, within the budget if there is one.
 
-    Another count is rejected if the lower end of its total is not below the upper end of the chosen
-    one's, else it is not ruled out. `measured` begins with the baseline.
+    Another count is rejected if it misses a limit, or if the lower end of its total is not below
+    the upper end of the chosen count's total; otherwise it is not ruled out. `measured` begins with
+    the baseline.
     """
     wait = Deadline(math.inf, deadline_clock(measured))
     able = [count for count in measured if count.is_same_model]
@@ -184,9 +188,9 @@ def recommend_by_hour_value(
 
 
 def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
-    """Return a count's cost plus waiting; its cost is known.
+    """Return the cost plus waiting of a count with a known cost.
 
-    Cost and time of a run rise and fall together, so the ends of both are added.
+    The cost and the time of a run rise and fall together, so the ends of their intervals are added.
     """
     usd_per_second = usd_per_hour / SECONDS_PER_HOUR
     seconds, times = wait.seconds(count), wait.interval(count)
@@ -208,7 +212,7 @@ def _total(count: MeasuredCount, wait: Deadline, usd_per_hour: float) -> _Total:
 
 
 def _has_least(total: _Total | None, best: _Total | None) -> Verdict | None:
-    """Compare a count's total with the best one's; None if there is nothing to compare."""
+    """Return the verdict on a count's total by the best total; None if one of them is unknown."""
     if total is None or best is None:
         return None
     shown, least = format_usd(total.usd), format_usd(best.usd)
@@ -258,7 +262,7 @@ def _reason(
 
 
 def _envelope(counts: Sequence[MeasuredCount], wait: Deadline) -> tuple[HourValueRange, ...]:
-    """Return the ranges of the lower envelope of the totals; every cost is known."""
+    """Return the ranges in which each count's total is the least; every cost must be known."""
     lines = [
         (
             rounded(count.usd or 0.0),

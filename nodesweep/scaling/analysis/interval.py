@@ -23,26 +23,26 @@ class Interval(Part):
         gt=0,
         lt=1,
         description=(
-            "Confidence level: 0.95; 0.9 if failed attempts are included. Older reports have lower "
-            "levels with 3 to 5 runs."
+            "Confidence level: 0.95, or 0.9 if failed attempts are included. Older reports have "
+            "lower levels for 3 to 5 runs."
         ),
     )
     one_sided: tuple[float, float] | None = Field(
         default=None,
         exclude_if=lambda bounds: bounds is None,
         description=(
-            "Lower and upper bound that limits are judged by, each wrong in at most 5% of sweeps. "
-            "Absent: low and high."
+            "Lower and upper bound by which limits are judged, each wrong in at most 5% of sweeps. "
+            "Absent: limits are judged by `low` and `high`."
         ),
     )
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lower and the upper bound that limits are judged by."""
+        """The lower and the upper bound by which limits are judged."""
         return self.one_sided or (self.low, self.high)
 
     def contains(self, value: float) -> bool:
-        """Return True if the value is in the interval."""
+        """Return True if the value is in the interval, ends included."""
         return self.low <= value <= self.high
 
     def scaled(self, factor: float) -> Interval:

@@ -1,10 +1,10 @@
-"""Means of repeated times and their 95% intervals: of T(N), and of ratios, S(N) or D.
+"""Means of repeated times and of their ratios, such as T(N), S(N) and D, with 95% intervals.
 
-The estimand is always the geometric mean: times are positive and vary by factors, and ratios of
-geometric means are geometric means of ratios. A time's interval is Student's t on the logarithms, a
-ratio's is Welch's, or Student's t of the repeats' own ratios if the order of the node counts was
-shuffled within each repeat. benchmarks/interval_coverage.py measures their coverage, which is
-documented in docs/statistics.md.
+The mean is always geometric, since times are positive and vary by factors, and ratios of geometric
+means are geometric means of ratios. The interval of a time is Student's t on the logarithms. The
+interval of a ratio is Welch's t or, if the order of the node counts was shuffled within each
+repeat, Student's t on the ratios of the repeats. benchmarks/interval_coverage.py measures the
+coverage of the intervals, which docs/statistics.md reports.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from scipy.special import stdtrit
 
 from nodesweep.scaling.analysis.interval import LEVEL, MIN_REPEATS, Interval, welch_freedom
 
-# Standard normal's 80th percentile: the spread is taken to grow with N in a fifth of the sweeps in
-# which it does not, since three repeats show real growth only if the test is that sensitive.
+# 80th percentile of the standard normal distribution. In a fifth of the sweeps in which the spread
+# does not grow with N, it is taken to grow, since with three repeats only such a sensitive test
+# finds real growth.
 GROWS = 0.8416
 _TWO_SIDED = (1 + LEVEL) / 2
 
@@ -29,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Return the geometric mean of at least one value above zero; that of equal ones is exact."""
+    """Return the geometric mean of at least one value above zero; exact if all are equal."""
     if min(values) == max(values):
         return values[0]
     return statistics.geometric_mean(values)
@@ -38,8 +39,8 @@ def geometric_mean(values: Sequence[float]) -> float:
 def mean_interval(values: Sequence[float]) -> Interval | None:
     """Return Student's t interval of the geometric mean, on the logarithms: exp(m ± t s / sqrt n).
 
-    They are assumed independent and normal. None for fewer than MIN_REPEATS values, or if one is
-    not above zero.
+    The logarithms are assumed independent and normal. None for fewer than MIN_REPEATS values, or if
+    a value is not above zero.
 
     Raises:
         ValueError: A value is not finite.
@@ -54,8 +55,8 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 def ratio_interval(numerator: Sequence[float], denominator: Sequence[float]) -> Interval | None:
     """Return Welch's t interval of the ratio of two geometric means.
 
-    The two must be different runs: the baseline's ratio to itself is exactly 1 and needs no
-    interval. Their logarithms are assumed independent and normal, with variances of their own
+    The two must be of different runs, since the baseline's ratio to itself is exactly 1 and needs
+    no interval. The logarithms are assumed independent and normal, with a variance for each side
     (Welch, Biometrika 34, 1947). The one-sided bounds are at 95%, too.
 
     Returns:
@@ -86,7 +87,7 @@ class Residuals:
     """Scatter of a shuffled sweep's log-times that repeats and node counts do not explain.
 
     `spread` is the standard deviation of one run with `freedom` degrees of freedom. `grow` is True
-    if it seems to grow with the node count.
+    if the spread seems to grow with the node count.
     """
 
     spread: float
@@ -97,8 +98,8 @@ class Residuals:
 def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
     """Return the residuals of log-time = repeat + node count (randomized blocks).
 
-    With n repeats of k counts they have (n - 1)(k - 1) degrees of freedom, against the n - 1 of a
-    single pair (Montgomery, *Design and Analysis of Experiments*, 8th ed., section 4.1). Growth is
+    With n repeats of k counts, the residuals have (n - 1)(k - 1) degrees of freedom; a single pair
+    has n - 1 (Montgomery, *Design and Analysis of Experiments*, 8th ed., section 4.1). Growth is
     tested at 20%, by the score test of Cook and Weisberg, *Biometrika* 70(1), 1983, on the place of
     a count: the sum of w R, where R is a count's share of the squared residuals and w its distance
     from the middle place, has mean 0 and variance 2 (n - 1) (1 - 2/k) sum w^2 / (f (f + 2)) for f
@@ -106,7 +107,7 @@ def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
 
     Args:
         times: Seconds by repeat of each node count, in ascending order of the counts. Counts with
-            fewer than MIN_REPEATS runs are left out, and so are repeats that a count lacks.
+            fewer than MIN_REPEATS runs are left out, and so are repeats missing at a count.
 
     Returns:
         The residuals; None if fewer than two counts or MIN_REPEATS repeats are left.
@@ -131,9 +132,9 @@ def residuals_of(times: Sequence[Mapping[int, float]]) -> Residuals | None:
 
 
 def paired_ratio(numerator: Mapping[int, float], denominator: Mapping[int, float]) -> float | None:
-    """Return the geometric mean of each repeat's own ratio of times; None without common repeats.
+    """Return the geometric mean of the repeats' ratios of times; None without common repeats.
 
-    paired_ratio_interval() is its interval. The mean of equal ratios is exact.
+    paired_ratio_interval() returns its interval. The mean of equal ratios is exact.
 
     Args:
         numerator: Seconds by repeat.
@@ -153,19 +154,19 @@ def paired_ratio_interval(
 
     Whatever slows all runs of a repeat cancels out in the ratio of its two times. The logarithms of
     these ratios are assumed independent and normal: exp(m ± t s / sqrt n), where exp(m) is
-    paired_ratio(). With residuals, s is that of the whole sweep, and the one-sided bounds are at
-    95%. If the spread grows with the node count, the interval has the
-    pair's own spread with n - 1 degrees of freedom (Montgomery, section 2.5), and its one-sided
-    bounds are the wider of the pair's own at 95% and the sweep's at 97.5%. Without residuals, the
-    pair's own interval alone is known.
+    paired_ratio(). With residuals, s is the spread of the whole sweep, and the one-sided bounds are
+    at 95%. If the spread grows with the node count, s is the pair's own spread with n - 1 degrees
+    of freedom (Montgomery, section 2.5), the one-sided bounds are the wider of the pair's at 95%
+    and the sweep's at 97.5%, and the interval is at least as wide as these. Without residuals, s is
+    the pair's own spread, and there are no one-sided bounds.
 
     Args:
         numerator: Seconds by repeat.
         denominator: Seconds by repeat.
-        residuals: The residuals of the sweep that both belong to.
+        residuals: The residuals of the sweep with both node counts.
 
     Returns:
-        The interval; None if fewer than MIN_REPEATS repeats have both times.
+        The interval; None if fewer than MIN_REPEATS repeats have times on both sides.
     """
     both = sorted(numerator.keys() & denominator.keys())
     if len(both) < MIN_REPEATS:
@@ -194,13 +195,13 @@ def paired_ratio_interval(
 
 
 def next_run_bound(values: Sequence[float]) -> float | None:
-    """Return the upper 95% prediction bound of one more value; 19 of 20 such values are below it.
+    """Return the upper 95% prediction bound of one more value, which 19 of 20 values don't exceed.
 
     It is exp(m + t s sqrt(1 + 1/n)), where m and s are the mean and the standard deviation of the
     logarithms of the n values, and t = prediction_factor(n) / sqrt(1 + 1/n) is the 95th percentile
     of Student's t with n - 1 degrees of freedom (Hahn and Meeker, *Statistical Intervals*, 1991,
-    section 4.7, on the log scale: times and costs are positive and vary by factors). None for fewer
-    than MIN_REPEATS values, or if one is not above zero.
+    section 4.7, on the log scale, since times and costs are positive and vary by factors). None for
+    fewer than MIN_REPEATS values, or if a value is not above zero.
     """
     if len(values) < MIN_REPEATS or min(values) <= 0:
         return None
@@ -211,7 +212,7 @@ def next_run_bound(values: Sequence[float]) -> float | None:
 def prediction_factor(count: int) -> float:
     """Return the distance of the upper 95% prediction bound from the mean, in standard deviations.
 
-    3.4 for `count` = 3 values, 2.3 for 5, 1.64 in the limit.
+    It is 3.4 for `count` = 3 values, 2.3 for 5, and 1.64 in the limit.
     """
     return float(stdtrit(count - 1, LEVEL)) * (1 + 1 / count) ** 0.5
 
@@ -222,7 +223,10 @@ def _around(middle: float, reach: float) -> Interval:
 
 
 def _logs(values: Sequence[float]) -> Floats:
-    """Return the logarithms in ascending order; those of equal values have no variance."""
+    """Return the logarithms in ascending order, all 0 if the values are equal.
+
+    Rounding would otherwise give equal values a variance.
+    """
     times = np.sort(np.asarray(values, dtype=np.float64))
     odd = times[~(np.isfinite(times) & (times > 0))]
     if odd.size:
