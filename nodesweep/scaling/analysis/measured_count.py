@@ -13,7 +13,8 @@ from nodesweep.scaling.formats import format_percent, format_speedup, format_usd
 from nodesweep.scaling.outcome.attainment import LEAST_BOUNDED
 
 _WARM_POOL = "warm pool included"
-# Bound on the difference between the nights of this sweep and the next run: 19 of 20 are smaller.
+# Bound on the slowdown from the night of this sweep to the night of the next run, in standard
+# deviations of nights: 19 of 20 slowdowns are smaller.
 _NIGHTS = 1.6449 * math.sqrt(2)
 
 
@@ -21,9 +22,9 @@ _NIGHTS = 1.6449 * math.sqrt(2)
 class MeasuredCount:
     """A measured node count.
 
-    `efficiency_low` is the lower bound of the efficiency's 95% interval, or the efficiency itself
-    without one. `doubling_ratio` is None if half the count was not measured, or measured throughput
-    only.
+    `efficiency_low` is the lower bound of the efficiency's 95% interval or, without an interval,
+    the efficiency. `doubling_ratio` is None if half the count was not measured, is flagged
+    throughput_only, or was too contended to be judged.
     """
 
     row: SummaryRow
@@ -35,12 +36,12 @@ class MeasuredCount:
 
     @property
     def usd(self) -> float | None:
-        """The expected cost of a result in USD, warm pool included (per_result.py)."""
+        """The expected cost of a result in USD, warm pool included; None: unknown."""
         return usd_per_result(self.row)
 
     @property
     def node_hours(self) -> float | None:
-        """The expected node-hours of a result, where they are the cost."""
+        """The expected node-hours of a result if costs are in node-hours, else None."""
         return node_hours_per_result(self.row)
 
     @property
@@ -65,7 +66,13 @@ class MeasuredCount:
     def per_result_interval(
         self, run: float | None, of_run: Interval | None, quantity: Quantity
     ) -> Interval | None:
-        """Return the interval of an amount per result from that of a completed run."""
+        """Return the interval of an amount per result from the interval of a completed run.
+
+        Args:
+            run: The amount of a completed run; None: unknown.
+            of_run: The interval of that amount; None: unknown.
+            quantity: The name of the amount.
+        """
         per = self.row.per_result
         if per is None or run is None:
             return of_run
@@ -78,10 +85,12 @@ class MeasuredCount:
         return self.named("run cost", "cost per result", _has_pool(self.row))
 
     def named(self, of_run: str, of_result: str, has_pool: bool = False) -> str:
-        """Return the name of an amount, with the attempts if some failed."""
+        """Return the name of an amount, with notes on failed attempts and the warm pool.
+
+        Attempts are left out if they may rule out the count, since completes() then names them.
+        """
         per = self.row.per_result
         notes = []
-        # otherwise, completes() names the attempts
         if per is not None and per.completed_share.low >= LEAST_COMPLETED:
             notes.append(per.text)
         notes += [_WARM_POOL] if has_pool else []
@@ -90,7 +99,7 @@ class MeasuredCount:
 
     @property
     def next_name(self) -> str:
-        """The name of what a limit is compared with: the next result or the next run."""
+        """The subject of a prediction bound: "next result" if attempts failed, else "next run"."""
         return "next result" if self.row.per_result else "next run"
 
     @property
@@ -101,8 +110,8 @@ class MeasuredCount:
     def next_run(self, run: float, in_session: float | None) -> float | None:
         """Return the upper 95% prediction bound of the next run's time or cost; None if unknown.
 
-        The spread within the session and, if a history shows it, that between nights are combined
-        as independent ones; with too few runs, only the latter counts.
+        The spread within the session and, if a history shows it, the spread between nights are
+        combined as independent; with too few runs, the bound has only the spread between nights.
 
         Args:
             run: The mean time or cost of a completed run.
@@ -117,33 +126,33 @@ class MeasuredCount:
     def is_same_model(self) -> bool:
         """True unless the count is flagged throughput_only.
 
-        If it is, its time is not a time-to-train.
+        A flagged count's time is not a time-to-train.
         """
         return "throughput_only" not in self.row.flags
 
     @property
     def is_contended(self) -> bool:
-        """True if its nodes were CPU-throttled or contended."""
+        """True if the count's nodes were CPU-throttled or contended."""
         return "starved" in self.row.flags
 
     @property
     def is_bounded(self) -> bool:
-        """True if its nodes were contended, but both ends of its time can be judged."""
+        """True if the count's nodes were contended, but both ends of its time can be judged."""
         return is_bounded(self.row)
 
     @property
     def is_unknown(self) -> bool:
-        """True if its nodes were so contended that its time cannot be judged."""
+        """True if the count's nodes were so contended that its time cannot be judged."""
         return is_unknown(self.row)
 
     @property
     def least_share(self) -> float:
-        """Lower bound on its uncontended time, as a fraction of its time; 0 if unknown."""
+        """Lower bound on the count's uncontended time, as a share of its time; 0 if unknown."""
         return (self.row.least_time_share or 0.0) if self.is_contended else 1.0
 
     @property
     def is_usable(self) -> bool:
-        """True if a recommendation may be based on its time."""
+        """True if a recommendation may be based on the count's time."""
         return self.is_same_model and not self.is_contended
 
 
@@ -161,7 +170,8 @@ def is_unknown(row: SummaryRow) -> bool:
 def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
     """Return the cost relative to the baseline's, such as "9% more expensive" or "same cost".
 
-    Both include the warm pool after the run. None if either is unknown or the baseline's is 0.
+    Both costs include the warm pool after the run. If either is unknown or the baseline's is 0,
+    return the node-hours if these are the cost, else None.
     """
     usd, base_usd = usd_per_result(row), usd_per_result(base)
     if usd is None or not base_usd:
@@ -175,7 +185,7 @@ def cost_change(row: SummaryRow, base: SummaryRow) -> str | None:
 
 
 def _hours_change(row: SummaryRow, base: SummaryRow) -> str | None:
-    """Return the node-hours relative to the baseline's, where they are the cost."""
+    """Return the node-hours relative to the baseline's if they are the cost, else None."""
     hours, base_hours = node_hours_per_result(row), node_hours_per_result(base)
     if hours is None or not base_hours:
         return None
@@ -189,7 +199,7 @@ def _hours_change(row: SummaryRow, base: SummaryRow) -> str | None:
 def attempts_text(row: SummaryRow, note: str = "") -> str | None:
     """Return "3 of 9 attempts completed (90%: 14%–60%), $5.32 per result"; None if none failed.
 
-    `note` follows the attempts.
+    `note` is inserted after "completed".
     """
     if row.per_result is None:
         return None
@@ -200,12 +210,15 @@ def attempts_text(row: SummaryRow, note: str = "") -> str | None:
 
 
 def usd_per_result(row: SummaryRow) -> float | None:
-    """Return the expected cost of a result in USD; that of a run if no attempt failed."""
+    """Return the expected cost of a result in USD, or of a run if no attempt failed.
+
+    None if unknown.
+    """
     return expected(row.costs.total_usd, row.per_result, "usd")
 
 
 def node_hours_per_result(row: SummaryRow) -> float | None:
-    """Return the expected node-hours of a result, where they are the cost; else None."""
+    """Return the expected node-hours of a result if costs are in node-hours, else None."""
     return expected(row.costs.node_hours, row.per_result, "node_hours")
 
 
@@ -228,7 +241,7 @@ def rounded(number: float) -> float:
 
 
 def measured_counts(rows: Sequence[SummaryRow]) -> list[MeasuredCount]:
-    """Return the rows with a time, ascending; the first is the baseline."""
+    """Return the rows with a time and an efficiency, ascending; the first is the baseline."""
     counts = []
     not_comparable = {
         row.nodes for row in rows if "throughput_only" in row.flags or is_unknown(row)

@@ -1,6 +1,6 @@
 """Report times that do not look like measurements (docs/statistics.md, "Odd data").
 
-Nothing is excluded or corrected: that is up to the reader.
+Nothing is excluded or corrected, which is up to the reader.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from nodesweep.scaling.formats import (
 
 # Below this time, rounding by up to half a second either way spans more than 1% of it.
 COARSE_SECONDS = 100
-# No network or cache changes one doubling by this factor; minutes or milliseconds entered as
-# seconds do.
+# No network or cache changes the node-time by this factor in one doubling; minutes or milliseconds
+# entered as seconds do.
 UNIT_FACTOR = 20
-# A slow network can if more nodes take longer: 8 nodes that take 3 times as long have 24 times the
-# node-time. Minutes among seconds give 60/E times.
+# If more nodes take longer, a slow network may exceed UNIT_FACTOR: 8 nodes that take 3 times as
+# long as 1 node have 24 times the node-time. Minutes among seconds change it by a factor of 60/E.
 SLOWER_FACTOR = 50
 # An outlier among three runs is more than this many times as far from the median as the third run,
 # and more than this share of the median away from it.
 OUTLIER_TIMES, OUTLIER_SHARE = 5, 0.05
-# By chance, each of 4 runs is slower than the one before in 1 of 24 orders; of 5 runs, in 1 of 120.
+# By chance, 4 runs get slower with every run in 1 of 24 orders, and 5 runs in 1 of 120.
 DRIFT_FROM_REPEATS = 4
 DRIFT_SHARE = 0.02
 
@@ -49,12 +49,12 @@ def find_odd(
     statistics_at: Mapping[int, ClockStatistics],
     least_repeats: int = MIN_REPEATS,
 ) -> Iterator[str]:
-    """Yield one sentence for each oddity.
+    """Yield a note on each property of the times that measurements rarely have.
 
     Args:
         times: Seconds of the used runs by node count.
-        statistics_at: Statistics of the same times.
-        least_repeats: Least number of runs of a count for its spread to be judged.
+        statistics_at: Statistics of the same times by node count.
+        least_repeats: Minimum number of runs of a count for its spread to be judged.
     """
     yield from _coarse(times, least_repeats)
     yield from _without_spread(times, least_repeats)
@@ -98,9 +98,10 @@ def _unit_mistakes(times: Times) -> Iterator[str]:
 
 
 def other_unit(times: Times) -> dict[int, float]:
-    """Return a factor for each node count with a node-time far from those of the two nearest.
+    """Return the node counts whose node-time may be in another unit, each with a factor.
 
-    The node-time must be off in the same direction from both.
+    Such a node-time is over UNIT_FACTOR times, or under 1/UNIT_FACTOR of, the node-times of both
+    nearest counts. The factor is its ratio to one of them.
     """
     counts = sorted(times)
     spent = {nodes: nodes * statistics.median(times[nodes]) for nodes in counts}
@@ -116,9 +117,10 @@ def other_unit(times: Times) -> dict[int, float]:
 def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
     """Return (N, N, factor) for each pair of counts with times unlikely to be in one unit.
 
-    Within a count, two runs differ by more than UNIT_FACTOR. Between neighboring counts, the larger
-    has less than 1/UNIT_FACTOR of the node-time, or more than SLOWER_FACTOR times it although it
-    takes twice as long: neither parallelism nor its overhead does that.
+    Both N are the same if two runs of one count differ by more than UNIT_FACTOR. Otherwise, the
+    larger of two neighboring counts has less than 1/UNIT_FACTOR of the smaller one's node-time, or
+    more than SLOWER_FACTOR times that node-time while taking more than twice as long. Neither
+    parallelism nor its overhead causes such factors.
     """
     found = [
         (nodes, nodes, max(at) / min(at))
@@ -136,9 +138,9 @@ def doubtful_units(times: Times) -> list[tuple[int, int, float]]:
 def recommend_none_for_units(
     rows: Sequence[SummaryRow], times: Times, goals: RecommendationConfig, are_rates: bool = False
 ) -> Recommendation | None:
-    """Return a recommendation without a choice that asks for the unit if it is in doubt.
+    """Return a recommendation without a choice if the times may be in different units, else None.
 
-    `are_rates`: the times are those of a sample, from rates in a table.
+    `are_rates`: the times are seconds per sample, from rates in a table.
     """
     doubtful = doubtful_units(times)
     measured = measured_counts(rows)
@@ -201,7 +203,7 @@ def _outliers(times: Times) -> Iterator[str]:
 
 
 def _drift(times: Times) -> Iterator[str]:
-    """Yield a sentence if runs get slower, or faster, with each repeat at every repeated count."""
+    """Yield a note if runs get slower, or faster, with every repeat at all much repeated counts."""
     long = {nodes: at for nodes, at in times.items() if len(at) >= DRIFT_FROM_REPEATS}
     steps = [later - earlier for at in long.values() for earlier, later in pairwise(at)]
     far = [at for at in long.values() if abs(at[-1] / at[0] - 1) > DRIFT_SHARE]
@@ -216,7 +218,7 @@ def _drift(times: Times) -> Iterator[str]:
 
 
 def find_confounded(order: Sequence[int]) -> Iterator[str]:
-    """Yield a sentence if the order of the runs and the node count are confounded.
+    """Yield a note if the runs of each node count were made in a row.
 
     `order` has the node count of each used run, in the order in which the runs started.
     """
@@ -232,7 +234,7 @@ def find_confounded(order: Sequence[int]) -> Iterator[str]:
 
 
 def find_even_steps(counts: Sequence[int]) -> Iterator[str]:
-    """Yield a sentence on the counts where all steady steps of a probe took equally long."""
+    """Yield a note on `counts`, at which all steady steps of a probe took equally long."""
     if counts:
         yield (
             f"No variance among the steps of the probes at {counts_text(counts)}: all took exactly "

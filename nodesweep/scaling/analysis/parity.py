@@ -1,7 +1,7 @@
-"""Convergence parity: evidence that a point trained the same model as the baseline, only faster.
+"""Convergence parity: evidence that a node count trained the same model as the baseline.
 
-A point's time is a time-to-train if its final metric is within the tolerance of the baseline's, or
-reached the target metric; otherwise it measures throughput only (docs/method.md, "Convergence
+A time is a time-to-train if the final metric is within the tolerance of the baseline's, or reached
+the target metric; otherwise the time measures throughput only (docs/method.md, "Convergence
 parity").
 """
 
@@ -27,8 +27,8 @@ SIGNIFICANCE = 0.05
 class FinalMetric(Part):
     """The validation metric at the end of a run."""
 
-    name: str | None = Field(description="Its name in the program.")
-    value: float = Field(description="Median over the runs, or the run's own value.")
+    name: str | None = Field(description="Name of the metric in the program; null: unknown.")
+    value: float = Field(description="Value of the metric; of several runs, the median.")
     goal: str | None = Field(description="maximize or minimize; null: not reported by the program.")
 
 
@@ -37,8 +37,9 @@ class Parity(Part):
 
     verdict: Verdict = Field(
         description=(
-            "baseline; same: within the tolerance; reached_target;"
-            " different: throughput only; unknown."
+            "baseline: this is the baseline; same: the final metric is within the tolerance;"
+            " reached_target: it reached the target; different: it is not shown to be the"
+            " baseline's, so the time measures throughput only; unknown: there is no evidence."
         )
     )
     reason: str = Field(description="The evidence for the verdict.")
@@ -59,16 +60,16 @@ def judge_parity(
     trained the same model.
 
     Args:
-        metric: The median of the runs' final metrics, if all `runs` of them reported the same
+        metric: The median of the runs' final metrics; None unless all runs reported the same
             metric.
-        values: The runs' own final metrics.
+        values: The final metrics of the runs.
         base: The baseline's metric.
         base_values: The final metrics of the baseline's runs.
         rule: Target and tolerance.
-        runs: Number of runs; None for the number of values.
-        pairs: (value, baseline's value) of the repeats that both have, if a repeat has the same
-            seed at every node count. Only these are then compared, since a model from a different
-            seed says nothing about the node count.
+        runs: Number of runs; None: the number of values.
+        pairs: (value, baseline's value) of the repeats with both values, if a repeat has the same
+            seed at every node count. Only these values are then compared, since a model from a
+            different seed says nothing about the node count.
     """
     if base is not None and metric is None:
         return Parity(
@@ -144,9 +145,10 @@ def _described(metric: FinalMetric) -> str:
 
 
 def _shortfall(difference: float, goal: str | None) -> float:
-    """Return the amount by which a value is worse than the baseline's, from base - value.
+    """Return the amount by which a value is worse than the baseline's.
 
-    Without a goal, every difference counts as worse.
+    `difference` is the baseline's value minus the value. Without a goal, every difference is taken
+    as worse.
     """
     if goal == "maximize":
         return difference
@@ -154,16 +156,16 @@ def _shortfall(difference: float, goal: str | None) -> float:
 
 
 def _within(worse_by: float, tolerance: float) -> bool:
-    """Return True if `worse_by` is at most the tolerance; as floats, 0.96 - 0.94 > 0.02."""
+    """Return True if `worse_by` is at most the tolerance, up to rounding (0.96 - 0.94 > 0.02)."""
     return worse_by <= tolerance or math.isclose(worse_by, tolerance)
 
 
 def _test(
     values: Sequence[float], base_values: Sequence[float], goal: str | None, tolerance: float
 ) -> Parity:
-    """Test that the mean is not worse by the tolerance or more: a one-sided Welch t-test.
+    """Test by a one-sided Welch t-test that the mean is not worse by the tolerance or more.
 
-    Without a goal, a difference in either direction counts as worse.
+    Without a goal, a difference in either direction is taken as worse.
     """
     means = statistics.mean(values), statistics.mean(base_values)
     errors = _standard_error(values, means[0]), _standard_error(base_values, means[1])
@@ -178,10 +180,10 @@ def _test(
 
 
 def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, tolerance: float) -> Parity:
-    """Test the mean of the differences by repeat in the same way: a paired t-test."""
+    """Test by a paired t-test that the mean difference is not worse by the tolerance or more."""
     lost = [base_value - value for value, base_value in pairs]
     mean, count = statistics.mean(lost), len(lost)
-    # If one side does not vary, Welch's degrees of freedom are those of the differences.
+    # With a second side that does not vary, Welch's test is the t-test of the differences.
     errors = _standard_error(lost, mean), 0.0
     p_value = _p_not_worse(_shortfall(mean, goal), errors, (count, count), tolerance)
     reason = (
@@ -194,14 +196,14 @@ def _test_pairs(pairs: Sequence[tuple[float, float]], goal: str | None, toleranc
 def _p_not_worse(
     worse_by: float, errors: Sequence[float], counts: Sequence[int], tolerance: float
 ) -> float:
-    """Return the probability of a mean this close if it were truly worse by the tolerance.
+    """Return the p-value: the probability of a mean this good if it is worse by the tolerance.
 
-    0 or 1 if the runs do not vary at all.
+    It is 0 or 1 if the runs do not vary at all.
     """
     error = math.hypot(*errors)
     if error == 0:
         return 0.0 if _within(worse_by, tolerance) else 1.0
-    # Squares of tiny or huge deviations would be 0 or overflow.
+    # Squares of the errors before the division could underflow to 0 or overflow.
     shares = [(each / error) ** 2 for each in errors]
     from scipy.special import stdtr  # slow to import
 
@@ -209,9 +211,9 @@ def _p_not_worse(
 
 
 def _standard_error(sample: Sequence[float], mean: float) -> float:
-    """Return the standard error of the mean.
+    """Return the standard error of the mean of the sample.
 
-    math.dist scales its input; squares of tiny or huge deviations would be 0 or overflow.
+    math.dist scales its input, so that squares of deviations neither underflow to 0 nor overflow.
     """
     count = len(sample)
     return math.dist(sample, [mean] * count) / math.sqrt(count * (count - 1))

@@ -1,12 +1,12 @@
-"""The expected cost and time of one finished result, failed attempts included.
+"""The expected cost and time of a result, which is a completed run with the failures before it.
 
-The attempts at a node count are taken as independent trials that complete with one probability p. A
-result then takes (1 - p) / p failed attempts on average (geometric distribution), so
+The attempts at a node count are taken as independent trials that complete with the same probability
+p. A result then takes (1 - p) / p failed attempts on average (geometric distribution), so
 
     result = completed run + failures per result x mean failed attempt
 
 for cost and time alike, with the observed odds (failed / completed) as failures per result. The
-uncertainty of p is that of its Jeffreys posterior, Beta(completed + 1/2, failed + 1/2) (Brown, Cai
+uncertainty of p comes from its Jeffreys posterior, Beta(completed + 1/2, failed + 1/2) (Brown, Cai
 and DasGupta, *Statistical Science* 16(2), 2001, section 4.3). JobOutcome.is_failure defines which
 attempts are failures.
 """
@@ -27,7 +27,7 @@ from nodesweep.scaling.report_part import Part
 
 Quantity = Literal["usd", "train_seconds", "submit_to_end_seconds", "node_hours"]
 LEAST_COMPLETED = 0.5
-"""The least share of attempts that complete at a recommended count, if any failed."""
+"""Minimum share of attempts that complete at a recommended count, if any attempt failed."""
 
 
 class Amounts(Part):
@@ -36,10 +36,11 @@ class Amounts(Part):
     usd: float | None = Field(description="Cost, warm pool included.")
     train_seconds: float | None = Field(
         description=(
-            "Train time. For a failed attempt: Training phase or, if unknown, billed or train time."
+            "Train time. For a failed attempt, the Training phase or, if that is unknown, the "
+            "billed or the train time."
         )
     )
-    submit_to_end_seconds: float | None = Field(description="From submission to end.")
+    submit_to_end_seconds: float | None = Field(description="Time from submission to end.")
     node_hours: float | None = Field(
         default=None,
         exclude_if=lambda hours: hours is None,
@@ -48,35 +49,36 @@ class Amounts(Part):
 
 
 class PerResult(Part):
-    """The attempts at one node count, and what one finished result is expected to take."""
+    """The attempts at one node count, and the expected cost and times of a result."""
 
     completed: int = Field(description="On-demand attempts that completed.")
     failed: int = Field(
         description=(
-            "On-demand attempts that the job or the platform failed; those stopped on request or "
-            "refused before they started are not counted."
+            "On-demand attempts that failed because of the job or the platform; attempts stopped "
+            "on request or refused before they started are not counted."
         )
     )
     completed_share: Interval = Field(
         description="90% interval of the share of attempts that complete; each bound holds at 95%."
     )
     failed_attempt: Amounts = Field(
-        description="Means of the failed attempts; unknown ones count as a completed run's."
+        description="Means of the failed attempts; for an unknown amount, a completed run's is "
+        "used."
     )
     result: Amounts = Field(
         description=(
-            "Expected for one result: a completed run (geometric mean) + failed / completed x "
+            "Expected amounts of a result: a completed run (geometric mean) + failed / completed x "
             "failed_attempt."
         )
     )
 
     @property
     def text(self) -> str:
-        """The attempts in words."""
+        """The attempts in words, such as "3 of 9 attempts completed"."""
         return f"{self.completed} of {self.completed + self.failed} attempts completed"
 
     def interval(self, low: float, high: float, quantity: Quantity) -> Interval:
-        """Return the interval of a result from the bounds of a completed run."""
+        """Return the interval of a result's amount from the bounds of a completed run's amount."""
         share, lost = self.completed_share, getattr(self.failed_attempt, quantity)
         fewest, most = (1 / bound - 1 for bound in (share.high, share.low))
         return Interval(low=low + fewest * lost, high=high + most * lost, level=share.level)
@@ -85,11 +87,13 @@ class PerResult(Part):
 def per_result(
     attempts: Sequence[tuple[JobOutcome, float | None]], run: Amounts, clock: TrainClock | None
 ) -> PerResult | None:
-    """Return what a result takes at one node count; None unless attempts completed and failed.
+    """Return the expected amounts of a result at one node count.
+
+    None unless some attempts completed and some failed.
 
     Args:
         attempts: All attempts, each with its cost in USD.
-        run: Means of the used runs, projected ones for probes.
+        run: Means of the used runs; those of probes are projected.
         clock: The report's train clock.
     """
     on_demand = [(outcome, usd) for outcome, usd in attempts if not outcome.spot]
@@ -116,8 +120,8 @@ def per_result(
 def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> float | None:
     """Return the expected cost of a completed run on spot, interruptions and failures included.
 
-    It is the total cost of the attempts over the number that completed; None if none did, or if a
-    cost is unknown.
+    It is the total cost of the attempts over the number of completed ones; None if no attempt
+    completed, or if a cost is unknown.
 
     Args:
         attempts: All attempts at one node count, each with its cost in USD.
@@ -131,9 +135,10 @@ def spot_usd_per_result(attempts: Sequence[tuple[JobOutcome, float | None]]) -> 
 
 
 def expected(run: float | None, per: PerResult | None, quantity: Quantity) -> float | None:
-    """Return the expected amount of a result, given that of a completed run; None if unknown.
+    """Return the expected amount of a result from the amount of a completed run; None if unknown.
 
-    It is the run's if no attempt failed, or if an older report lacks the failed attempts' amount.
+    It is the amount of the run if no attempt failed, or if an older report lacks the amount of the
+    failed attempts.
     """
     lost = None if per is None else getattr(per.failed_attempt, quantity)
     if run is None or per is None or lost is None:
@@ -148,9 +153,9 @@ def next_result_bound(
 
     Args:
         next_run: The bound of the next completed run; None: unknown.
-        per: The attempts; None if none failed.
-        quantity: The amount that is bounded.
-        more_runs: Further completed runs to assume, with failures at the rate observed so far.
+        per: The attempts; None if no attempt failed.
+        quantity: The name of the bounded amount.
+        more_runs: Number of further completed runs to assume, with failures at the observed rate.
     """
     if next_run is None or per is None:
         return next_run
@@ -163,7 +168,7 @@ def next_result_bound(
 def share_interval(completed: float, failed: float) -> Interval:
     """Return the 90% Jeffreys interval of the share of attempts that complete.
 
-    Each bound by itself is one-sided at 95%, and a decision uses only one of them.
+    Each bound by itself is a one-sided 95% bound, and a decision uses only one of the two.
     """
     low, high = betaincinv(completed + 0.5, failed + 0.5, [1 - LEVEL, LEVEL])
     return Interval(low=float(low), high=float(high), level=round(2 * LEVEL - 1, 9))
@@ -184,15 +189,15 @@ def max_failures(completed: float, failed: float) -> int:
 
 
 def _spent(outcome: JobOutcome, usd: float | None, clock: TrainClock | None) -> Amounts:
-    """Return what a failed attempt took; one that never got its instances cost nothing.
+    """Return the amounts of a failed attempt; one that never got its instances cost nothing.
 
-    What a whole run would have taken is unknown for a failed probe, and so are a failed attempt's
-    seconds per sample.
+    The amounts of a full run are unknown for a failed probe, and seconds per sample are unknown for
+    any failed attempt.
     """
     waited, phases = outcome.clocks.submit_to_end_seconds, outcome.phases
     trained = phases.get("Training", outcome.clocks.billable_seconds)
     if trained is None and not phases:
-        trained = outcome.clocks.train_seconds  # as given in a table
+        trained = outcome.clocks.train_seconds  # from a table of measured times
     if phases and trained is None:
         return Amounts(usd=0, train_seconds=0, submit_to_end_seconds=waited, node_hours=0)
     if clock == "projected":

@@ -12,7 +12,7 @@ from nodesweep.scaling.report_part import Part
 
 SECONDS_PER_HOUR = 3600
 OLD_PRICE_DAYS = 90
-"""Age above which a price is shown with its age: AWS changes rates a few times a year."""
+"""Age above which a price is shown with its age, since AWS changes prices a few times a year."""
 
 
 class Price(Part):
@@ -22,22 +22,25 @@ class Price(Part):
     usd_per_hour: float | None = Field(
         ge=0, description="USD per node-hour; null: unknown, see `reason`."
     )
-    purchase_option: str = Field(default="on-demand", description="How the nodes are bought.")
+    purchase_option: str = Field(
+        default="on-demand", description="Purchase option of the nodes, such as on-demand."
+    )
     region: str | None = Field(default=None, description="AWS region the price applies to.")
     source: str | None = Field(default=None, description="Source that the price was read from.")
-    date: str | None = Field(default=None, description="ISO date the price was read.")
+    date: str | None = Field(default=None, description="ISO date on which the price was read.")
     reason: str | None = Field(
         default=None, description="Why the price is unknown; null if it is known."
     )
     unit: Literal["USD", "node-hours"] = Field(
         default="USD",
         exclude_if=lambda unit: unit == "USD",
-        description="Unit of the costs; node-hours if the nodes have no price but are charged so.",
+        description="Unit of the costs; node-hours if the nodes have no price in USD but are "
+        "charged by the node-hour.",
     )
 
 
 def price_of(instance: InstanceType, region: str) -> Price:
-    """Return the catalogue's on-demand price of a node in `region`, or an unknown price."""
+    """Return the catalogue's price of a node in `region`, or an unknown price with the reason."""
     usd = instance.on_demand_usd_per_hour
     if usd is None:
         reason = instance.price_note or "the catalogue has none"
@@ -68,7 +71,7 @@ def old_price_text(price: Price, today: datetime.date) -> str | None:
 
     Args:
         price: The price.
-        today: The day on which it is used.
+        today: The day on which the price is used.
     """
     if price.date is None or price.usd_per_hour is None:
         return None
@@ -79,7 +82,7 @@ def old_price_text(price: Price, today: datetime.date) -> str | None:
 
 
 def charged_hours(nodes: int, seconds: float | None, price: Price | None) -> float | None:
-    """Return the node-hours of a billed time, where they are the cost; else None."""
+    """Return the node-hours of a billed time if the price is in node-hours, else None."""
     if seconds is None or price is None or price.unit != "node-hours":
         return None
     return nodes * seconds / SECONDS_PER_HOUR

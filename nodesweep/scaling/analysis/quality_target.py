@@ -1,10 +1,11 @@
-"""Time to a quality target where the batch grows, estimated from the noise of the gradients.
+"""Time to a quality target if the batch grows, estimated from the noise of the gradients.
 
-With its learning rate tuned, a batch of B samples needs S_min (1 + B_noise/B) steps to a loss, and
-so samples in proportion to B + B_noise (McCandlish et al. 2018, arXiv 1812.06162, equations 2.7 and
-2.11). The squared norm of its gradient is on average |G|^2 (1 + B_noise/B) (appendix A.1), of which
-`signal_shares` finds the share of |G|^2 without B_noise: two batch sizes suffice. That share is
-S_min/S(B), so its mean over a run is the run's, although B_noise grows during the training.
+With its learning rate tuned, a batch of B samples needs S(B) = S_min (1 + B_noise/B) steps to reach
+a loss, and so a number of samples in proportion to B + B_noise (McCandlish et al. 2018, arXiv
+1812.06162, equations 2.7 and 2.11). The squared norm of the batch's gradient is on average
+|G|^2 (1 + B_noise/B) (appendix A.1). From the norms at two batch sizes, signal_shares() computes
+the share of |G|^2 in it, which is S_min/S(B). The mean of that share over a run describes the whole
+run, although B_noise grows during the training.
 
 The range has two causes: the spread of the windows and runs, and the model itself, which
 benchmarks/noise_scale.py compares with measured steps.
@@ -27,10 +28,10 @@ from nodesweep.scaling.report_part import Part
 from nodesweep.scaling.t_distribution import t_quantile
 
 MODEL_FACTOR = 2.0
-"""Factor by which the critical batch may be off in both directions, besides the noise."""
+"""Factor by which the model's critical batch may be off in either direction, besides the noise."""
 _LEAST_WINDOWS = 4
-_LEAST_CROWDING = 1e-12  # below, the critical batch exceeds any batch in use
-_LEAST_SHARE = -1e6  # below, it is not a measurement
+_LEAST_CROWDING = 1e-12  # below this, the critical batch exceeds any batch in use
+_LEAST_SHARE = -1e6  # a share below this is not a measurement
 _TWO_SIDED = 0.975  # 95%
 Passed = Literal["no", "maybe", "yes"]
 
@@ -38,14 +39,17 @@ Passed = Literal["no", "maybe", "yes"]
 class CountToTarget(Part):
     """The estimate for a node count whose global batch is larger than the baseline's."""
 
-    nodes: int = Field(description="N, nodes.")
+    nodes: int = Field(description="N, nodes per job.")
     global_batch_size: int = Field(description="Samples per optimizer step.")
-    samples_ratio: float = Field(description="Samples to the target over those at N0.")
-    samples_range: tuple[float, float] = Field(description="Its range.")
-    speedup: float = Field(description="Time to the target at N0 over that at N.")
-    speedup_range: tuple[float, float] = Field(description="Its range.")
+    samples_ratio: float = Field(
+        description="Ratio of the samples to the target at N to the samples at N0."
+    )
+    samples_range: tuple[float, float] = Field(description="Range of `samples_ratio`.")
+    speedup: float = Field(description="Ratio of the time to the target at N0 to the time at N.")
+    speedup_range: tuple[float, float] = Field(description="Range of `speedup`.")
     passed: Passed = Field(
-        description="yes: its batch is above the critical one; maybe: within its range."
+        description="yes: the batch is above the whole range of the critical batch; maybe: within "
+        "that range; no: below it."
     )
 
 
@@ -58,8 +62,10 @@ class QualityTarget(Part):
             "the minimum samples; null: too large to measure."
         )
     )
-    critical_batch_range: tuple[float, float | None] = Field(description="Range; null: unbounded.")
-    runs: int = Field(description="Runs in which the noise was measured.")
+    critical_batch_range: tuple[float, float | None] = Field(
+        description="Range of `critical_batch`; null: unbounded."
+    )
+    runs: int = Field(description="Number of runs in which the noise was measured.")
     partial: bool = Field(
         description=(
             "True if runs may have ended early: the noise scale grows during training, so it has "
@@ -73,7 +79,7 @@ class QualityTarget(Part):
 
 
 class Crowding(NamedTuple):
-    """1/B_noise in 1/samples: 0 if the noise is too large to measure, infinite without noise."""
+    """1/B_noise with its range, in 1/samples; 0: too much noise to measure, infinite: no noise."""
 
     low: float
     middle: float
@@ -83,12 +89,13 @@ class Crowding(NamedTuple):
 def find_quality_target(
     rows: Sequence[SummaryRow], used: Sequence[JobOutcome], sized: bool = False
 ) -> QualityTarget | None:
-    """Return the estimate; None if the batch does not grow, or its noise was not measured.
+    """Return the estimate; None if the batch does not grow, or the noise was not measured.
 
     Args:
         rows: The summary's rows, ascending.
-        used: The runs behind them.
-        sized: True if the config sets their length, which may be less than that of the training.
+        used: The runs behind the rows.
+        sized: True if the config sets the length of the runs, which may end before the training
+            would.
     """
     base = next((row for row in rows if row.train.speedup is not None), None)
     known = [(outcome, crowding(outcome.metrics)) for outcome in used]
@@ -117,7 +124,7 @@ def find_quality_target(
 
 
 def crowding(metrics: Any) -> Crowding | None:
-    """Return a run's 1/B_noise with a 95% interval; None if metrics.json does not have it."""
+    """Return a run's 1/B_noise with a 95% interval; None if metrics.json lacks valid data."""
     section = nested_value(metrics, ("gradient_noise",))
     sizes = [positive_or_none(nested_value(section, (f"{each}_batch_size",))) for each in _SIZES]
     squares = [_squares(nested_value(section, (f"{each}_squares",))) for each in _SIZES]
@@ -137,9 +144,10 @@ def crowding(metrics: Any) -> Crowding | None:
 def signal_shares(
     small: float, of_small: Sequence[float], large: float, of_large: Sequence[float]
 ) -> list[float]:
-    """Return the share of |G|^2 in each of the larger batch's squares; by chance also below 0.
+    """Return the share of |G|^2 in each squared norm of the larger batch; by chance also below 0.
 
-    From E[q] = |G|^2 + tr(S)/B of both: |G|^2/Q = (B - b q/Q) / (B - b).
+    Since E[q] = |G|^2 + tr(S)/b and E[Q] = |G|^2 + tr(S)/B, the share |G|^2/Q is
+    (B - b q/Q) / (B - b).
 
     Args:
         small: Samples of the smaller batch, b.
@@ -152,23 +160,23 @@ def signal_shares(
 
 
 def pool(runs: Sequence[Crowding], partial: bool = False) -> Crowding:
-    """Return the medians over the runs, with a range that allows for the model's own error.
+    """Return the medians over the runs, with a range that allows for the error of the model.
 
     Args:
-        runs: The values of the runs, at least one.
-        partial: True if one ended early, so that B_noise may become any larger.
+        runs: The values of one or more runs.
+        partial: True if a run may have ended early, so that B_noise has no upper bound.
     """
     low, middle, high = (median(each) for each in zip(*runs, strict=True))
     return Crowding(0.0 if partial else low / MODEL_FACTOR, middle, high * MODEL_FACTOR)
 
 
 def samples_ratio(crowded: float, batch: float, base: float) -> float:
-    """Return the samples that `batch` needs over those of `base`: (B + B_noise)/(B0 + B_noise).
+    """Return the ratio of samples that two batches need, (B + B_noise)/(B0 + B_noise).
 
     Args:
         crowded: 1/B_noise.
-        batch: Samples of the larger batch.
-        base: Samples of the smaller one.
+        batch: Samples of the larger batch, B.
+        base: Samples of the smaller batch, B0.
     """
     return batch / base if math.isinf(crowded) else (1 + crowded * batch) / (1 + crowded * base)
 
@@ -177,14 +185,14 @@ _SIZES = ("small", "large")
 
 
 def _squares(values: Any) -> list[float]:
-    """Return squared norms; [] if one is not a number above 0."""
+    """Return the squared norms; [] if any is not a number above 0."""
     read = [positive_or_none(value) for value in values] if isinstance(values, list) else []
     known = [value for value in read if value is not None]
     return known if len(known) == len(read) else []
 
 
 def _crowding(share: float, batch: float) -> float:
-    """Return 1/B_noise for a share of |G|^2, which is 1/(1 + B_noise/B)."""
+    """Return 1/B_noise from the share of |G|^2 at batch B, which is 1/(1 + B_noise/B)."""
     if share >= 1:
         return math.inf
     return max(0.0, share) / (batch * (1 - share))
