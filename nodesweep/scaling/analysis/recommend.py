@@ -1,12 +1,11 @@
 """Recommend a node count from the summary rows, and find the time-cost Pareto front.
 
-The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits;
-the deadline rule picks the cheapest count that meets the deadline, from submission to end if every
-measured count has that time, else by train time; a given value of an hour replaces both
-(hour_value.py). Every limit is passed, failed or undecided
-(verdicts.py). Every measured count but the chosen one gets the reason against it, and an undecided
-one also the runs that would decide it (docs/recommendation.md; docs/method.md, "Cost and
-recommendation").
+The efficiency rule picks the largest count whose efficiency and doubling ratio meet their limits.
+With a deadline, the deadline rule (deadline.py) picks the cheapest count that meets it instead, and
+with a value of an hour, its rule (hour_value.py) the count with the least cost plus waiting. Every
+limit is passed, failed or undecided (verdicts.py). Every measured count but the chosen one gets the
+reason against it, and an undecided count also the runs that would decide it
+(docs/recommendation.md; docs/method.md, "Cost and recommendation").
 """
 
 from __future__ import annotations
@@ -69,14 +68,15 @@ def recommend(
 ) -> Recommendation | None:
     """Recommend one of the measured counts; return None for fewer than two.
 
-    No count is chosen if convergence is unknown at every count that could be. A deadline needs the
-    times of whole runs, not rates.
+    No count is chosen if convergence is unknown at a count, unless a larger count than the baseline
+    is the answer. A deadline needs the times of runs, not rates.
 
     Args:
         rows: The summary rows.
         goals: Limits, deadline and budget.
         own: The recommendation function of the design, if it has one. It decides unless there is a
-            deadline, a value of an hour, a budget per run, a failed attempt or a contended count.
+            deadline, a value of an hour, a budget per run, a failed attempt, or a contended count
+            whose time is known within bounds.
     """
     measured = measured_counts(rows)
     if len(measured) < 2:
@@ -119,12 +119,13 @@ def _recommend(
 def pareto_front(
     rows: Sequence[SummaryRow], spent: Callable[[MeasuredCount], float | None] = attrgetter("usd")
 ) -> tuple[int, ...]:
-    """Return the node counts that no other dominates on train time and cost, ascending.
+    """Return the node counts on the front of train time and cost, ascending.
 
-    Both are expected values for a result, failed attempts included; the cost, given by `spent`,
-    includes the warm pool. () if no cost is known. A count dominates another if it is not
-    worse in either and better in one, so counts equal in both stay. Counts without a time or a cost
-    are excluded, and so are throughput-only ones, whose time is not a time-to-train.
+    A count is on the front if no other count is at least as good in both and better in one, so
+    counts equal in both stay. Time and cost are expected values for a result, failed attempts
+    included; `spent` returns the cost of a count. () if no cost is known. Counts without a time or
+    a cost are left out, and so are contended and throughput-only counts, whose times are not valid
+    times-to-train.
     """
     points = sorted(
         (rounded(count.seconds_per_result), rounded(usd), count.nodes)
@@ -175,7 +176,7 @@ def _by_efficiency(
 
 
 def _judge_efficiency(measured: Sequence[MeasuredCount], goals: RecommendationConfig) -> JudgeOne:
-    """Return the function that judges a count; at the baseline E is 1 and D does not apply."""
+    """Return the function that judges one of the counts by the limits of the efficiency rule."""
     base = measured[0]
     by_nodes = {count.nodes: count for count in measured}
     times = [(rounded(count.seconds_per_result), count) for count in measured if count.is_usable]
@@ -210,9 +211,10 @@ def _smaller_as_fast(
 def _next_efficient(
     measured: Sequence[MeasuredCount], eligible: Sequence[MeasuredCount]
 ) -> MeasuredCount | None:
-    """Return the next largest count that passes, else the one with the nearest efficiency.
+    """Return the next smaller count that passes; None if no count passes.
 
-    None if nothing passes.
+    If only one count passes, return the other usable count with the highest lower bound of its
+    efficiency, or None if there is none.
     """
     if len(eligible) != 1:
         return eligible[-2] if eligible else None
@@ -264,7 +266,10 @@ def _efficiency_reason(
 
 
 def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
-    """Return a note on ratios paired by repeat for which too few repeats have both times."""
+    """Return a note on counts with too few repeats in common with the baseline; [] if none.
+
+    Their runs are enough, but the ratios of a shuffled sweep are paired by repeat.
+    """
     base = measured[0]
     few = [
         count.nodes
@@ -283,7 +288,7 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 def _recommend_none_for_contended(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
-    """Return a recommendation without a choice, for the reason `why`."""
+    """Return a recommendation without a choice, since counts were too contended and `why`."""
     return recommend_none(
         measured,
         goals,
@@ -337,7 +342,7 @@ def _unless_next_contended(
 def _unless_contended(
     recommendation: Recommendation, measured: Sequence[MeasuredCount]
 ) -> Recommendation:
-    """Drop the choice if contended times leave several candidates; name them with reasons."""
+    """Drop the choice if contended times leave several candidates, and explain each candidate."""
     nodes = recommendation.between
     if not nodes:
         return recommendation

@@ -1,10 +1,11 @@
 """Changes to a job that scales poorly, with the saving predicted for each.
 
-REMEDIES has one row per change. Where the parts of T (step_budget.py) allow a prediction, a row has
-the share of T that each run would save: `expected` if the row's assumption holds, and `most`, the
-largest possible saving. With the share f(N) left of T(N), the efficiency E(N) becomes
-E(N) f(N0) / f(N), since the baseline is changed, too. f(N) is at least E(N) f(N0), so no predicted
-efficiency exceeds 1, which takes other effects, such as caching.
+REMEDIES has one row per change. If the parts of T (step_budget.py) allow a prediction, the row has
+a function for the share of T that a run would save: `expected` if the row's assumption holds, and
+`most`, the largest possible saving. If the change leaves the share f(N) of T(N), the efficiency
+E(N) becomes E(N) f(N0) / f(N), since the change also applies to the baseline. f(N) is at least
+E(N) f(N0), so that no predicted efficiency exceeds 1; only other effects, such as caching, could
+cause that.
 
 Side effects are not predicted: a larger batch may compute faster and need more samples for the same
 loss, and compressing gradients takes time of its own.
@@ -45,7 +46,7 @@ GUIDE = "Amazon SageMaker developer guide, Distributed training"
 BLOG = "AWS blog, Run PyTorch Lightning and native PyTorch DDP on Amazon SageMaker Training"
 LOADER_DOC = "PyTorch documentation, torch.utils.data"
 _LEAST_LEFT = 0.01
-"""Smallest share of T that a change is assumed to leave."""
+"""Minimum share of T that a change is assumed to leave."""
 
 
 class Setting(NamedTuple):
@@ -65,35 +66,38 @@ class Setting(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """Shares of T that a change saves: if its assumption holds, and at most."""
+    """Shares of T that a change saves if its assumption holds (`expected`) and at most (`most`)."""
 
     expected: float
     most: float
 
 
 class Remedy(NamedTuple):
-    """One change: the part of T it shortens, when it is possible, and its prediction."""
+    """One change: the part of T that it shortens, the sweeps it suits, and the predicted saving."""
 
     name: Name
     change: str
-    """The change in words, with {node} for the slowest node."""
+    """The change in words, with {node} as the placeholder for the slowest node's name."""
     cause: Cause
     source: str
     is_possible: Callable[[Setting], bool]
     assumes: str | None = None
     saving: Callable[[RunBudget], Saving] | None = None
     unmeasured: str | None = None
-    """Why there is no prediction."""
+    """The unmeasured quantity that a prediction would need; None if there is a prediction."""
 
 
 def _double_batch(run: RunBudget) -> Saving:
-    """Return half of the time of what happens once per optimizer step."""
+    """Return half of the communication and the optimizer; at most, also half of the waiting.
+
+    These happen once per optimizer step.
+    """
     per_step = (run.shares["communication"] + run.shares["optimizer"]) / 2
     return Saving(per_step, per_step + run.shares.get("waiting", 0.0) / 2)
 
 
 def _halve_bytes(run: RunBudget) -> Saving:
-    """Return half of the exposed communication, and all of it.
+    """Return half of the exposed communication; at most, all of it.
 
     If the whole communication C is halved, of which e = C - h is exposed, max(0, C/2 - h) is left:
     at least e/2 is saved, and all of it if h is C/2 or more. C is not measured.
@@ -103,17 +107,20 @@ def _halve_bytes(run: RunBudget) -> Saving:
 
 
 def _without_gathering(run: RunBudget) -> Saving:
-    """Return a third of the exposed communication: two model sizes are moved instead of three."""
+    """Return a third of the exposed communication; at most, all of it.
+
+    DDP moves two model sizes per step, FSDP three.
+    """
     exposed = run.shares["communication"]
     return Saving(exposed / 3, exposed)
 
 
 def _double_workers(run: RunBudget) -> Saving:
-    """Return the data wait, up to half of T, in which the CPU is idle.
+    """Return the part of the data wait in which the CPU is idle, at most half of T.
 
-    A loader that training waits for delivers a batch per step; twice as fast, it needs half of T.
-    CPU time beyond the computation counts as the loader's work, which more processes do not
-    shorten, except for what they do while the node communicates.
+    A loader that training waits for is busy all of T, and twice as fast, it is busy for half of T.
+    CPU time beyond the computation is taken as the loader's work, which more processes do not
+    shorten, unless they do it while the node communicates.
 
     The cost of more processes is unknown: on nodes with a single, mostly busy core of 0.2 vCPUs,
     they saved nothing of a predicted 11% (benchmarks/results/remedies-2026-11-27.json).
@@ -254,52 +261,54 @@ REMEDIES: tuple[Remedy, ...] = (
 
 
 class Prediction(Part):
-    """One node count with the change, which also applies to the baseline."""
+    """The prediction at one node count, if the change is also applied to the baseline."""
 
     nodes: int = Field(description="N, nodes per job.")
     seconds: float = Field(description="T(N) with the change.")
-    efficiency: float = Field(description="E(N) with the change, at N0 too.")
+    efficiency: float = Field(description="E(N) with the change at both N and N0.")
     interval: Interval | None = Field(
         description=(
-            "Of the efficiency: from the saving if the assumption holds to the most that the "
-            "change could save, each with the 95% interval from the repeats; null at N0 and for "
-            "fewer than 3 runs on a side."
+            "Interval of the efficiency, widened by the 95% interval from the repeats. Its lower "
+            "end assumes the expected saving at N and the largest possible one at N0, its upper "
+            "end the reverse. Null at N0, and for fewer than 3 runs at N or N0."
         )
     )
 
 
 class PredictedRemedy(Part):
-    """One change, and what it is predicted to save."""
+    """One change and its predicted saving."""
 
     name: Name = Field(description="Name of the change.")
-    change: str = Field(description="What to change.")
-    cause: Cause = Field(description="The part of the time that it shortens.")
-    source: str = Field(description="Where it is described.")
+    change: str = Field(description="The change in words.")
+    cause: Cause = Field(description="Part of the time that the change shortens.")
+    source: str = Field(description="Document that describes the change.")
     saved: float | None = Field(
-        description="Share of T that it saves at `nodes`, 0 to 1; null: not predicted."
+        description="Share of T that the change saves at the node count `nodes` of `remedies`, 0 "
+        "to 1; null: not predicted."
     )
     predictions: tuple[Prediction, ...] = Field(
-        description="By node count, ascending; empty: not predicted."
+        description="Predictions by node count, ascending; empty: not predicted."
     )
-    assumes: str | None = Field(description="What the prediction assumes; null: not predicted.")
+    assumes: str | None = Field(description="Assumptions of the prediction; null: not predicted.")
     unmeasured: str | None = Field(
-        description="What would have to be measured for a prediction; null: predicted."
+        description="Quantity that would have to be measured for a prediction; null: predicted."
     )
 
 
 class Remedies(Part):
-    """Changes that would help, the largest predicted saving first, then those not predicted."""
+    """Changes that would help: the largest predicted saving first, unpredicted changes last."""
 
     nodes: int = Field(
         description=(
-            "The count that they are ranked at: the recommended one, or the largest if none or N0 "
-            "is recommended or no prediction there is above the noise."
+            "Node count for which the changes are ranked: the recommended one, or the largest if "
+            "none or N0 is recommended or no predicted saving there is above the noise."
         )
     )
     ranked: tuple[PredictedRemedy, ...] = Field(
         description=(
-            "Those that save at least 2% of T with an interval above 0, or 5% without one, at "
-            "`nodes` or a larger count, and those not predicted against a named cause."
+            "Changes that save at least 2% of T with an interval above 0, or at least 5% without "
+            "an interval, at `nodes` or a larger count; then unpredicted changes against a named "
+            "cause of a loss up to `nodes`."
         )
     )
 
@@ -311,14 +320,14 @@ def find_remedies(
     setting: Setting,
     chosen: int | None,
 ) -> Remedies | None:
-    """Return the changes that would help; None if the baseline's parts are unknown.
+    """Return the changes that would help; None if the parts of the baseline's time are unknown.
 
     Args:
-        rows: The summary.
+        rows: The summary's rows.
         runs: All attempts.
-        budget: The parts of the time.
-        setting: The sweep's facts.
-        chosen: The recommended node count; None: none.
+        budget: The parts of the train time by node count.
+        setting: The facts about the sweep.
+        chosen: The recommended node count; None: no count is recommended.
     """
     known = run_budgets(runs)
     baseline = next((row.nodes for row in rows if row.train.efficiency is not None), None)
@@ -367,7 +376,7 @@ def find_remedies(
 
 
 class _Count(NamedTuple):
-    """A node count: T(N), E(N) and the parts of its runs."""
+    """A node count with T(N), E(N) and the parts of the times of its runs."""
 
     nodes: int
     seconds: float
@@ -376,13 +385,13 @@ class _Count(NamedTuple):
 
 
 class _Predicted(NamedTuple):
-    """A change at every node count."""
+    """The predictions of one change at every node count."""
 
     remedy: Remedy
     saved: dict[int, float]
-    """Share of T(N) by node count."""
+    """Predicted saving by node count, as a share of T(N)."""
     shown_at: set[int]
-    """Counts at which that is above the noise."""
+    """Node counts at which the saving is above the noise."""
     predictions: list[Prediction]
 
 
@@ -390,10 +399,11 @@ class _Left(NamedTuple):
     """The share of T that a change leaves at a node count."""
 
     by_run: Sequence[float]
-    """Of each run, if the assumption holds."""
+    """The share that is left of each run's time, if the change's assumption holds."""
     expected: float
-    """The geometric mean of these."""
+    """The geometric mean of `by_run`."""
     least: float
+    """The geometric mean of the shares left by the largest possible saving."""
 
     def log_times(self, runs: Sequence[RunBudget]) -> list[float]:
         """Return the logarithm of each run's time with the change."""
@@ -401,14 +411,17 @@ class _Left(NamedTuple):
 
 
 def _agreed(runs: Sequence[RunBudget]) -> Sequence[RunBudget]:
-    """Return the runs without slowest nodes if they don't agree on one."""
+    """Return the runs, without their slowest nodes if most runs don't agree on one."""
     if most_runs_slowest(runs) is not None:
         return runs
     return [run._replace(slowest_node=None) for run in runs]
 
 
 def _comparable(remedy: Remedy, is_compared: bool) -> Remedy:
-    """Return the row without its prediction if its communication includes waiting."""
+    """Return the row, without its prediction if the communication that it shortens has waiting.
+
+    `is_compared`: the processes could be compared, so waiting is a separate part.
+    """
     if is_compared or remedy.cause != "communication" or remedy.saving is None:
         return remedy
     why = "the communication of every process's steps, without waiting"
@@ -452,7 +465,7 @@ def _left(saving: Callable[[RunBudget], Saving], runs: Sequence[RunBudget]) -> _
 
 
 def _bounded(left: float, count: _Count, base: _Left) -> float:
-    """Return the share of T(N) that is left, at least the one with which E is 1."""
+    """Return the share of T(N) that is left, but not less than the share that makes E(N) 1."""
     return max(left, min(1.0, count.efficiency * base.expected))
 
 

@@ -1,9 +1,9 @@
 """Detect work that was repeated on every node (docs/recommendation.md, "Repeated work").
 
-Nodes whose programs never found each other each do all of the work: T(N) is T(N0), and N nodes use
-N/N0 times the CPU seconds. A job that does not scale for another reason can look the same, so runs
-that confirmed their world size and nodes that were seen connected are exempt, and nothing is
-claimed if CPU seconds are unknown.
+If the programs on the nodes never find each other, each node does all of the work: T(N) is T(N0),
+and N nodes use N/N0 times the CPU seconds. A job that does not scale for another reason can look
+the same, so runs that confirmed their world size and nodes that were seen connected are exempt, and
+no count is reported if CPU seconds are unknown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nodesweep.scaling.outcome.cpu_speed import QUOTA_USED
 
 REPEATED = "the work was repeated there instead of divided"
 _LEAST_TIME_SHARE = 0.9
-"""Least T(N)/T(N0) of repeated work; dividing a fifth of the work over two nodes gives this."""
+"""Minimum T(N)/T(N0) of repeated work, as if two nodes divided only a fifth of the work."""
 _CPU_MARGIN = 0.2
 """Allowed relative difference between the CPU seconds of N nodes and N/N0 times those of N0."""
 _CPU = "cpu_percent"
@@ -35,7 +35,7 @@ _REMEDY = (
 
 
 class Metered(Protocol):
-    """A point of a report."""
+    """A run with the measurements that show repeated work, such as a point of a report."""
 
     @property
     def nodes(self) -> int:
@@ -47,7 +47,7 @@ class Metered(Protocol):
 
     @property
     def utilisation(self) -> Mapping[str, float]:
-        """Values in percent by name."""
+        """Measured utilization in percent by name."""
 
     @property
     def phases(self) -> Mapping[str, float]:
@@ -58,7 +58,7 @@ class Metered(Protocol):
 class RepeatedCount:
     """A count at which every node did all of the work.
 
-    `never_connected`: no sample saw a connection between its nodes; False if there were no samples.
+    `never_connected`: connections between its nodes were sampled, and no sample saw one.
     """
 
     nodes: int
@@ -137,10 +137,10 @@ def _reason(repeated: Sequence[RepeatedCount], base_nodes: int) -> str:
 def _cpu_ratio(
     points: Sequence[Metered], nodes: int, base_nodes: int, time_ratio: float
 ) -> float | None:
-    """Return the CPU seconds of all nodes over those of the baseline's nodes; None if unknown.
+    """Return the ratio of the CPU seconds of a count's nodes to the baseline's; None if unknown.
 
-    They are taken from the share of the quota during measurement, else from the mean use over the
-    Training phase.
+    The CPU seconds are computed from the used share of the CPU quota during the training or, if
+    that is unknown, from the mean CPU use over the Training phase.
     """
     used, base_used = (_median_use(points, count, QUOTA_USED) for count in (nodes, base_nodes))
     if used is not None and base_used:

@@ -20,7 +20,7 @@ class SummaryRow(Part):
     """One node count; an unknown statistic is null, never 0."""
 
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Used runs: those behind the statistics.")
+    n: int = Field(description="Used runs, which are the runs behind the statistics.")
     n_failed: int = Field(
         description=(
             "Attempts that failed or were stopped; counted but excluded from the statistics."
@@ -38,8 +38,8 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda error: error is None,
         description=(
-            "The largest error of their projected times, half of a 95% interval; absent if none "
-            "is projected or any error is unknown."
+            "Largest error of a projected time of the used runs, half of a 95% interval; absent if "
+            "no time is projected or any error is unknown."
         ),
     )
     world_size: int | None = Field(
@@ -55,8 +55,8 @@ class SummaryRow(Part):
     )
     accelerator_efficiency: float | None = Field(
         description=(
-            "T of one process / (world size x T(N)); null if one process on one node was not "
-            "measured."
+            "T of one process on one node / (world size x T(N)), times `samples_ratio` if given; "
+            "null if either time is unknown."
         )
     )
     steady_step_seconds: float | None = Field(description="Median step time in the steady window.")
@@ -81,7 +81,7 @@ class SummaryRow(Part):
         ),
     )
     phases: Mapping[str, float] = Field(description="Median seconds in each secondary status.")
-    epochs: float | None = Field(description="Epochs trained, median.")
+    epochs: float | None = Field(description="Median number of trained epochs.")
     seconds_to_target: float | None = Field(
         description="Median train time until the target metric was reached."
     )
@@ -91,8 +91,8 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda per: per is None,
         description=(
-            "Attempts that completed and failed, and the expected cost and time of one result, "
-            "which are what is compared; absent if none failed: they are a run's."
+            "Completed and failed attempts, and the expected cost and times of a result, which are "
+            "compared instead of a run's; absent if no attempt failed."
         ),
     )
     spot_usd_per_result: float | None = Field(
@@ -100,7 +100,7 @@ class SummaryRow(Part):
         exclude_if=lambda usd: usd is None,
         description=(
             "Expected cost of a completed run on spot, interruptions and failed attempts included; "
-            "absent without one, or if a cost is unknown."
+            "absent if no spot run completed or a cost is unknown."
         ),
     )
     final_metric: FinalMetric | None = Field(
@@ -111,33 +111,33 @@ class SummaryRow(Part):
         default=None,
         exclude_if=lambda rate: rate is None,
         description=(
-            "Samples trained per second over all nodes: those processed over the train time or, "
-            "if they were not counted, by the steady step; absent if unknown."
+            "Samples per second over all nodes: the processed samples over the train time or, if "
+            "samples were not counted, the rate in the steady window; absent if unknown."
         ),
     )
     samples_ratio: float | None = Field(
         default=None,
         exclude_if=lambda ratio: ratio is None,
         description=(
-            "Samples of a run over those of a run at N0. S, E and D are multiplied by it, so they "
-            "compare samples per second; absent if they compare times."
+            "Ratio of the samples of a run to the samples of a run at N0, if S, E and D compare "
+            "samples per second; absent if they compare times."
         ),
     )
     least_time_share: float | None = Field(
         default=None,
         exclude_if=lambda share: share is None,
         description=(
-            "For a node count flagged starved: the least that T(N) could have been without "
-            "contention, as a share of the measured time; absent if not flagged starved or if "
-            "unknown."
+            "For a node count flagged starved, the shortest T(N) possible without contention, as a "
+            "share of the measured time; absent if not flagged starved or if unknown."
         ),
     )
     night_sigma: float | None = Field(
         default=None,
         exclude_if=lambda sigma: sigma is None,
         description=(
-            "Standard deviation of log T between this benchmark's earlier sweeps, for deadlines "
-            "and budgets: the next run takes place on another day; absent without enough of them."
+            "Standard deviation of log T between this benchmark's earlier sweeps, which widens the "
+            "bounds for deadlines and budgets, since the next run takes place on another day; "
+            "absent if there are too few earlier sweeps."
         ),
     )
     flags: tuple[Flag, ...] = Field(
@@ -157,7 +157,7 @@ class SummaryRow(Part):
 
     @property
     def convergence_unknown(self) -> bool:
-        """True if its global batch is larger than the baseline's and no metric was compared."""
+        """True if the global batch is larger than the baseline's and no metric was compared."""
         return "throughput_only" in self.flags and self.parity.verdict == "unknown"
 
     @property

@@ -1,8 +1,8 @@
-"""Choose the source of a curve's numbers: one for all its runs, never two.
+"""Choose one source for a number of all runs of a curve, so that two sources are never mixed.
 
-Train time, step time and final metric each come from the best source (metrics.json, then the log,
-then for the train time the platform's Training phase) that some run of every node count with a
-completed run has. Runs without that source are left out.
+The sources of train time, step time and final metric are, best first, metrics.json, the log and,
+for the train time only, the platform's Training phase. Chosen is the best source that some run at
+each node count with a completed run has. Runs without that source are left out.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ STEP_SECONDS: Mapping[Source, Callable[[JobOutcome], float | None]] = {
     "program": attrgetter("clocks.steady_step_seconds"),
     "logged": lambda outcome: outcome.logged.get("steady_step_seconds"),
 }
-"""Steady step time by source."""
+"""Function that reads the steady step time of an outcome, by source."""
 
 
 def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
     """Return the best clock that every node count has in a completed on-demand run.
 
-    None if no run has a time. Projected comes first: a probe has no other clock, and the validation
-    run is not part of the curve. If no clock is known at every count, the whole Training phase is
-    used, since two clocks must not be mixed.
+    None if no run has a time. `projected` comes first, since a probe has no other clock, and the
+    validation run is not part of the curve. If no clock is known at every count, it is
+    `training_phase`, since two clocks must not be mixed.
     """
     clocks = {outcome.train_clock for outcome in outcomes if outcome.completed and not outcome.spot}
     clocks.discard(None)
@@ -41,7 +41,7 @@ def choose_train_clock(outcomes: Sequence[JobOutcome]) -> TrainClock | None:
 
 
 def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | None:
-    """Return an attempt's train time on that clock; None if it was not read."""
+    """Return a completed attempt's train time on a clock; None if unknown or not completed."""
     if clock is None or not outcome.completed:
         return None
     if outcome.train_clock == clock:
@@ -55,7 +55,7 @@ def train_seconds_on(outcome: JobOutcome, clock: TrainClock | None) -> float | N
 def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
     """Return the outcomes that can be part of a curve.
 
-    These completed on demand and did more than test the launch path.
+    Such jobs completed on demand and did more than test the launch path.
     """
     return [
         each
@@ -87,7 +87,7 @@ def choose_source(
 def seconds_per_sample(outcome: JobOutcome, source: Source = "program") -> float | None:
     """Return the steady step time over the global batch, which makes batch sizes comparable.
 
-    None without a batch size.
+    None if the step time or the batch size is unknown.
     """
     step = STEP_SECONDS[source](outcome)
     return (

@@ -1,8 +1,8 @@
 """Turn JobOutcomes into one row per node count: speedup, efficiency, costs and parity.
 
-T(N) is the geometric mean train time of the used runs at N: completed, on demand, with a time on
-the report's train clock; all other attempts are counted and left out. N0, the baseline, is the
-smallest N that has a used run, and scaling is never assumed monotone (docs/method.md, "Speedup",
+T(N) is the geometric mean train time of the used runs at N. A used run completed on demand and has
+a time on the report's train clock; all other attempts are counted but left out. N0, the baseline,
+is the smallest N with a used run, and scaling is never assumed monotone (docs/method.md, "Speedup",
 "Batch policy", "Convergence parity", "Repeats and intervals" and "Cost and recommendation").
 """
 
@@ -63,18 +63,19 @@ _MUST_AGREE = {
 
 
 class MixedOutcomesError(ValueError):
-    """The outcomes are not comparable: instance types, platforms, images or policies differ."""
+    """Outcomes that cannot be part of one curve, since a field of _MUST_AGREE differs."""
 
 
 _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
 
 
 class Run(NamedTuple):
-    """One attempt as the report counts it, for its summary row and for its point.
+    """One attempt, as the report's summary row and point use it.
 
-    `train_seconds` is on the report's clock. A run that `trained` ended with a model; it is `used`
-    if its times count too, unlike those of CPU-throttled or contended nodes. The fields after
-    `metric` need all attempts at the node count, which decide the target that applies.
+    `train_seconds` is on the report's clock. The final metric of a run that `trained` is used. The
+    times of a run are used only if it is `used`, too; those of contended nodes may not be. The
+    fields after `metric` are set once all attempts at the node count are known, since these decide
+    which target applies.
     """
 
     outcome: JobOutcome
@@ -85,7 +86,7 @@ class Run(NamedTuple):
     seconds_to_target: float | None = None
     costs: RunCosts = _NO_COSTS
     whole_run_costs: RunCosts = _NO_COSTS
-    """Projected costs for a probe, the attempt's own otherwise."""
+    """Costs of a full run: projected for a probe, otherwise the same as `costs`."""
 
 
 @dataclass(frozen=True)
@@ -115,22 +116,25 @@ class _Group:
 
     @cached_property
     def trained(self) -> list[Run]:
-        """The runs whose final metric counts: waiting for CPU does not change the model."""
+        """The runs whose final metric is used, contended ones included: they train the same model.
+
+        Of several contended runs of a repeat, only the least contended is included.
+        """
         return [attempt for attempt in self.attempts if attempt.trained]
 
     @cached_property
     def metric_by_repeat(self) -> dict[int, float]:
-        """The final metric of each repeat's run."""
+        """The final metrics of the runs that trained, by repeat."""
         return {run.outcome.repeat: run.metric.value for run in self.trained if run.metric}
 
     @cached_property
     def metric_values(self) -> list[float]:
-        """The runs' own final metrics."""
+        """The final metrics of the runs that trained."""
         return [run.metric.value for run in self.trained if run.metric is not None]
 
     @cached_property
     def metric(self) -> FinalMetric | None:
-        """The median of the runs' final metrics if they all report the same one."""
+        """The median of the runs' final metrics; None unless all report the same metric."""
         kinds = {(run.metric.name, run.metric.goal) for run in self.trained if run.metric}
         if len(kinds) != 1 or len(self.metric_values) != len(self.trained):
             return None
@@ -154,7 +158,7 @@ class _Group:
 
 
 def _final_metric(outcome: JobOutcome, source: Source) -> FinalMetric | None:
-    """Return the run's own metric; from the log it has neither a name nor a goal."""
+    """Return the run's final metric, which has no name and no goal if it is from the log."""
     if source == "program":
         return outcome.final_metric
     value = outcome.logged.get("final_metric")
@@ -223,7 +227,7 @@ def summarise_runs(
 
 
 def baseline_of(rows: Sequence[SummaryRow]) -> Baseline | None:
-    """Return the baseline of summarise_runs()'s rows (ascending); None if nothing completed."""
+    """Return the baseline of the rows of summarise_runs(), ascending; None without a used run."""
     for row in rows:
         if row.train.seconds is not None:
             relative = row.nodes > 1 or row.nodes != rows[0].nodes
@@ -265,7 +269,7 @@ def _group(
 
 
 def _without_contended(attempts: Sequence[Run]) -> list[Run]:
-    """Leave out contended runs or, if all are, all but the least contended of each repeat.
+    """Mark contended runs as not used or, if all are contended, all but the best of each repeat.
 
     See docs/method.md, "Attainment".
     """
@@ -288,7 +292,10 @@ def _without_contended(attempts: Sequence[Run]) -> list[Run]:
 
 
 def _run(outcome: JobOutcome, clock: TrainClock | None, metric_source: Source) -> Run:
-    """Return a Run; spot runs are never used (docs/method.md, "Repeats and intervals")."""
+    """Return the outcome as a Run without costs.
+
+    Spot runs are never used (docs/method.md, "Repeats and intervals").
+    """
     seconds = train_seconds_on(outcome, clock)
     used = seconds is not None and not outcome.spot and outcome.launch_path_only is None
     return Run(outcome, used, used, seconds, _final_metric(outcome, metric_source))
@@ -304,8 +311,9 @@ def _row_clocks(
 ) -> dict[int, RowClocks]:
     """Return each node count's statistics on the four clocks.
 
-    Train times that include start-up are not compared, so they have no N0. `ratios` has the samples
-    of a run relative to N0's, if they differ; the steady clock is per sample anyway.
+    Train times that include start-up are not compared, so they have no N0. `ratios` has the ratio
+    of samples per run to N0 by node count, if it is not 1 everywhere. It does not apply to the
+    steady clock, which is per sample.
     """
     readers: dict[ClockName, Callable[[Run], float | None]] = {
         "train": attrgetter("train_seconds"),
@@ -342,7 +350,7 @@ def _row(
 ) -> SummaryRow:
     used = group.used
     used_runs = [run for run in runs if run.used]
-    # Failed attempts provide the batch sizes of a node count without used runs.
+    # Without used runs, the batch sizes of a node count come from its other attempts.
     known = used or group.outcomes
     world = (
         None if _is_world_unknown(group) else _common_value(outcome.world_size for outcome in known)
@@ -404,8 +412,8 @@ def _flags(
 ) -> tuple[Flag, ...]:
     """Return the flags of a node count.
 
-    `is_slower`: a smaller node count did the same work in less time; `has_grown`: its global batch
-    is larger than the baseline's.
+    `is_slower`: a smaller node count did the same work in less time. `has_grown`: the global batch
+    of this node count is larger than the baseline's.
     """
     flags: list[Flag] = []
     if _is_world_unknown(group):
@@ -424,7 +432,7 @@ def _flags(
 
 
 def _is_world_unknown(group: _Group) -> bool:
-    """Return True if a used run did not confirm its world size."""
+    """Return True if a used run did not confirm the planned world size."""
     return any(is_unconfirmed(outcome.world_size, outcome.planned) for outcome in group.used)
 
 
@@ -463,16 +471,16 @@ def _parity(
 
 
 def _largest_error(used: Sequence[JobOutcome]) -> float | None:
-    """Return the largest error of the projected times; None if one is unknown."""
+    """Return the largest error of a projected time; None if any is unknown or none is projected."""
     projected = [outcome.projection for outcome in used if outcome.projection is not None]
     errors = _known(projection.error_seconds for projection in projected)
     return max(errors) if errors and len(errors) == len(projected) else None
 
 
 def _costs(each: Sequence[RunCosts]) -> RunCosts:
-    """Return the mean of each cost over the used runs; target_usd is None unless all have it.
+    """Return the mean of each cost over the used runs; target_usd is None unless all runs have it.
 
-    The means are geometric, as those of times; where a run cost nothing, it is the median.
+    Means are geometric, like those of times. If a run cost nothing, the median is returned instead.
     """
     means: dict[str, float | None] = {}
     for name in RunCosts.model_fields:
@@ -485,7 +493,7 @@ def _costs(each: Sequence[RunCosts]) -> RunCosts:
 
 
 def _one_process_seconds(groups: Sequence[_Group], clocks: Mapping[int, RowClocks]) -> float | None:
-    """Return T of one process on one node, the reference of accelerator efficiency.
+    """Return T of one process on one node, for the accelerator efficiency.
 
     None if it was not measured.
     """
@@ -505,7 +513,7 @@ def _startup_seconds(outcome: JobOutcome) -> float | None:
 
 
 def _phases(used: Sequence[JobOutcome]) -> dict[str, float]:
-    """Return the median seconds of each phase over its runs, in order of first appearance."""
+    """Return the median seconds of each phase over the runs with it, in order of appearance."""
     found = dict.fromkeys(phase for outcome in used for phase in outcome.phases)
     return {
         phase: statistics.median(
@@ -525,6 +533,6 @@ def _median_or_none(values: Iterable[float | None]) -> float | None:
 
 
 def _common_value(values: Iterable[T | None]) -> T | None:
-    """Return the value on which all known ones agree, or None."""
+    """Return the value on which all known values agree; None if they don't, or none is known."""
     known = {value for value in values if value is not None}
     return known.pop() if len(known) == 1 else None

@@ -1,12 +1,12 @@
-"""Where the train time goes at each node count, and which parts of it cost the efficiency.
+"""Split the train time at each node count into parts, and find the parts that cost efficiency.
 
-Only runs watched by infra/image/nodesweep_budget.py have the parts, by rank: those of the shipped
-program, and those that nodesweep observed.
+Only runs watched by infra/image/nodesweep_budget.py have the parts, by rank. These are runs of the
+shipped program and runs that nodesweep observed.
 
-The efficiency lost from h to N nodes splits into parts completely. A part with the share s of
-T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N). The
-loss E(h) - E(N) is E(h) E(N) times the growth in node-time, so a part's is E(h) s(N) - E(N) s(h),
-and these sum to E(h) - E(N) because shares sum to 1.
+The efficiency lost from h to N nodes is the sum of the losses of the parts. A part with the share s
+of T costs s/E in node-time relative to the baseline's T(N0) N0, since E(N) = T(N0) N0 / (T(N) N).
+The loss E(h) - E(N) is E(h) E(N) times the growth in node-time, so a part's loss is
+E(h) s(N) - E(N) s(h), and these losses sum to E(h) - E(N) because shares sum to 1.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ WRITTEN: tuple[Name, ...] = (
     "forward", "backward", "optimizer", "communication", "data", "evaluation", "checkpoint",
     "start", "other",
 )  # fmt: skip
-"""The parts in a rank's file; its communication includes waiting for slower ranks."""
+"""The parts in a rank's file, where communication includes waiting for slower ranks."""
 CAUSES: Mapping[Cause, tuple[Name, ...]] = {
     "compute": ("forward", "backward", "optimizer"),
     "communication": ("communication",),
@@ -63,12 +63,12 @@ CAUSES: Mapping[Cause, tuple[Name, ...]] = {
     "other": ("other",),
 }
 MOST_ERROR = 0.03
-"""Largest difference of the parts' sum from T, as a share of T."""
+"""Maximum difference between T and the sum of the parts, as a share of T."""
 LEAST_POINTS, LEAST_POINTS_OF_SINGLE_RUNS = 0.02, 0.05
-"""Smallest named cause: with an interval from repeats, and without one."""
+"""Minimum loss of efficiency to name its cause: with an interval from repeats, and without one."""
 _NOT_OF_STEPS: tuple[Name, ...] = ("start", "evaluation", "checkpoint")
 _OF_ONE_RANK: tuple[Name, ...] = ("evaluation", "checkpoint")
-"""Parts that often only rank 0 has, while the others wait for it."""
+"""Parts that often only rank 0 has, while the other ranks wait for it."""
 _ENOUGH_VALUES, _MOSTLY = 20, 0.75
 _OWN_CLOCK = (
     "the program reports its own time, and nodesweep only splits the time of the shipped program "
@@ -80,15 +80,15 @@ _NODE = re.compile(r"algo-[1-9]\d{0,3}")
 
 
 class TimePart(Part):
-    """One part of T(N), the mean over processes and runs."""
+    """One part of T(N), as the mean over processes and runs."""
 
     name: Name
-    seconds: float = Field(description="Its share of T(N), in seconds; all parts sum to T(N).")
-    share: float = Field(description="Share of T(N), 0 to 1.")
+    seconds: float = Field(description="Seconds of the part; all parts sum to T(N).")
+    share: float = Field(description="The part as a share of T(N), 0 to 1.")
     by_run: tuple[float, ...] = Field(
         default=(),
         exclude_if=lambda seconds: not seconds,
-        description="Its seconds in each run; absent in reports before 27 November 2026.",
+        description="Seconds of the part in each run; absent in reports before 27 November 2026.",
     )
 
 
@@ -96,18 +96,20 @@ class CountBudget(Part):
     """The parts of T at one node count."""
 
     nodes: int = Field(description="N, nodes per job.")
-    n: int = Field(description="Runs behind it: the used ones whose parts are known.")
+    n: int = Field(description="Number of used runs whose parts are known.")
     parts: tuple[TimePart, ...] = Field(
         description=(
-            "forward: from the batch to the backward pass; backward: until the gradients are "
-            "computed; communication: not hidden by the backward pass; waiting: for the slowest "
-            "process, absent and included in communication if the processes could not be compared; "
-            "data: for the loader; start: up to the end of the first step."
+            "forward: from the arrival of the batch to the backward pass; backward: until the "
+            "gradients are computed; communication: the part that the backward pass does not hide; "
+            "waiting: for the slowest process, absent and included in communication if the "
+            "processes could not be compared; data: waiting for the loader; start: up to the end "
+            "of the first step."
         )
     )
     slowest_node: str | None = Field(
         description=(
-            "Node for which the others mostly wait, left out of the parts; null: none, or unknown."
+            "Node for which the other nodes mostly wait, which is left out of the means; null: "
+            "none, or unknown."
         )
     )
 
@@ -115,21 +117,26 @@ class CountBudget(Part):
 class LossCause(Part):
     """The contribution of one cause to a loss of efficiency."""
 
-    cause: Cause = Field(description="A part of the time; compute: forward, backward, optimizer.")
-    efficiency: float = Field(description="Efficiency that it costs; negative: it gains.")
+    cause: Cause = Field(
+        description="Part of the time; compute is forward, backward and optimizer together."
+    )
+    efficiency: float = Field(
+        description="Efficiency that the part costs; negative: efficiency that it gains."
+    )
     interval: Interval | None = Field(
-        description="95% interval, from the repeats; null for fewer than 3 runs on a side."
+        description="95% interval of `efficiency` from the repeats; null for fewer than 3 runs at "
+        "either node count."
     )
     named: bool = Field(
         description=(
-            "True if it is above the noise: at least 2 points with an interval above 0, or at "
-            "least 5 points without an interval."
+            "True if the cost is above the noise: at least 2 points with an interval above 0, or "
+            "at least 5 points without an interval."
         )
     )
 
     @property
     def is_gain(self) -> bool:
-        """True if it gains efficiency, by as much as a cause must cost to be named."""
+        """True if the part gains at least as much efficiency as a named cause must cost."""
         if self.interval is None:
             return self.efficiency <= -LEAST_POINTS_OF_SINGLE_RUNS
         return self.efficiency <= -LEAST_POINTS and self.interval.high < 0
@@ -151,18 +158,21 @@ class EfficiencyLoss(Part):
 
 
 class StepBudget(Part):
-    """Where the train time goes, and what more nodes cost."""
+    """The parts of the train time, and the efficiency that they cost as nodes are added."""
 
-    counts: tuple[CountBudget, ...] = Field(description="By node count, ascending.")
+    counts: tuple[CountBudget, ...] = Field(
+        description="Parts of the train time by node count, ascending."
+    )
     losses: tuple[EfficiencyLoss, ...] = Field(
         description=(
-            "From half of the nodes to each count; if half is unknown, from the next smaller count."
+            "Efficiency lost from half of the nodes to each count or, if the parts at half are "
+            "unknown, from the next smaller count."
         )
     )
 
 
 class MissingParts(Part):
-    """Runs whose train time was not split into parts."""
+    """Runs at one node count whose train time was not split into parts, for one reason."""
 
     nodes: int = Field(description="N, nodes per job.")
     n: int = Field(description="Used runs without parts.")
@@ -170,30 +180,30 @@ class MissingParts(Part):
 
 
 class RunBudget(NamedTuple):
-    """One run: seconds on the clock, the share of each part, and the slowest node."""
+    """The parts of one run as shares of its train time `seconds`, and its slowest node."""
 
     seconds: float
     shares: Mapping[Name, float]
     slowest_node: str | None
     lead: float = 0.0
-    """Share of T saved if the slowest node were as fast as the others; 0 without one."""
+    """Share of T saved if the slowest node were as fast as the others; 0 without a slowest node."""
     cpu_used: float | None = None
-    """Share of its CPU quota that a node used; None: no quota, or unknown."""
+    """Share of the CPU quota that was used; None: no quota, or unknown."""
 
 
 class _Rank(NamedTuple):
     node: str | None
     seconds: Mapping[Name, float]
     communication: Sequence[float]
-    """Seconds of communication per step, or per fixed number of steps."""
+    """Seconds of communication in each step, or in each group of steps of a fixed size."""
     sampling: tuple[Any, Any]
 
 
 def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBudget | None:
-    """Return the parts of the time at each node count; None if none is known.
+    """Return the parts of the train time at each node count; None if they are known at no count.
 
     Args:
-        rows: The summary.
+        rows: The summary's rows.
         runs: All attempts.
     """
     known = run_budgets(runs)
@@ -213,7 +223,10 @@ def find_step_budget(rows: Sequence[SummaryRow], runs: Sequence[Run]) -> StepBud
 
 
 def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
-    """Return the known parts of the used runs by node count; all have `waiting`, or none."""
+    """Return the known parts of the used runs by node count.
+
+    `waiting` is a separate part in all runs, or in none.
+    """
     known: dict[int, list[RunBudget]] = {}
     for run in runs:
         if run.used:
@@ -228,10 +241,10 @@ def run_budgets(runs: Sequence[Run]) -> dict[int, list[RunBudget]]:
 
 
 def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[MissingParts, ...]:
-    """Return the used runs without parts by node count and reason.
+    """Return the number of used runs without parts, by node count and reason.
 
-    Empty where nothing was trained, and for times of a platform's phase, whose caveat has the
-    reason.
+    () for simulated nodes, for times of a platform's phase, whose caveat has the reason, and for
+    tables of measured times.
 
     Args:
         runs: All attempts.
@@ -252,7 +265,7 @@ def find_missing_parts(runs: Sequence[Run], clock: TrainClock | None) -> tuple[M
 
 
 def _reason(metrics: Mapping[str, Any] | None, clock: TrainClock) -> str:
-    """Return why a run has no parts."""
+    """Return the reason why a run has no parts, from its metrics if they have one."""
     for place in (("observed", "not_split"), ("not_split",)):
         written = nested_value(metrics, place)
         text = " ".join(written.split()) if isinstance(written, str) else ""
@@ -263,9 +276,10 @@ def _reason(metrics: Mapping[str, Any] | None, clock: TrainClock) -> str:
 
 
 def _whole_run_budget(run: Run) -> RunBudget | None:
-    """Return the parts of a run; those of a probe grow to its projected time.
+    """Return the parts of a run; the parts of a probe are extended to its projected time.
 
-    The checkpoints left out are added to those made, the remaining time to the parts of a step.
+    The time of checkpoints that the probe left out is added to the checkpoint part, and the rest of
+    the projected time to the parts of a step.
     """
     outcome = run.outcome
     projection = outcome.projection
@@ -293,11 +307,11 @@ def _whole_run_budget(run: Run) -> RunBudget | None:
 def read_run_budget(
     metrics: Mapping[str, Any] | None, train_seconds: float | None
 ) -> RunBudget | None:
-    """Return the parts of one run; None if rank 0's are unknown or don't sum to its train time.
+    """Return the parts of one run; None if rank 0's are unknown or don't sum to the train time.
 
-    They are the mean over the processes. If one node is slower than the others, it is left out: its
-    own excess is what the others wait for. Waiting for checkpoints and evaluations of one process
-    alone counts as these.
+    They are means over the processes. If one node is slower than the others, its processes are left
+    out, since the others wait for its excess. Waiting for a checkpoint or an evaluation that only
+    one process does is part of the checkpoint or evaluation.
     """
     written = nested_value(metrics, ("budget",))
     world = whole_number_or_none(nested_value(metrics, ("world", "world_size")))
@@ -364,7 +378,7 @@ class _Compared(NamedTuple):
     transferred: Sequence[float]
     """Share of each rank's communication that is not waiting."""
     own_seconds: Sequence[Mapping[Name, float]]
-    """For each rank, the seconds that every other rank waited for work that only this one does."""
+    """For each rank, the seconds that every other rank waited for work of that rank alone."""
     slowest_node: str | None
     lead: Sequence[float]
     """Share of each rank's communication saved if the slowest node were as fast as the others."""
@@ -373,9 +387,9 @@ class _Compared(NamedTuple):
 def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     """Compare the ranks' communication step by step.
 
-    The ranks of a synchronous step end it together, so the one that arrived last waited for none,
-    and its communication is the step's; another rank's excess over it is waiting. None if the steps
-    of the ranks can't be compared.
+    The ranks of a synchronous step end the step together. The rank that arrived last waited for no
+    other, so its communication is the step's, and any excess of another rank's communication is
+    waiting. None if the steps of the ranks can't be compared.
     """
     if len(ranks) == 1:
         return _Compared([1.0], [dict.fromkeys(_OF_ONE_RANK, 0.0)], None, [0.0])
@@ -387,7 +401,7 @@ def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
     least = [min(step) for step in steps]
     sums = [sum(step[place] for step in steps) for place in range(len(ranks))]
     transferred = [min(1.0, sum(least) / total) if total > 0 else 1.0 for total in sums]
-    waited = [0.0] * len(ranks)  # by the others for this one
+    waited = [0.0] * len(ranks)  # seconds that all other ranks together waited for each rank
     for step, own in zip(steps, least, strict=True):
         waited[step.index(own)] += sum(step) - own * len(step)
     own = [_own_seconds(rank, ranks, total) for rank, total in zip(ranks, waited, strict=True)]
@@ -409,14 +423,14 @@ def _compare(ranks: Sequence[_Rank]) -> _Compared | None:
 def _lead_seconds(
     steps: Sequence[Sequence[float]], sums: Sequence[float], others: Sequence[int]
 ) -> float:
-    """Return how much sooner the steps would end if a node were as fast as the others on average.
+    """Return the seconds saved in all steps if a node were as fast as the others on average.
 
-    It is assumed to vary as before.
+    The node's steps are assumed to vary as before.
 
     Args:
-        steps: The communication of each rank, step by step.
-        sums: The sum of each rank.
-        others: The ranks on other nodes.
+        steps: The seconds of communication of each rank, step by step.
+        sums: The sum over the steps for each rank.
+        others: The places of the ranks on other nodes.
     """
     own = [place for place in range(len(sums)) if place not in others]
     shift = fmean(sums[place] for place in others) - fmean(sums[place] for place in own)
@@ -425,12 +439,12 @@ def _lead_seconds(
 
 
 def _own_seconds(rank: _Rank, ranks: Sequence[_Rank], waited: float) -> dict[Name, float]:
-    """Return how long every other rank waited for this one's extra work, by part.
+    """Return the seconds that every other rank waited for this rank's extra work, by part.
 
     Args:
         rank: One of the ranks.
-        ranks: All of them.
-        waited: Seconds that all the others waited for it.
+        ranks: All ranks.
+        waited: Seconds that all other ranks together waited for `rank`.
     """
     others = [each for each in ranks if each is not rank]
     more = {
@@ -476,14 +490,17 @@ def _count(nodes: int, seconds: float, runs: Sequence[RunBudget]) -> CountBudget
 
 
 def most_runs_slowest(runs: Sequence[RunBudget]) -> str | None:
-    """Return the node that is the slowest in most runs, or None."""
+    """Return the node that is the slowest in at least three quarters of the runs, or None."""
     node = mode(run.slowest_node for run in runs)
     is_mostly = sum(run.slowest_node == node for run in runs) >= _MOSTLY * len(runs)
     return node if is_mostly else None
 
 
 def _fewer(nodes: int, known: Collection[int]) -> int | None:
-    """Return half the count if known, else the next smaller one; None for the smallest."""
+    """Return half of the node count if known, else the next smaller known count.
+
+    None for the smallest count.
+    """
     if nodes % 2 == 0 and nodes // 2 in known:
         return nodes // 2
     return max((each for each in known if each < nodes), default=None)
@@ -512,7 +529,15 @@ def _cause(
     before: float,
     after: float,
 ) -> LossCause:
-    """Return a cause's part of the loss, with Welch's interval of the difference of means."""
+    """Return the loss from one cause, with Welch's interval of a difference of means.
+
+    Args:
+        cause: The cause.
+        half: The runs at the smaller node count.
+        runs: The runs at the larger node count.
+        before: Efficiency at the smaller node count.
+        after: Efficiency at the larger node count.
+    """
     names = CAUSES[cause]
     cost = before * _mean_share(runs, names) - after * _mean_share(half, names)
     reach = welch_reach(_weighted(runs, names, before), _weighted(half, names, after))
@@ -524,7 +549,7 @@ def _cause(
 
 
 def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -> list[float]:
-    """Return each run's time in these parts, relative to the runs' mean time, times a weight."""
+    """Return each run's time in the named parts, relative to the mean time of runs, x `weight`."""
     mean = fmean(run.seconds for run in runs)
     return [
         weight * sum(run.shares.get(name, 0.0) for name in names) * run.seconds / mean
@@ -533,9 +558,9 @@ def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -
 
 
 def welch_reach(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Return half of the 95% interval of a difference of means; None for too few runs.
+    """Return half the width of Welch's 95% interval of a difference of means.
 
-    The degrees of freedom are rounded down.
+    The degrees of freedom are rounded down. None for fewer than MIN_REPEATS values on a side.
     """
     if min(len(ours), len(theirs)) < MIN_REPEATS:
         return None

@@ -1,7 +1,7 @@
-"""The answer if the global batch grows and no metric shows convergence: samples per second.
+"""Report samples per second if the global batch grows and no metric shows convergence.
 
-The larger batch may train a worse model, or need more epochs for the same one, so no node count is
-recommended until a metric shows which (docs/method.md, "Convergence parity").
+The larger batch may train a worse model, or need more epochs for the same model, so no node count
+is recommended until a metric shows which (docs/method.md, "Convergence parity").
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ _WHOLE_FROM = 100
 def unless_convergence_unknown(
     answer: Recommendation, measured: Sequence[MeasuredCount], goals: RecommendationConfig
 ) -> Recommendation:
-    """Return the answer, or none if it is the baseline and a larger count may be better.
+    """Return the answer, or one without a choice if a count of unknown convergence may be better.
 
-    A count that is chosen although others' convergence is unknown has a metric that was compared.
+    An answer above the baseline stays, since it has a metric that was compared. So does an answer
+    without a choice if nodes were so contended that the times give no rates.
     """
     unknown = [count for count in measured if count.row.convergence_unknown]
     base = measured[0]
     if not unknown or (answer.chosen is not None and answer.chosen.nodes != base.nodes):
         return answer
     if answer.chosen is None and any(count.is_unknown for count in measured):
-        return answer  # the nodes were so contended that the times give no rates either
+        return answer
     return recommend_none(
         measured,
         goals,
@@ -55,9 +56,10 @@ def unless_convergence_unknown(
 
 
 def _rates(measured: Sequence[MeasuredCount]) -> str:
-    """Return the samples per second at each count, or relative to the baseline if unknown.
+    """Return a clause on the samples per second at each count, and their efficiencies.
 
-    Of many counts, only the smallest and the largest are shown.
+    If a rate is unknown, rates are relative to the baseline. With more than _MOST_SHOWN larger
+    counts, only the largest is shown.
     """
     base, larger = measured[0], measured[1:]
     if len(larger) > _MOST_SHOWN:

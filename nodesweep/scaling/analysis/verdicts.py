@@ -1,9 +1,9 @@
-"""Judge a node count against one limit: pass, fail, or undecided if its runs cannot tell.
+"""Judge a node count by one limit: pass, fail, or undecided if the runs do not decide.
 
-A limit is passed if the whole interval meets it, and failed if no part does. An interval that
-contains the limit decides nothing, and the number of runs that would decide it is estimated from
-the spread so far; without an interval, the value itself passes or fails (docs/recommendation.md,
-"Three answers").
+A limit is passed if the whole interval meets it, and failed if no part of the interval does. If the
+interval contains the limit, the count is undecided, and the number of runs that would decide is
+estimated from the spread so far. Without an interval, the value itself passes or fails
+(docs/recommendation.md, "Three answers").
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Criterion = Literal[
     "budget",
     "hour_value",
 ]
-# A count that would need more runs than this is practically on its limit, so further runs are not
-# worth their cost.
+# A count that needs more runs than this to be decided is practically on the limit, so further runs
+# are not worth their cost.
 MOST_MORE_RUNS = 50
 _WORST_FIRST: tuple[Answer, ...] = ("fail", "undecided", "on_the_limit")
 
@@ -60,7 +60,7 @@ class MoreRuns(Part):
     nodes: int = Field(description="N, nodes per job.")
     runs: int = Field(description="Approximate number of further runs.")
     usd: float | None = Field(
-        description="Their cost, each at that of the mean run; null: unknown."
+        description="Cost of these runs, at the expected cost per result; null: unknown."
     )
 
 
@@ -71,39 +71,39 @@ class Verdict(Part):
         description=(
             "efficiency, doubling_ratio: at least the limit; faster: faster than every smaller "
             "count; deadline, budget: at most the limit; hour_value: at most the least cost plus "
-            "waiting of any count; completes: at least half of its attempts complete, present only "
-            "if one failed; comparable: present only if its time is not a time to train the "
-            "baseline's model, or not a valid measurement."
+            "waiting of any count; completes: at least half of the attempts complete, present only "
+            "if an attempt failed; comparable: present only if the time is not a time-to-train of "
+            "the baseline's model, or not a valid measurement."
         )
     )
     answer: Answer = Field(
         description=(
-            "undecided: the limit lies inside the interval, so the runs can't decide, or the time "
-            "is not a valid measurement. on_the_limit, in sequential sweeps only: known to be "
-            "within 2% of the limit."
+            "undecided: the limit lies inside the interval, so the runs don't decide, or the time "
+            "is not a valid measurement. on_the_limit, in sequential sweeps only: the value is "
+            "known to be within 2% of the limit."
         )
     )
     value: float | None = Field(description="The value that was judged; null: unknown.")
     limit: float | None = Field(
-        description="The limit it was compared with; null: the limit is not a number."
+        description="The limit of the value; null: the limit is not a number."
     )
     interval: Interval | None = Field(
-        description="The interval it was judged by; null: by the value itself."
+        description="The interval by which the value was judged; null: no interval was used."
     )
     next_run: float | None = Field(
         default=None,
         description=(
-            "For deadline and budget: the upper 95% prediction bound of the next run that it was "
-            "judged by; null: by the mean itself."
+            "For deadline and budget, the upper 95% prediction bound by which the value was "
+            "judged, of the next run or, if attempts failed, of the next result; null: unknown."
         ),
     )
-    reason: str | None = Field(description="Why it does not pass; null if it passes.")
+    reason: str | None = Field(description="Why the limit is not passed; null if it is passed.")
     more_runs: tuple[MoreRuns, ...] = Field(
         default=(),
         description=(
-            "Approximate number of further runs that would decide it, judging by the spread so "
-            f"far; empty if it is decided, or if even {MOST_MORE_RUNS} at one node count would "
-            "not."
+            "Approximate number of further runs that would decide the limit, judging by the spread "
+            f"so far; empty if it is decided, or if even {MOST_MORE_RUNS} more runs at a node "
+            "count would not decide it."
         ),
     )
 
@@ -119,14 +119,15 @@ class JudgedCount(Part):
         )
     )
     verdicts: tuple[Verdict, ...] = Field(
-        description="One per limit that applies to it; no efficiency limit applies to the baseline."
+        description="One verdict per limit that applies; the efficiency limit does not apply to "
+        "the baseline."
     )
 
     @property
     def problems(self) -> list[str]:
-        """The reasons that it does not pass: those of failed limits, or else of undecided ones.
+        """The reasons why the count does not pass, from the verdicts that decide its answer.
 
-        Failed attempts that may rule it out are always named.
+        Failed attempts that may rule the count out are always included.
         """
         return [
             verdict.reason or ""
@@ -137,7 +138,7 @@ class JudgedCount(Part):
 
     @property
     def more_runs(self) -> tuple[MoreRuns, ...]:
-        """The runs that would decide every undecided limit; empty if runs cannot decide one."""
+        """The runs that would decide all undecided limits; () if runs cannot decide one of them."""
         open_ = [verdict.more_runs for verdict in self.verdicts if verdict.answer == "undecided"]
         return merge_runs(open_) if all(open_) else ()
 
@@ -156,7 +157,7 @@ def judged_count(nodes: int, verdicts: Iterable[Verdict | None]) -> JudgedCount:
 
 
 def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
-    """Return the most runs needed at each node count, since one run serves every limit."""
+    """Return the largest number of needed runs by node count, since a run serves all limits."""
     most: dict[int, MoreRuns] = {}
     for each in (run for runs in needed for run in runs):
         if each.nodes not in most or each.runs > most[each.nodes].runs:
@@ -165,7 +166,7 @@ def merge_runs(needed: Iterable[Sequence[MoreRuns]]) -> tuple[MoreRuns, ...]:
 
 
 def total_usd(needed: Sequence[MoreRuns]) -> float | None:
-    """Return the cost in USD of all of these runs; None if any is unknown."""
+    """Return the cost in USD of all needed runs; None if any is unknown, or without runs."""
     costs = [each.usd for each in needed if each.usd is not None]
     return sum(costs) if costs and len(costs) == len(needed) else None
 
@@ -208,9 +209,8 @@ def _runs_text(needed: Sequence[MoreRuns]) -> str:
 def is_comparable(count: MeasuredCount) -> Verdict | None:
     """Return None if the count's time is comparable, else a verdict.
 
-    The verdict is "fail" if the count is not shown to have trained the baseline's model, and
-    "undecided" if its nodes were CPU-throttled or contended; the same number of sound runs would
-    decide it.
+    The verdict is "fail" if the count is not shown to have trained the baseline's model. It is
+    "undecided" if the nodes were CPU-throttled or contended; as many uncontended runs would decide.
     """
     if count.is_same_model and not count.is_contended:
         return None
@@ -252,9 +252,9 @@ def completes(count: MeasuredCount) -> Verdict | None:
 
 
 def _needed_to_complete(count: MeasuredCount, per: PerResult) -> tuple[MoreRuns, ...]:
-    """Return the completed runs to add until the share's interval excludes one half.
+    """Return the completed runs to add until the interval of the share excludes one half.
 
-    The rate of failures is assumed constant. () if MOST_MORE_RUNS do not suffice.
+    The rate of failures is assumed constant. () if MOST_MORE_RUNS runs do not suffice.
     """
     for runs in range(1, MOST_MORE_RUNS + 1):
         completed = per.completed + runs
@@ -295,10 +295,10 @@ def pays_for_doubling(
 
 
 def is_faster(count: MeasuredCount, as_fast: Sequence[MeasuredCount]) -> Verdict:
-    """Compare the count's time per result with that of every smaller count.
+    """Compare the count's time per result with the times of all smaller counts.
 
-    `as_fast` has the smaller counts whose time is not above this count's. Counts within each
-    other's intervals are indistinguishable, which is undecided, not a failure.
+    `as_fast` has the smaller counts whose time is not above this count's. If the intervals of the
+    two times overlap, the verdict is undecided instead of a failure.
     """
     behind = [other for other in as_fast if _is_behind(count, other)]
     other = next(iter([*behind, *as_fast]), None)
@@ -333,7 +333,7 @@ def _is_behind(count: MeasuredCount, other: MeasuredCount) -> bool:
 
 
 def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdict | None:
-    """Compare the next run's cost with the budget; None without a budget.
+    """Compare the cost of the next result with the budget; None without a budget.
 
     An unknown cost does not pass.
     """
@@ -366,7 +366,7 @@ def is_within_budget(count: MeasuredCount, goals: RecommendationConfig) -> Verdi
 
 
 def next_night(count: MeasuredCount) -> str:
-    """Return when the next run takes place, according to its bound: in this session or later."""
+    """Return when the next run takes place, in this session or, with a history, on another day."""
     sigma = count.row.night_sigma
     if sigma is None:
         return "in this session"
@@ -384,20 +384,20 @@ def at_most(
 ) -> Verdict:
     """Judge the next result by an upper limit.
 
-    The limit is passed if 19 of 20 next results meet it (those of the session, unless a history
-    shows how nights differ), failed if the expected one (of attempts that all completed: the
-    mean run) does not, and undecided in between. At the boundary, where 19 of 20 runs meet the
-    limit, the mean of three or more exceeds it in less than 1% of cases, so more runs would not
-    change a failure.
+    The limit is passed if 19 of 20 next results meet it. These are results of the same session,
+    unless a history shows how nights differ. The limit is failed if the expected result (the mean
+    run if no attempt failed) exceeds it, and undecided otherwise. If just 19 of 20 runs met the
+    limit, the mean of three or more would exceed it in less than 1% of cases, so more runs would
+    not change a failure.
 
     Args:
         criterion: The limit's name.
         count: The node count.
-        of_run: The mean completed run, the upper 95% prediction bound of the next one (None with
-            too few runs), and their quantity.
+        of_run: The mean of a completed run, the upper 95% prediction bound of the next one (None
+            with too few runs), and the name of both amounts.
         limit: The limit.
-        above: The reason if it fails.
-        unsure: The reason if it is undecided.
+        above: The reason if the limit is failed.
+        unsure: The reason if the limit is undecided.
         assumed: Upper bound of the next run if no bound is known; None: the mean decides.
     """
     run, in_session, quantity = of_run
@@ -431,8 +431,8 @@ def _needed_for_next(
     """Return the runs to add until the prediction bound of the next result meets the limit.
 
     The spread of the runs on the log scale and the rate of failures are assumed constant. () if
-    MOST_MORE_RUNS do not suffice, or if nights differ too much. If there are too few runs to show a
-    spread, return those that are missing.
+    MOST_MORE_RUNS runs do not suffice. If there are too few runs to show a spread, return the
+    missing ones, or () if a history already shows a spread.
     """
     n, per = count.row.n, count.row.per_result
     if in_session is None:
@@ -454,7 +454,7 @@ def _at_least(
     write: Callable[[float], str],
     sides: tuple[MeasuredCount, MeasuredCount],
 ) -> Verdict:
-    """Judge a ratio by a lower limit; `sides` are the two counts whose times it compares."""
+    """Judge a ratio by a lower limit; `sides` are the two counts whose times the ratio compares."""
     low, high = (value, value) if interval is None else interval.bounds
     what = criterion.replace("_", " ")
     shown, least = write(value), write(limit)
@@ -486,20 +486,20 @@ def _at_least(
 def runs_needed(
     value: float, low: float, high: float, limit: float, sides: tuple[MeasuredCount, MeasuredCount]
 ) -> tuple[MoreRuns, ...]:
-    """Return the runs to add at both sides of a ratio until its interval excludes the limit.
+    """Return the runs to add at both counts of a ratio until its interval excludes the limit.
 
-    () if that takes too many.
+    () if that takes more than MOST_MORE_RUNS at either count.
     """
     reach = math.log(value / low) if value >= limit else math.log(high / value)
     return _needed(reach, math.log(value / limit), sides)
 
 
 def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tuple[MoreRuns, ...]:
-    """Return the runs to add at these sides until the interval is narrow enough.
+    """Return the runs to add at the counts `sides` until an interval excludes the limit.
 
-    The interval now extends by `reach` from its value towards the limit, which is `distance` away
-    on the log scale; its width falls with the square root of the number of runs. () if that takes
-    more than MOST_MORE_RUNS at either side.
+    On the log scale, the interval now extends by `reach` from its value towards the limit, which is
+    `distance` away. Its width falls with the square root of the number of runs. () if the value is
+    the limit, or if more than MOST_MORE_RUNS runs are needed at either count.
     """
     if rounded(math.exp(abs(distance))) == 1:
         return ()
@@ -511,14 +511,14 @@ def _needed(reach: float, distance: float, sides: Sequence[MeasuredCount]) -> tu
 
 
 def more_runs(count: MeasuredCount, runs: int) -> MoreRuns:
-    """Return a proposal for `runs` more runs at one count, each at the cost of its mean run."""
+    """Return a proposal for `runs` more runs at a count, each at its expected cost per result."""
     return MoreRuns(
         nodes=count.nodes, runs=runs, usd=None if count.usd is None else runs * count.usd
     )
 
 
 def unlike_text(row: SummaryRow) -> str:
-    """Return why a throughput-only count has no time to train."""
+    """Return why the time of a throughput-only count is not a time-to-train."""
     if row.convergence_unknown:
         return f"its convergence is unknown: {row.parity.reason}"
     return _UNLIKE_BASELINE
@@ -532,5 +532,5 @@ CONTENDED = "its nodes were contended, so its time is not a valid measurement"
 
 
 def just(shown: str, limit: str) -> str:
-    """Return "just " if a number is shown as equal to the limit that it misses, else ""."""
+    """Return "just " if a missed limit and the number are displayed as equal, else ""."""
     return "just " if shown == limit else ""
