@@ -45,9 +45,9 @@ def with_interval(name: str, path: str, meaning: str, interval: str) -> dict[str
     """Return the columns of a value and of its interval, which is at the path `interval`."""
     return {
         name: Field(path, meaning),
-        f"{name}_low": Field(f"{interval}.low", "lower bound of its interval"),
-        f"{name}_high": Field(f"{interval}.high", "upper bound of its interval"),
-        f"{name}_level": Field(f"{interval}.level", "level of its interval, 0.95 with enough runs"),
+        f"{name}_low": Field(f"{interval}.low", f"lower bound of the interval of {name}"),
+        f"{name}_high": Field(f"{interval}.high", f"upper bound of the interval of {name}"),
+        f"{name}_level": Field(f"{interval}.level", f"confidence level of the interval of {name}"),
     }
 
 
@@ -71,13 +71,13 @@ SUMMARY: Mapping[str, Field] = {
     "runs": Field("n", "runs behind the statistics", "Int64"),
     "failed_runs": Field("n_failed", "attempts that failed or were stopped", "Int64"),
     "world_size": Field(
-        "world_size", "processes over all nodes, as confirmed by the runs", "Int64"
+        "world_size", "processes over all nodes, if the program confirmed them", "Int64"
     ),
     "global_batch_size": Field(
         "global_batch_size", "samples per optimizer step over all processes", "Int64"
     ),
     "per_replica_batch_size": Field(
-        "per_replica_batch_size", "samples per process and step", "Int64"
+        "per_replica_batch_size", "samples per process and (micro-)step", "Int64"
     ),
     "learning_rate": Field("learning_rate", "learning rate"),
     **with_interval(
@@ -105,7 +105,7 @@ SUMMARY: Mapping[str, Field] = {
     ),
     "mfu": Field("mfu", "model FLOPs utilization: operations per second over the peak, 0 to 1"),
     "billable_seconds": Field(
-        "clocks.billable.seconds", "geometric mean of the billed times, of one node"
+        "clocks.billable.seconds", "geometric mean of the billed times, not multiplied by nodes"
     ),
     "run_usd": Field("costs.run_usd", "geometric mean cost of a run"),
     "on_demand_usd": Field("costs.on_demand_usd", "cost of the same run bought on demand"),
@@ -134,7 +134,7 @@ SUMMARY: Mapping[str, Field] = {
     "final_metric": Field("final_metric.value", "median validation metric at the end"),
     "target_seconds": Field("seconds_to_target", "median train time up to the target metric"),
     "flags": Field(
-        "flags", "limitations of the row, comma-separated; report.json lists the flags", "string"
+        "flags", "flags of the node count (see report.json), joined by commas", "string"
     ),
 }
 """Columns of `summary_frame`."""

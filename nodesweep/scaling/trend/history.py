@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from nodesweep.scaling.analysis.intervals import Interval
 from nodesweep.scaling.analysis.speedup import SummaryRow
 from nodesweep.scaling.names import canonical_digest
+from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.report.model import Conditions, PlatformFacts, Point, ScalingReport
 from nodesweep.scaling.report.predictions.model import CheckedPrediction
 from nodesweep.scaling.trend.compare import measured_under
@@ -70,19 +71,20 @@ def _whole(name: str, meaning: str, nullable: bool = True) -> Column:
     return Column(name, pa.int32(), "int", meaning, nullable)
 
 
-def _number(name: str, meaning: str) -> Column:
-    return Column(name, pa.float64(), "double", meaning)
+def _number(name: str, meaning: str | None = None) -> Column:
+    """Return a column of numbers; without `meaning`, it means the same as in report/frames.py."""
+    return Column(name, pa.float64(), "double", meaning or SUMMARY[name].meaning)
 
 
+_RATIOS = tuple(
+    name for ratio in ("speedup", "efficiency") for name in (ratio, f"{ratio}_low", f"{ratio}_high")
+)
 COLUMNS = (
-    _text("sweep_id", "the sweep", nullable=False),
+    _text("sweep_id", "id of the sweep", nullable=False),
     Column(
-        "started_at",
-        _TIME,
-        "timestamp",
-        ("time at which its first job was accepted, UTC; null: unknown"),
+        "started_at", _TIME, "timestamp", "time at which the sweep's first job was accepted, UTC"
     ),
-    Column("generated_at", _TIME, "timestamp", "time of its report, UTC", nullable=False),
+    Column("generated_at", _TIME, "timestamp", "time of the sweep's report, UTC", nullable=False),
     _text("platform_kind", "aws, emulated or simulated", nullable=False),
     _text("isolation", "isolation of emulated nodes from each other"),
     _text("instance_type", "instance type of every node"),
@@ -96,44 +98,40 @@ COLUMNS = (
     _text("train_clock", "clock of train_seconds and the speedup"),
     _text(
         "conditions_digest",
-        "same digest, same conditions; image and code may differ",
+        "digest of the conditions without image and code; sweeps with the same digest form a trend",
         nullable=False,
     ),
-    _number("price_usd_per_hour", "price of one node-hour behind the costs; null: unknown"),
+    _number("price_usd_per_hour", "price of one node-hour behind the costs"),
     _text("price_date", "ISO date of the price"),
     _text("price_source", "source of the price"),
-    _whole("nodes", "N, nodes of the job", nullable=False),
+    _whole("nodes", SUMMARY["nodes"].meaning, nullable=False),
     _whole("repeat", "repeat of this node count, from 1", nullable=False),
     _whole("attempt", "attempt at this repeat, from 1", nullable=False),
-    _text("job_name", "training job", nullable=False),
+    _text("job_name", "name of the training job", nullable=False),
     Column("created_at", _TIME, "timestamp", "time at which the platform accepted the job, UTC"),
     _text("status", "Completed, Failed or Stopped", nullable=False),
-    Column("used", pa.bool_(), "boolean", "true if the speedup uses it", nullable=False),
-    Column("spot", pa.bool_(), "boolean", "true if it ran on spot capacity", nullable=False),
-    _text("reason", "why it did not complete"),
-    _number("submit_to_end_seconds", "job accepted to terminal status"),
-    _number("billable_seconds", "billed wall time, not multiplied by nodes"),
-    _number("train_seconds", "the training, on train_clock"),
-    _number("steady_step_seconds", "median step time in the steady window"),
-    _number("run_usd", "what the run was billed"),
-    _number("on_demand_usd", "the same run bought on demand"),
-    _number("warm_pool_usd", "warm pool kept after the run"),
-    _number("epoch_usd", "one epoch on the train clock"),
-    _number("target_usd", "the run up to the target metric"),
-    _whole("world_size", "processes over all nodes"),
-    _whole("global_batch_size", "samples per optimizer step over all processes"),
-    _whole("per_replica_batch_size", "samples per process and micro-step"),
-    _number("learning_rate", "learning rate"),
-    _text("final_metric_name", "validation metric"),
-    _number("final_metric_value", "its value at the end"),
+    Column(
+        "used", pa.bool_(), "boolean", "true if the statistics include the attempt", nullable=False
+    ),
+    Column("spot", pa.bool_(), "boolean", "true if the job ran on spot capacity", nullable=False),
+    _text("reason", "reason why the attempt did not complete; null if it completed"),
+    _number("submit_to_end_seconds", "time from the accepted job to its terminal status"),
+    _number("billable_seconds", "billed time, not multiplied by nodes"),
+    _number("train_seconds", "train time on train_clock"),
+    _number("steady_step_seconds"),
+    _number("run_usd", "billed cost of the run"),
+    _number("on_demand_usd"),
+    _number("warm_pool_usd"),
+    _number("epoch_usd"),
+    _number("target_usd"),
+    _whole("world_size", SUMMARY["world_size"].meaning),
+    _whole("global_batch_size", SUMMARY["global_batch_size"].meaning),
+    _whole("per_replica_batch_size", SUMMARY["per_replica_batch_size"].meaning),
+    _number("learning_rate"),
+    _text("final_metric_name", "name of the validation metric"),
+    _number("final_metric_value", "validation metric at the end"),
     _whole("baseline_nodes", "N0 of the sweep; null if nothing completed"),
-    _number("speedup", "S(N) of the sweep, the same on every row of its N"),
-    _number("speedup_low", "lower bound of its interval; null for fewer than 3 runs"),
-    _number("speedup_high", "upper bound"),
-    _number("efficiency", "E(N) of the sweep"),
-    _number("efficiency_low", "lower bound of its interval"),
-    _number("efficiency_high", "upper bound"),
-    _number("doubling_ratio", "S(N)/S(N/2) of the sweep"),
+    *(_number(name) for name in (*_RATIOS, "doubling_ratio")),
     _text(
         "parity",
         "final metric against the baseline's: baseline, same, reached_target, different or unknown",
@@ -141,8 +139,7 @@ COLUMNS = (
     ),
     _text(
         "flags",
-        "superlinear, retrograde, throughput_only, starved, joined by +;"
-        " empty: none; null: no S(N)",
+        "flags of the node count (see report.json), joined by +; empty: none; null: no S(N)",
     ),
 )
 
@@ -165,21 +162,19 @@ class Trend:
         return tuple(self.points.sort_values(["at", "sweep_id"])["sweep_id"].unique())
 
 
-_RATIOS = tuple(
-    name for ratio in ("speedup", "efficiency") for name in (ratio, f"{ratio}_low", f"{ratio}_high")
-)
 TREND_COLUMNS = {
-    "sweep_id": "the sweep",
-    "nodes": "node count N",
-    "at": "start of the sweep, UTC; if unknown, date of its report",
-    "n": "used runs",
+    "sweep_id": "id of the sweep",
+    "nodes": SUMMARY["nodes"].meaning,
+    "at": "start of the sweep, UTC; if unknown, time of the sweep's report",
+    "n": "number of used runs",
     "train_seconds": "median train time of the used runs",
     "train_seconds_of_runs": "list of the train times of the used runs",
-    **dict.fromkeys(_RATIOS, "as in the history"),
+    **{name: SUMMARY[name].meaning for name in _RATIOS},
     "total_usd": "median cost of a run, including the warm pool kept after it",
     "image_uri": "training image, by digest",
     "throughput_only": (
-        "true if it was not shown to reach the baseline's final metric, so T is not a time-to-train"
+        "true if the count is not shown to reach the baseline's final metric, so T is not a "
+        "time-to-train"
     ),
     "contended": "true if an emulated node got less CPU than it requested, so T is not valid",
     "baseline_nodes": "N0 of the sweep",

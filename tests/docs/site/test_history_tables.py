@@ -6,6 +6,7 @@ import re
 
 from docs.site.build import with_references
 from docs.site.history_tables import history_tables
+from nodesweep.scaling.report.frames import SUMMARY
 from nodesweep.scaling.trend.history import COLUMNS
 
 
@@ -24,3 +25,10 @@ def test_table_and_statement_have_every_column_once() -> None:
 def test_the_page_of_the_history_has_them() -> None:
     page = with_references("## Columns\n\n<!-- reference: history -->\n")
     assert history_tables(COLUMNS) in page
+
+
+def test_a_column_means_the_same_in_the_history_and_in_the_summary() -> None:
+    shared = {column.name: column.meaning for column in COLUMNS if column.name in SUMMARY}
+    differing = {name for name, meaning in shared.items() if meaning != SUMMARY[name].meaning}
+    # a run's own value in the history, statistics of several runs or other marks in the summary
+    assert differing == {"train_seconds", "billable_seconds", "run_usd", "flags"}
