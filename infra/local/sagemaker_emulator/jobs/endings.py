@@ -1,4 +1,4 @@
-"""Endings of jobs, and the exceptions that lead to them."""
+"""The final status of a job with its reason, and the exceptions that end a job."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ IN_PROGRESS = ("InProgress", "Stopping")
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a job or of a segment: a final status, or Interrupted.
+    """The end of a job, or of the part of a spot job up to an interruption.
 
-    `reason` explains a failure, or a stop that nobody requested.
+    `status` is the final status of the job or, if the job was interrupted, Interrupted. `reason`
+    explains a failure, or a stop that nobody requested. An interrupted job waits
+    `restart_after_seconds` for capacity.
     """
 
     status: str
@@ -22,7 +24,7 @@ class Ending:
 
 
 class WaitEnded(Exception):
-    """A wait for instances ended the job."""
+    """The end of a job that was still waiting for instances."""
 
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.status)
@@ -30,7 +32,7 @@ class WaitEnded(Exception):
 
 
 class ClientFault(Exception):
-    """The request makes the job fail; the text is FailureReason's, without "ClientError: "."""
+    """A client error that fails the job; the message is the FailureReason after "ClientError: "."""
 
 
 class ImageNotFoundError(ClientFault):

@@ -17,7 +17,7 @@ from nodesweep.scaling.report.plots.stacks import (
 from nodesweep.scaling.report.table import evenly_spaced
 
 LEAST_SHARE = 0.005
-"""Smallest share of T that gets a separate layer; the last layer sums all smaller ones."""
+"""Minimum share of T of a layer in the plot."""
 _LAYERS: Mapping[Cause, str] = {
     "compute": "compute",
     "communication": "communication",
@@ -86,7 +86,7 @@ def draw_parts(report: ScalingReport) -> Drawing | None:
 
 
 def _shares(count: CountBudget) -> dict[str, float]:
-    """Return the share of T by layer; the last layer sums the parts that are too small for one."""
+    """Return each layer's share of T; layers below LEAST_SHARE are added to the last layer."""
     of_parts = {part.name: part.share for part in count.parts}
     shares = {
         _LAYERS[cause]: sum(of_parts.get(name, 0.0) for name in names)
