@@ -33,9 +33,9 @@ Judge = Callable[[Sequence[MeasuredCount]], JudgeOne]
 _FINEST = 0.005
 """Width of the range of the baseline's time, relative to the time, that is not divided further."""
 _MOST_NARROWED = 16
-"""Maximum number of measured counts for which that range is divided.
+"""Maximum number of measured counts for which the range of the baseline's time is divided.
 
-The time that this takes grows with the square of the number.
+The time of the divisions grows with the square of the number of counts.
 """
 
 
@@ -112,7 +112,7 @@ def largest_that_may_pass(
 def speedup_ends(row: SummaryRow, base: SummaryRow) -> tuple[float, float] | None:
     """Return the least and the largest S(N) that contended times allow.
 
-    None at the baseline, if neither time is contended, or if S is unknown.
+    None at the baseline, if neither T(N0) nor T(N) is contended, or if S is unknown.
     """
     speedup = row.train.speedup
     shares = [each.least_time_share or 1.0 for each in (base, row)]

@@ -124,7 +124,7 @@ def unless_drift(
     )
     remedy = "measure again, in one shuffled pass over all counts per repeat"
     if is_shuffled:
-        remedy = "more repeats even it out"
+        remedy = "more repeats even out the drift"
     return recommend_none(
         measured_counts(rows),
         goals,

@@ -16,7 +16,7 @@ from nodesweep.scaling.outcome.metrics_values import finite_or_none, nested_valu
 from nodesweep.scaling.outcome.outcome import OWN_CLOCKS, JobOutcome
 from nodesweep.scaling.report_part import Part
 
-_ROUNDING_SECONDS = 1.0  # billed seconds are whole ones
+_ROUNDING_SECONDS = 1.0  # billed seconds are whole numbers
 _TRAIN_CLOCKS = (*OWN_CLOCKS, "measured")
 _TRAINED, _CHECKPOINTS = "trained_node_seconds", "checkpoint_node_seconds"
 _OF_COMPLETED = (_TRAINED, _CHECKPOINTS, "start_node_seconds", "restart_node_seconds")
@@ -74,9 +74,11 @@ class Goodput(Part):
                 "exceeds the billed time": self.exceeding_jobs,
             }
             reasons = [
-                f"of {pluralize(jobs, 'job')} {is_so}" for is_so, jobs in causes.items() if jobs
+                f"the train time of {pluralize(jobs, 'job')} {is_so}"
+                for is_so, jobs in causes.items()
+                if jobs
             ]
-            return f"unknown, since the train time {' and that '.join(reasons)}"
+            return f"unknown, since {' and '.join(reasons)}"
         parts = {name: getattr(self, field) for field, name in _SPENT.items()}
         hours = format_value(self.billed_node_seconds / 3600)
         text = f"{format_percent(self.share)} of {hours} billed node-hours"

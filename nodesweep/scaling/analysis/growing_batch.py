@@ -19,7 +19,7 @@ from nodesweep.scaling.outcome.outcome import PHASE_CLOCKS, JobOutcome, TrainClo
 SAME = 0.01
 """Relative difference up to which batches or numbers of samples are taken as equal.
 
-Numbers of samples differ slightly, since runs fill whole batches.
+Numbers of samples differ slightly, since each run processes whole batches.
 """
 WEAK_TIME_SHARE = 0.9
 """Minimum T(N)/T(N0) at every N for runs to be taken as weak scaling.

@@ -139,7 +139,7 @@ def recommend_by_hour_value(
     able = [count for count in measured if count.is_same_model]
     if unknown := [count.nodes for count in able if count.usd is None]:
         at = counts_text(unknown)
-        why = f"the run cost is unknown at {at}, so no total can be compared with it"
+        why = f"the run cost is unknown at {at}, so totals cannot be compared"
         return recommend_none(measured, goals, lambda _: why, f"No recommendation: {why}.")
     totals = {count.nodes: _total(count, wait, usd_per_hour) for count in able}
     limits = {count.nodes: (completes(count), is_within_budget(count, goals)) for count in measured}

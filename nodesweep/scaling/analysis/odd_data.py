@@ -23,7 +23,8 @@ from nodesweep.scaling.formats import (
     nodes_text,
 )
 
-# Below this time, rounding by up to half a second either way spans more than 1% of it.
+# Rounding a shorter time to whole seconds, by up to half a second either way, spans more than 1% of
+# the time.
 COARSE_SECONDS = 100
 # No network or cache changes the node-time by this factor in one doubling; minutes or milliseconds
 # entered as seconds do.
@@ -196,14 +197,16 @@ def _outliers(times: Times) -> Iterator[str]:
         if far > OUTLIER_SHARE * middle and far > OUTLIER_TIMES * min(below, above):
             yield (
                 f"One outlier out of three at {nodes_text(nodes)}: {format_seconds(odd)} "
-                f"against a median of {format_seconds(middle)}. It counts like the others in the "
-                "mean and its interval; check that run's log, and repeat this node count at least "
-                "twice."
+                f"against a median of {format_seconds(middle)}. It is included in the mean and its "
+                "interval; check that run's log, and repeat this node count at least twice."
             )
 
 
 def _drift(times: Times) -> Iterator[str]:
-    """Yield a note if runs get slower, or faster, with every repeat at all much repeated counts."""
+    """Yield a note if runs get slower, or faster, with every repeat at all counts judged.
+
+    Counts with fewer than DRIFT_FROM_REPEATS runs are not judged.
+    """
     long = {nodes: at for nodes, at in times.items() if len(at) >= DRIFT_FROM_REPEATS}
     steps = [later - earlier for at in long.values() for earlier, later in pairwise(at)]
     far = [at for at in long.values() if abs(at[-1] / at[0] - 1) > DRIFT_SHARE]

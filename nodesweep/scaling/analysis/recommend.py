@@ -288,7 +288,10 @@ def _few_pairs_notes(measured: Sequence[MeasuredCount]) -> list[str]:
 def _recommend_none_for_contended(
     measured: Sequence[MeasuredCount], goals: RecommendationConfig, why: str
 ) -> Recommendation:
-    """Return a recommendation without a choice, since counts were too contended and `why`."""
+    """Return a recommendation without a choice, since counts were too contended to judge.
+
+    `why` is a clause on why the other counts give no answer.
+    """
     return recommend_none(
         measured,
         goals,

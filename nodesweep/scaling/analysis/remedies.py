@@ -181,7 +181,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="waiting",
         source="Chen et al. 2016, Revisiting Distributed Synchronous SGD, arXiv 1604.00981",
         is_possible=lambda setting: True,
-        assumes="it becomes as fast as the others on average, and varies as much as now",
+        assumes="the node becomes as fast as the others on average, and varies as much as now",
         saving=_replace_slowest,
     ),
     Remedy(
@@ -223,7 +223,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="data",
         source="Amazon SageMaker API reference, S3DataSource",
         is_possible=lambda setting: setting.copies_data,
-        unmeasured="how long each node reads",
+        unmeasured="the time that each node spends reading",
     ),
     Remedy(
         name="pin_memory",
@@ -247,7 +247,7 @@ REMEDIES: tuple[Remedy, ...] = (
         cause="communication",
         source=BLOG,
         is_possible=lambda setting: setting.could_use_smddp,
-        unmeasured="the time of its all-reduce",
+        unmeasured="the time of SMDDP's all-reduce",
     ),
     Remedy(
         name="efa",
@@ -418,7 +418,7 @@ def _agreed(runs: Sequence[RunBudget]) -> Sequence[RunBudget]:
 
 
 def _comparable(remedy: Remedy, is_compared: bool) -> Remedy:
-    """Return the row, without its prediction if the communication that it shortens has waiting.
+    """Return the change, without its prediction if its communication time includes waiting.
 
     `is_compared`: the processes could be compared, so waiting is a separate part.
     """

@@ -65,7 +65,7 @@ def _measured(outcomes: Sequence[JobOutcome]) -> list[JobOutcome]:
 
 
 def _every_count(outcomes: Sequence[JobOutcome], values: Iterable[object]) -> bool:
-    """Return True if some run at each node count has a value.
+    """Return True if at least one run at each node count has a value.
 
     `values` has one value or None for each outcome.
     """

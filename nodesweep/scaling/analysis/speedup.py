@@ -72,10 +72,10 @@ _NO_COSTS = RunCosts(**dict.fromkeys(RunCosts.model_fields))
 class Run(NamedTuple):
     """One attempt, as the report's summary row and point use it.
 
-    `train_seconds` is on the report's clock. The final metric of a run that `trained` is used. The
-    times of a run are used only if it is `used`, too; those of contended nodes may not be. The
-    fields after `metric` are set once all attempts at the node count are known, since these decide
-    which target applies.
+    `train_seconds` is on the report's clock. `trained`: the report uses the run's final metric.
+    `used`: it also uses the run's times; unless all runs were contended, the times of contended
+    runs are not used. The fields after `metric` are set once all attempts at the node count are
+    known, since these decide which target applies.
     """
 
     outcome: JobOutcome

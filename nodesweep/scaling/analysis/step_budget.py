@@ -74,7 +74,7 @@ _OWN_CLOCK = (
     "the program reports its own time, and nodesweep only splits the time of the shipped program "
     "and times that it measures itself"
 )
-_NO_REASON = "its parts are incomplete or do not sum to its time"
+_NO_REASON = "the parts of a run are incomplete or do not sum to its time"
 _MOST_REASON_CHARACTERS = 200  # a program could write anything
 _NODE = re.compile(r"algo-[1-9]\d{0,3}")
 
@@ -549,7 +549,7 @@ def _cause(
 
 
 def _weighted(runs: Sequence[RunBudget], names: Sequence[Name], weight: float) -> list[float]:
-    """Return each run's time in the named parts, relative to the mean time of runs, x `weight`."""
+    """Return `weight` x each run's time in the named parts, relative to the mean time of runs."""
     mean = fmean(run.seconds for run in runs)
     return [
         weight * sum(run.shares.get(name, 0.0) for name in names) * run.seconds / mean

@@ -210,7 +210,8 @@ def is_comparable(count: MeasuredCount) -> Verdict | None:
     """Return None if the count's time is comparable, else a verdict.
 
     The verdict is "fail" if the count is not shown to have trained the baseline's model. It is
-    "undecided" if the nodes were CPU-throttled or contended; as many uncontended runs would decide.
+    "undecided" if the nodes were CPU-throttled or contended: the same number of uncontended runs
+    would decide.
     """
     if count.is_same_model and not count.is_contended:
         return None

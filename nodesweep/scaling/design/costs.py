@@ -21,7 +21,7 @@ NOISE = 0.02
 
 @dataclass(frozen=True)
 class DesignCost:
-    """Node-hours of a design on the reference curve; `expected` is the mean of simulated sweeps."""
+    """Minimum, expected and maximum node-hours of a design on the reference curve."""
 
     least: float
     expected: float

@@ -138,7 +138,7 @@ class Probe(Design):
         what = "node count" if sweep.arm_count == 1 else f"{sweep.arm_kind} and node count"
         lines = [
             f"one full job at the {what} that the probes recommend",
-            "one full job at the node count whose rejection decides that, if there is one",
+            "one full job at the node count whose rejection decides the recommendation, if any",
         ]
         first = sweep.most_jobs - sweep.max_checks + 1
         return [f"{first + n:>4} {lines[n]}" for n in range(sweep.max_checks)]
@@ -328,8 +328,8 @@ def probe_cost(
     most assumes max_steps per probe and validation runs at the two most expensive counts. The
     expected cost assumes that a probe runs one epoch if max_steps allows. Several instance types
     have one validation run in all. Each type is assumed to be as fast as the reference, so the
-    expected cost includes all types to the end; in the least, one type is left after the first
-    round.
+    expected cost includes all types to the end; the least assumes that one type is left after the
+    first round.
 
     Args:
         counts: The sweep's node counts.

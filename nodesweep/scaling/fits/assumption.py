@@ -1,7 +1,8 @@
 """The assumption behind a prediction for node counts that were not measured.
 
-Measurements cannot show a change beyond the measured counts. The known topology is the instance
-type and its network in the catalogue; the platform's placement of further nodes is unknown.
+Measurements cannot show a change beyond the measured counts. Of the topology, only the instance
+type and its network are known, from the catalogue; where the platform would place further nodes is
+unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NOT_HELD = (
 
 
 def assumption(kind: PlatformKind, instance_type: str | None, largest: int, nodes: int) -> str:
-    """Return the assumption behind a prediction at `nodes` from at most `largest` (> 1) nodes."""
+    """Return the assumption behind a prediction at `nodes` from counts up to `largest` (> 1)."""
     if kind == "simulated":
         return (
             "Simulated nodes have no network: the prediction describes the model that computed "

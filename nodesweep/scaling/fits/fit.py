@@ -116,7 +116,7 @@ def _fit_or_reason(
         sample = replace(sample, steps_ratio=ratios)
     coefficients = solve(spec, sample)
     if spec.law != "amdahl" and coefficients[0] == 0:
-        return "the time on one node is fitted as 0 s: node-time grows faster than the law allows"
+        return "the time on one node is fitted as 0 s, since node-time grows too fast for the law"
     return _law_fit(spec, sample, coefficients)
 
 

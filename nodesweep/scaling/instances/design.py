@@ -51,7 +51,7 @@ MOST_EFFICIENCY = 1.25
 class Sample(NamedTuple):
     """One run of a cell: train time, cost, and time from submission to end; None: unknown.
 
-    Those of a probe are projected to a full run.
+    The values of a probe are projected to a full run.
     """
 
     seconds: float

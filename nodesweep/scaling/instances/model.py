@@ -65,16 +65,18 @@ class ArmRow(_Compared):
         description=(
             "Verdict by deadline and budget, from the prediction bounds of the next run; without "
             "a deadline or budget, by the limits of the recommendation for its own type or "
-            "variant. Null if it has no time."
+            "variant. Null if the row has no time."
         )
     )
     reason: str | None = Field(
-        description="Why it does not pass, has no time, or got no further probe."
+        description="Why the row does not pass, has no time, or got no further probe; null: it "
+        "passes."
     )
     on_front: bool | None = Field(
         description=(
-            "True if no other row is at least as good in both train time and cost, and better in "
-            "one; null: either is unknown."
+            "True if the time is a valid measurement of training the same model, and no other such "
+            "row is at least as good in both train time and cost, and better in one; null: either "
+            "is unknown."
         )
     )
     beaten_for_sure: bool = Field(
@@ -90,7 +92,7 @@ class ArmRow(_Compared):
 
     @property
     def text(self) -> str:
-        """The row in words: 4 x ml.g5.xlarge, or 4 nodes with fp16."""
+        """The row in words, such as "4 x ml.g5.xlarge" or "4 nodes with fp16"."""
         return Cell(Arm("", self.name, self.variant is not None), self.nodes).text
 
     @property
@@ -120,7 +122,7 @@ class ArmChoice(_Compared):
     )
     nodes: int | None
     by: Literal["cost", "time"] = Field(
-        description="The value it minimizes; time if no cost is known."
+        description="Quantity that the choice minimizes; time if no cost is known."
     )
     reason: str = Field(description="One sentence: why this arm was chosen, or why none was.")
 

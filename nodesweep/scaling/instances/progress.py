@@ -51,7 +51,7 @@ class SweepProgress:
         )
         reason = self.reason
         if self.check is not None and self.check.arm != arm:
-            reason = f"the sweep's only full run is the one of {self.check.cell.text}"
+            reason = f"the sweep's only full run is on {self.check.cell.text}"
         return Progress(asked, left, (), reason)
 
 

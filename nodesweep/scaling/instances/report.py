@@ -322,5 +322,5 @@ def _unknown_work(reports: Reports, comparison: InstanceComparison) -> Iterator[
         names = join_words(dict.fromkeys(cell.arm.name for cell in uncounted))
         yield (
             "Variants may have done different work: no run reported a final metric, and samples "
-            f"were not counted for {names}. A cheaper variant may simply do less."
+            f"were not counted for {names}. A cheaper variant may simply do less work."
         )

@@ -166,7 +166,7 @@ def _compare(
     elif nodes == baseline:
         reason = "the baseline"
     elif predicted is None:
-        reason = "no effect above the noise predicted"
+        reason = "no effect above the noise was predicted"
     elif "starved" in row.flags or "starved" in rows[baseline].flags:
         reason = "its nodes were contended"
     elif interval is None:

@@ -56,7 +56,7 @@ def number(cell: str) -> float | None:
 
 
 def positive_reader(unit: str, bounds: tuple[float, float]) -> Reader:
-    """Return a reader of numbers within `bounds`, (least, most), in this unit."""
+    """Return a reader of numbers in `unit` within `bounds`, (least, most)."""
     low, high = bounds
 
     def read(cell: str) -> float | None:
@@ -171,7 +171,7 @@ def header_problems(names: Sequence[str]) -> list[str]:
 
 
 def with_decimal_comma(read: Reader, comma_line: int) -> Reader:
-    """Return the reader for a table whose decimal mark is the comma, first seen in `comma_line`.
+    """Return a reader of numbers with a decimal comma; `comma_line` is the first line with one.
 
     A dot is refused, since it may be a decimal mark or a thousands separator.
     """

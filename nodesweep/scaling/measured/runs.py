@@ -237,14 +237,14 @@ def _mixed(read: Sequence[_Read]) -> Iterator[str]:
             said = join_words(f"{value!r} in {place}" for value, place in [*found.items()][:3])
             yield (
                 f"{name}: {said}; these are runs of different programs. Put each program's runs "
-                "into a folder of its own"
+                "into a separate folder"
             )
     timed = {is_observed(each.metrics): each.place for each in read if each.metrics is not None}
     if len(timed) > 1:
         yield (
             f"some runs were timed by the program ({timed[False]}), others by nodesweep "
-            f"({timed[True]}), and their times can't be compared. Put each kind into a folder of "
-            "its own"
+            f"({timed[True]}), and their times can't be compared. Put each kind into a "
+            "separate folder"
         )
 
 

@@ -226,7 +226,7 @@ def _batch_problems(rows: DataFrame) -> Iterator[str]:
             if len(found := values.dropna().unique()) > 1:
                 yield (
                     f"{column}: different values ({_listed(found)}) at nodes={nodes}; all "
-                    "repeats must have the same"
+                    "repeats must have the same value"
                 )
     batched = rows[rows["global_batch_size"].notna()]
     fixed = batched[batched["batch_policy"] == "fixed_global"]

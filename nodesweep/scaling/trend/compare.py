@@ -482,12 +482,12 @@ def mann_whitney(a: Sequence[float], b: Sequence[float]) -> tuple[float | None, 
 def _notes(a: ScalingReport, b: ScalingReport, rows: Sequence[ComparedRow]) -> tuple[str, ...]:
     notes = []
     if a.points == b.points:
-        notes.append("A and B have the same runs: this compares a sweep with itself.")
+        notes.append("A and B have the same runs, so this compares a sweep with itself.")
     projected = [name for name, each in (("A", a), ("B", b)) if each.train_clock == "projected"]
     if len(projected) == 1:
         measured = "B" if projected == ["A"] else "A"
         notes.append(
-            f"T({projected[0]}) is projected from probes, T({measured}) is measured: what a "
+            f"T({projected[0]}) is projected from probes but T({measured}) is measured, so what a "
             "probe cannot predict (docs/probe.md) looks like a difference."
         )
     for name, report in (("A", a), ("B", b)):

@@ -1,4 +1,4 @@
-"""Judge the latest sweep of a trend at each node count, and put the verdict into words."""
+"""Judge a sweep of a trend at each node count, and put the verdict into words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WITHIN = f"within {FOUND_WITHIN} sweeps"
 
 
 class CountVerdict(Part):
-    """The verdict on the latest sweep at one node count; null: unknown, or too few sweeps."""
+    """The verdict on the judged sweep at one node count; null: unknown, or too few sweeps."""
 
     nodes: int = Field(description="N, nodes per job.")
     verdict: Verdict = Field(
@@ -44,7 +44,7 @@ class CountVerdict(Part):
             "none; cannot alarm: too few sweeps, or this sweep was contended."
         )
     )
-    n: int = Field(description="Used runs of the latest sweep.")
+    n: int = Field(description="Used runs of the judged sweep.")
     learnt: int = Field(
         description="Number of sweeps with an uncontended time, from the reference to this sweep."
     )
@@ -71,15 +71,15 @@ class CountVerdict(Part):
 
 
 class TrendVerdict(Part):
-    """The verdict on a sweep of a trend, judged by the level of its first or of pinned sweeps."""
+    """The verdict on a sweep of a trend, judged by the level of the sweeps from `reference` on."""
 
     schema_version: Literal[1] = 1
-    sweep_id: str = Field(description="The judged sweep, the latest of the trend.")
+    sweep_id: str = Field(description="Id of the judged sweep.")
     reference: str = Field(
         description="First of the sweeps from which the chart's level is learned."
     )
     pinned: bool = Field(
-        description="True if the reference was given; false: it is the trend's first sweep."
+        description="True if the reference was requested; false: it is the trend's first sweep."
     )
     tolerance: float = Field(description="Share by which a sweep may be slower without an alarm.")
     counts: tuple[CountVerdict, ...] = Field(description="Node counts, ascending.")

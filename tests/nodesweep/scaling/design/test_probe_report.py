@@ -283,8 +283,8 @@ def test_a_projected_sweep_is_compared_with_a_measured_one_only_where_that_is_as
         compare(projected, measured)
     assert str(refused.value) == snapshot
     for pair, note in (
-        ((projected, measured), "T(A) is projected from probes, T(B) is measured: "),
-        ((measured, projected), "T(B) is projected from probes, T(A) is measured: "),
+        ((projected, measured), "T(A) is projected from probes but T(B) is measured, "),
+        ((measured, projected), "T(B) is projected from probes but T(A) is measured, "),
     ):
         comparison = compare(*pair, allowed=frozenset({"train_clock"}))
         assert "; T projected" in comparison_title(comparison)
