@@ -48,7 +48,7 @@ class Interval(Part):
     def scaled(self, factor: float) -> Interval:
         """Return the interval of `factor` (> 0) times the value.
 
-        With N0/N as the factor, the interval of a speedup becomes that of the efficiency.
+        With N0/N as the factor, the interval of a speedup becomes the efficiency's.
         """
         low, high = self.bounds
         return Interval(

@@ -93,7 +93,7 @@ def per_result(
 
     Args:
         attempts: All attempts, each with its cost in USD.
-        run: Means of the used runs; those of probes are projected.
+        run: Means of the used runs; probes have their projected values.
         clock: The report's train clock.
     """
     on_demand = [(outcome, usd) for outcome, usd in attempts if not outcome.spot]

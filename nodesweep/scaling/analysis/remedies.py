@@ -8,7 +8,7 @@ E(N) f(N0), so that no predicted efficiency exceeds 1; only other effects, such 
 cause that.
 
 Side effects are not predicted: a larger batch may compute faster and need more samples for the same
-loss, and compressing gradients takes time of its own.
+loss, and compressing gradients takes time, too.
 """
 
 from __future__ import annotations

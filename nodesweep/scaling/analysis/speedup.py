@@ -116,7 +116,7 @@ class _Group:
 
     @cached_property
     def trained(self) -> list[Run]:
-        """The runs whose final metric is used, contended ones included: they train the same model.
+        """The runs whose final metric is used, with contended runs, which train the same model.
 
         Of several contended runs of a repeat, only the least contended is included.
         """

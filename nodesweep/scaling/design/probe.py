@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nodesweep.scaling.rules.rule import Facts
 
 REFERENCE_STEPS = 5000
-"""Assumed number of steps of a run; the reference does not report its own."""
+"""Assumed number of steps of a run, which the reference does not report."""
 EPOCH_STEPS = 100
 """Assumed number of steps of an epoch; a probe runs the whole first epoch if max_steps allows."""
 STEP_NOISE = 0.05

@@ -123,8 +123,8 @@ def simulate_points(
 ) -> tuple[Point, ...]:
     """Return all points of a simulated sweep whose runs at N nodes take seconds_of(N).
 
-    seconds_of is called once per run. The points are those that successive replay() calls would
-    request, without a replay for each.
+    seconds_of is called once per run. Successive replay() calls would request the same points, but
+    take more time.
     """
     times: dict[Point, float] = {}
     design = _Design(times, sorted(counts), limits, max_repeats, frozenset(), frozenset())

@@ -68,8 +68,8 @@ class LawFit(Part):
     identifiable: Verdict = Field(
         description=(
             "Decision whether the points determine this law's parameters: there are two more "
-            "points than parameters, no value lies on a bound, and no interval includes 0, except "
-            "that those of sigma and alpha may if they end at or below 0.1."
+            "points than parameters, no value lies on a bound, and no interval includes 0, "
+            "although the intervals of sigma and alpha may if they end at or below 0.1."
         )
     )
     peak_nodes: float | None = Field(
@@ -85,7 +85,8 @@ class LawFit(Part):
 
         Args:
             nodes: Node count, at least 1.
-            steps_ratio: Optimizer steps at `nodes` over those at N0, which only `ring` needs.
+            steps_ratio: Ratio of the optimizer steps at `nodes` to the steps at N0, which only
+                `ring` needs.
 
         Raises:
             ValueError: `nodes` is below 1, or `ring` has no steps_ratio.
@@ -102,7 +103,7 @@ class LawFit(Part):
             )
         if steps_ratio is None:
             raise ValueError(
-                f"steps_ratio is None; ring needs the steps at {nodes:g} nodes over those at N0"
+                f"steps_ratio is None; ring needs the ratio of the steps at {nodes:g} nodes to N0"
             )
         return (value["t_compute"] + value["c"] * steps_ratio * others) / nodes
 

@@ -77,8 +77,8 @@ def sweep_progress(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> S
 def asked_keys(config: BenchmarkConfig, outcomes: Sequence[JobOutcome]) -> list[Key]:
     """Return every point that the design has requested.
 
-    Once a run has completed, points of cells that memory rules out are left out, since their result
-    is that they are ruled out.
+    Once a run has completed, points of cells that memory rules out are left out, since no further
+    run of such a cell is needed.
     """
     progress = sweep_progress(config, outcomes)
     if progress is not None:

@@ -108,7 +108,7 @@ def compare_predicted(
 ) -> Iterator[PredictedCount]:
     """Yield each variant and count, as predicted from the runs of base and as measured.
 
-    The variants are those that make a change of SETTINGS, and the counts those at which base has an
+    Only variants that make a change of SETTINGS are compared, at the counts at which base has an
     efficiency. The predicted time is for the number of samples that the variant processed.
     """
     by_name = {arm.name: report for arm, report in reports.items() if arm.is_variant}

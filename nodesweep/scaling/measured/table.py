@@ -205,7 +205,7 @@ def table_problems(rows: DataFrame) -> list[str]:
 def _gaps(column: Series) -> list[str]:
     """Return a problem if only some rows of a column have a value, else [].
 
-    A missing cost, for example, would be computed from a price and so differ from the given ones.
+    A missing cost, for example, would be computed from a price, unlike the costs in the table.
     """
     missing = int(column.isna().sum())
     if missing in (0, len(column)):

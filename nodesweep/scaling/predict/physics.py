@@ -97,8 +97,8 @@ def terms_at(known: Known, place: Place) -> dict[Term, Span]:
     At least one known place must have several nodes.
     """
     several = [index for index, each in enumerate(known.places) if each.nodes > 1]
-    # an exchange that overlaps the backward pass slows it down, so places with several nodes are
-    # the ones to compare with
+    # an exchange that overlaps the backward pass slows it down, so a place is compared with places
+    # of several nodes
     like = several if len(several) > 1 else list(range(len(known.places)))
     gradients = _by_batch(known, like, place.batch)
     optimizer = _alike(known.per_step("optimizer", like))
@@ -123,7 +123,8 @@ def slowest_of(processes: int) -> float:
 def _alike(values: Floats) -> Span:
     """Return the span of a time that should be equal everywhere.
 
-    It reaches from the smallest value to the largest and, to allow for drift, as far beyond it.
+    The span begins at the smallest value and, to allow for drift, ends as far above the largest
+    value as the smallest is below the largest.
     """
     low, high = values.min(axis=1), values.max(axis=1)
     return between(low, high + (high - low))

@@ -170,7 +170,7 @@ def _judge_level(
     tolerance: float,
     node_counts: int,
 ) -> tuple[list[Judgement], int | None]:
-    """Judge the sweeps by the level of those from `start` on, up to the next level.
+    """Judge the sweeps by the level that starts at `start`, up to the start of the next level.
 
     Args:
         levels: As in chart_sweeps().

@@ -171,7 +171,7 @@ class Comparison(Part):
     )
     regressions: tuple[int, ...] = Field(description="Node counts with an established regression.")
     lost: tuple[int, ...] = Field(
-        description="Node counts at which A has a used run, but B has none."
+        description="Node counts of both sweeps at which A has a used run, but B has none."
     )
     only_in_a: tuple[int, ...] = Field(description="Node counts that only A has.")
     only_in_b: tuple[int, ...] = Field(description="Node counts that only B has.")
