@@ -333,7 +333,7 @@ def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
     assert own_name(platform, spec.name) == name
     assert job.name == spec.name and job.output_uri is not None and name in job.output_uri
     assert BACKEND.read_metrics(platform, SWEEP, spec.name) is not None
-    lines = [line.text for line in BACKEND.read_log(platform, spec.name, tmp_path, True)]
+    lines = [line.text for line in BACKEND.read_log(platform, job, tmp_path)]
     assert any("train_loss" in line for line in lines)
     assert [path.name for path in BACKEND.save_log(platform, spec.name, tmp_path)] == [
         names.log_file(spec.name, "algo-1")
