@@ -359,8 +359,15 @@ def missing_points(
     return sum(key not in done for key in asked)
 
 
-def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
+def check_points(
+    config: BenchmarkConfig, result: SweepResult, is_report_shown: bool = False
+) -> None:
     """Check that enough points have a completed run for the sweep to count as done.
+
+    Args:
+        config: The sweep's config.
+        result: The result of its flow.
+        is_report_shown: True if the user has seen the report, which has the failed jobs' logs.
 
     Raises:
         PointsMissing: Too few points have a completed run, or the sweep was abandoned.
@@ -368,7 +375,7 @@ def check_points(config: BenchmarkConfig, result: SweepResult) -> None:
     done = result.planned_points - result.missing_points
     wanted = min(config.sweep.min_points or result.planned_points, result.planned_points)
     if done < wanted or result.given_up is not None:
-        why = failure_lines(result.report)
+        why = [] if is_report_shown else failure_lines(result.report)
         missing = (
             f"{result.missing_points} of the planned points have no completed run; the report says"
             " why"

@@ -43,9 +43,8 @@ def collect_outcome(
     """
     name, completed, backend = job.name, job.completed, backend_of(config.platform)
     metrics = backend.read_metrics(config.platform, sweep_id, name) if completed else None
-    log = backend.read_log(
-        config.platform, name, Path(config.report.directory) / sweep_id / names.LOGS, completed
-    )
+    logs = Path(config.report.directory) / sweep_id / names.LOGS
+    log = backend.read_log(config.platform, job, logs)
     tail = [] if completed else log_tail(log)
     is_asked = completed and (
         needs_log(metrics, config.ends_early(point.repeat))

@@ -194,8 +194,7 @@ def _store_log(config: BenchmarkConfig, sweep: str, ended: JobStatus) -> Iterabl
     if ended.started_at is None:
         return ()
     folder = Path(config.report.directory) / sweep / names.LOGS
-    platform = config.platform
-    return backend_of(platform).read_log(platform, ended.name, folder, ended.completed)
+    return backend_of(config.platform).read_log(config.platform, ended, folder)
 
 
 def _was_stopped(ended: JobStatus) -> bool:

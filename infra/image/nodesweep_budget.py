@@ -69,11 +69,15 @@ class Budget:
     """This process's time by part."""
 
     def __init__(self):
+        self._laps, self._earlier_laps = None, []
         self.reset()
 
     def reset(self):
         """Reset all measurements, at the start and in a forked process."""
         flops.reset()
+        # Never freed: a forked process, such as a loader's worker, cannot use its parent's CUDA
+        # context, so it must not destroy its events.
+        self._earlier_laps.append(self._laps)
         self.thread = None  # None: before the first step, in a pause, or not measured
         self._is_paused, self._paused_seconds = False, 0.0
         self.is_inside = False

@@ -47,7 +47,7 @@ class CpuLaps:
         take(self._seconds)
 
     def finish(self):
-        """Wait until all laps are known."""
+        """Wait until the laps of all steps are known."""
 
 
 class GpuLaps:
@@ -62,6 +62,7 @@ class GpuLaps:
         self._seconds = defaultdict(float)
         self._carved = 0.0
         self._waiting = deque()  # (event, what to do once the GPU has passed it)
+        self._waiting_steps = 0
         self._last = self.mark()
 
     def mark(self, now=None):
@@ -102,12 +103,18 @@ class GpuLaps:
         self._wait_for(end, add)
 
     def end_step(self, take):
+        def end():
+            self._waiting_steps -= 1
+            take(self._seconds)
+
         if self._waiting:
-            self._wait_for(self._waiting[-1][0], lambda: take(self._seconds))
+            self._waiting_steps += 1
+            self._wait_for(self._waiting[-1][0], end)
         self._read(lambda event: event.query())
 
     def finish(self):
-        self._read(lambda event: event.synchronize() is None)
+        # the GPU may never pass a mark after the last step, such as that of an aborted collective
+        self._read(lambda event: self._waiting_steps > 0 and event.synchronize() is None)
 
     def _wait_for(self, event, action):
         if not self._is_over:

@@ -119,9 +119,7 @@ def billed(trial: Trial) -> Mapping[str, Any]:
 def whole_log(trial: Trial) -> Mapping[str, Any]:
     """Download the log of the ended job."""
     job = trial.completed(ONE)
-    lines = list(
-        backend_of(trial.platform).read_log(trial.platform, job.spec.name, trial.folder, True)
-    )
+    lines = list(backend_of(trial.platform).read_log(trial.platform, job.status, trial.folder))
     if not lines:
         raise NoEvidence("the job has no log")
     return {"lines": len(lines)}

@@ -70,11 +70,9 @@ class Backend:
         lambda platform, job: {}
     )
 
-    def read_log(
-        self, platform: PlatformConfig, job_name: str, folder: Path, completed: bool
-    ) -> Iterable[LogLine]:
+    def read_log(self, platform: PlatformConfig, job: JobStatus, folder: Path) -> Iterable[LogLine]:
         """Return the lines of an ended job, and save them in a folder; see read_job_log()."""
-        return read_job_log(self.read_nodes, platform, job_name, folder, completed)
+        return read_job_log(self.read_nodes, platform, job, folder)
 
     def save_log(self, platform: PlatformConfig, job_name: str, folder: Path) -> list[Path]:
         """Save the log of an ended job in a folder, a file for each node; return the files."""

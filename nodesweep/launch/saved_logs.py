@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import heapq
 import logging
+import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from nodesweep.configs.atomic import written_atomically
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.errors import best_effort
 from nodesweep.scaling import names
-from nodesweep.scaling.job import LogLine
+from nodesweep.scaling.job import JobStatus, LogLine
 
 logger = logging.getLogger("nodesweep.results")
 ReadNodes = Callable[[PlatformConfig, str], Mapping[str, Iterable[LogLine]]]
@@ -27,35 +29,67 @@ ReadNodes = Callable[[PlatformConfig, str], Mapping[str, Iterable[LogLine]]]
 none. May call the backend."""
 LOG_TAIL_LINES = 500
 """Lines per node: the toolkit and launcher add up to a hundred after the program's last line."""
+SETTLING_SECONDS = 120.0
+"""Seconds after a job's end in which lines and files may still arrive.
+
+NFS clients cache attributes for up to 60 s (acregmax and acdirmax in nfs(5)); CloudWatch Logs
+documents no limit.
+"""
 BY_TIME = attrgetter("unix_milliseconds")
+_NODE = re.compile(r"[a-z]+-\d+")
+"""The host of a node's lines, unlike that of a Slurm job's script."""
 
 
 @patient
 def read_job_log(
-    read_nodes: ReadNodes, platform: PlatformConfig, job_name: str, folder: Path, completed: bool
+    read_nodes: ReadNodes, platform: PlatformConfig, job: JobStatus, folder: Path
 ) -> Iterable[LogLine]:
     """Return all nodes' lines of an ended job's log in time order, and save the log in `folder`.
 
-    A completed job's log is read once. Any other job's is read again, because its last lines matter
-    and may arrive late; the saved copy is used if the platform has deleted its own. A log that
-    cannot be read only causes a warning, and one that cannot be saved is returned anyway.
+    A completed job's log is read until is_saved() returns True. Any other job's is read again,
+    because its last lines matter; the saved copy is used if the platform has deleted its own. A log
+    that cannot be read only causes a warning, and one that cannot be saved is returned anyway.
     """
-    pattern = names.log_file(job_name, "*")
-    if not completed or not any(folder.glob(pattern)):
-        with best_effort(f"the log of {job_name} can't be read"):
+    if not job.completed or not is_saved(job, folder):
+        with best_effort(f"the log of {job.name} can't be read"):
             try:
-                save_log(read_nodes(platform, job_name), job_name, folder)
+                save_log(read_nodes(platform, job.name), job.name, folder)
             except OSError as error:
-                logger.warning("the log of %s can't be saved: %s", job_name, error)
-                return list(heapq.merge(*read_nodes(platform, job_name).values(), key=BY_TIME))
-    return read_saved_log(sorted(folder.glob(pattern)))
+                logger.warning("the log of %s can't be saved: %s", job.name, error)
+                return list(heapq.merge(*read_nodes(platform, job.name).values(), key=BY_TIME))
+    return read_saved_log(saved_files(job.name, folder))
+
+
+def is_saved(job: JobStatus, folder: Path) -> bool:
+    """Return True if an ended job's log is saved in `folder` for good.
+
+    It is if it has a file of every node, each saved SETTLING_SECONDS after the job's end or later.
+    """
+    key, ended_at = names.parse_job_name(job.name), job.ended_at or job.changed_at
+    nodes = job.nodes if key is None else key.nodes  # a list of jobs has no number of nodes
+    files = [path for path in saved_files(job.name, folder) if _NODE.fullmatch(_host_of(path))]
+    return (
+        ended_at is not None
+        and len(files) >= nodes
+        and min(path.stat().st_mtime for path in files) >= ended_at.timestamp() + SETTLING_SECONDS
+    )
+
+
+def saved_files(job_name: str, folder: Path) -> list[Path]:
+    """Return the files of a job's saved log, one for each node that has lines."""
+    return sorted(folder.glob(names.log_file(job_name, "*")))
 
 
 def save_log(nodes: Mapping[str, Iterable[LogLine]], job_name: str, folder: Path) -> list[Path]:
-    """Save the lines of every node of a job in a file of its own, and return the files."""
-    return [
-        _write_log(folder / names.log_file(job_name, host), lines) for host, lines in nodes.items()
-    ]
+    """Save the lines of every node of a job in a file of its own, and return the job's files.
+
+    A node whose lines the platform has deleted keeps its file.
+    """
+    for host, lines in nodes.items():
+        rest = iter(lines)
+        if (first := next(rest, None)) is not None:
+            _write_log(folder / names.log_file(job_name, host), chain([first], rest))
+    return saved_files(job_name, folder)
 
 
 def read_saved_log(paths: list[Path]) -> Iterator[LogLine]:
@@ -63,11 +97,10 @@ def read_saved_log(paths: list[Path]) -> Iterator[LogLine]:
     return heapq.merge(*(_lines_of_file(path) for path in paths), key=BY_TIME)
 
 
-def _write_log(path: Path, lines: Iterable[LogLine]) -> Path:
+def _write_log(path: Path, lines: Iterable[LogLine]) -> None:
     with written_atomically(path) as file:
         for line in lines:
             file.write(f"{line.at} {line.text}\n".encode(errors="replace"))
-    return path
 
 
 def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
@@ -83,9 +116,7 @@ def log_tail(log: Iterable[LogLine], lines: int = LOG_TAIL_LINES) -> list[str]:
 
 
 def _lines_of_file(path: Path) -> Iterator[LogLine]:
-    parsed = names.parse_log_file(path.name) or names.parse_validation_log_file(path.name)
-    host = parsed[1] if parsed else path.stem
-    milliseconds = 0
+    host, milliseconds = _host_of(path), 0
     with path.open(encoding="utf-8", errors="replace", newline="\n") as file:
         for line in file:
             time, _, text = line.rstrip("\n").partition(" ")
@@ -94,6 +125,11 @@ def _lines_of_file(path: Path) -> Iterator[LogLine]:
             else:
                 milliseconds = found
             yield LogLine(milliseconds, host, text)
+
+
+def _host_of(path: Path) -> str:
+    parsed = names.parse_log_file(path.name) or names.parse_validation_log_file(path.name)
+    return parsed[1] if parsed else path.stem
 
 
 def _milliseconds(iso: str) -> int | None:

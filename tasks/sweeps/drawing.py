@@ -90,8 +90,11 @@ class Drawer:
         self._lock.notify_all()
 
     def _end(self) -> None:
-        """End the thread once nothing is left to draw; further drawings start another."""
-        self._jobs.is_ending = True
+        """End the thread once nothing is left to draw, or Prefect does not respond for a while.
+
+        Further drawings start another.
+        """
+        self._jobs.end()
         self._lock.notify_all()
 
     def wait(self, seconds: float) -> None:

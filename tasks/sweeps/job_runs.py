@@ -8,6 +8,7 @@ jobs that have ended already come last.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import Counter
 from collections.abc import Mapping
@@ -39,8 +40,10 @@ from nodesweep.tasks.task import as_task, failures_as_warnings
 
 logger = logging.getLogger("nodesweep.board")
 CALLS_PER_SECOND, BURST_CALLS = 1.0, 4
-_PAUSES_SECONDS = 1.0, 4.0
-"""First and longest pause after an error; shorter than the wait for the ends of the jobs."""
+_PAUSES_SECONDS = 1.0, 60.0
+"""First and longest pause after an error, in seconds."""
+_LAST_SECONDS, _LAST_PAUSE_SECONDS = 30.0, 4.0
+"""Time after a sweep's end for which failing calls are repeated, and their longest pause."""
 _ANSWER_SECONDS = 10.0
 """Timeout of a call."""
 _ENDING_SECONDS = 120.0
@@ -130,8 +133,19 @@ class JobRuns:
         self._clock = clock or Clock(wait=threading.Event().wait)
         self._budget = CallBudget(CALLS_PER_SECOND, BURST_CALLS, self._clock)
         self._pauses = intervals(*_PAUSES_SECONDS)
-        self.is_ending = False
+        self._ending = threading.Event()
+        self._wait_for_end = self._ending.wait if clock is None else clock.wait
+        self._give_up_at, self._has_given_up = math.inf, False
+
+    @property
+    def is_ending(self) -> bool:
         """True once no job will start: the last states of those shown are no longer paced."""
+        return self._ending.is_set()
+
+    def end(self) -> None:
+        """End the pause after an error, and repeat failing calls for a short time only."""
+        self._give_up_at = self._clock.monotonic() + _LAST_SECONDS
+        self._ending.set()
 
     def want(self, views: Mapping[str, JobView]) -> None:
         """Set the views to show, by the jobs' names."""
@@ -147,8 +161,11 @@ class JobRuns:
     def next_to_show(self) -> tuple[str, JobView] | None:
         """Return a job whose shown view is outdated, ended jobs first; None if all are up to date.
 
-        Jobs that ended before they were shown come last, because there may be many.
+        Jobs that ended before they were shown come last, because there may be many. None, too, if
+        Prefect did not respond after the sweep's end.
         """
+        if self._has_given_up:
+            return None
         news = [name for name, view in self._wanted.items() if self._shown.get(name) != view]
         name = min(news, key=lambda name: (self._failures[name], self._rank(name)), default=None)
         return None if name is None else (name, self._wanted[name])
@@ -185,11 +202,19 @@ class JobRuns:
             self._has_failed = True
             self._failures[name] += 1
             self.close()
-            self._clock.sleep(next(self._pauses))
+            self._pause(next(self._pauses))
         else:
             self._shown[name] = view
             self._failures[name] = 0
             self._pauses = intervals(*_PAUSES_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        if not self.is_ending:
+            self._wait_for_end(seconds)
+        elif self._clock.monotonic() < self._give_up_at:
+            self._clock.sleep(min(seconds, _LAST_PAUSE_SECONDS))
+        else:
+            self._has_given_up = True
 
     def _send(self, name: str, view: JobView) -> None:
         state = State(type=view.type, name=view.name, message=view.message or name)

@@ -82,6 +82,8 @@ def test_logs_are_shown_from_the_platform_and_from_the_kept_files_once_it_has_en
     from_platform = run(result.sweep_id)
     assert from_platform.exit_code == 0, from_platform.output
     assert from_platform.output.count(USAGE) == 2 and "hunter2" not in from_platform.output
+    next((result.folder / "logs").glob("*_algo-2.log")).unlink()
+    assert run(result.sweep_id).output == from_platform.output
     gone = {"autostart": True, "endpoint_url": "http://127.0.0.1:9"}
     record = result.folder / "sweep.json"
     record.write_text(record.read_text().replace(served.endpoint, gone["endpoint_url"]).replace(

@@ -11,12 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nodesweep.aws.local_status import (
     KeyUnreadable,
@@ -31,12 +33,16 @@ from nodesweep.cli.inputs import read_config
 from nodesweep.cli.local_platform import EMULATOR_REMEDY
 from nodesweep.cli.output import print_rendered, print_text
 from nodesweep.configs.models import BenchmarkConfig
+from nodesweep.configs.price_list import cache_folder
+from nodesweep.configs.slurm import SlurmPlatform
 
 CHECK_SECONDS = 30.0
 _CALL_SECONDS, _PREFECT_SECONDS = 5.0, 25.0
 _ANSWER_SECONDS = 2.0
 _LEAST_JAVA, _INSTALL_JAVA = 17, "apt-get install openjdk-17-jre-headless"
-_NEEDED_BYTES, _ENOUGH_BYTES = 2 * 2**30, 10 * 2**30
+_IMAGES_BYTES, _FILES_BYTES = (2 * 2**30, 10 * 2**30), (100 * 2**20, 2**30)
+"""Free bytes without which a run cannot start, and that are certainly enough."""
+_STORAGE_FORMATS = {"podman": "{{.Store.GraphRoot}}", "docker": "{{.DockerRootDir}}"}
 
 State = Literal["ok", "warning", "missing"]
 
@@ -48,6 +54,15 @@ class Finding:
     state: State
     text: str
     remedy: str = ""
+
+
+class _Place(NamedTuple):
+    """A folder that a run writes to, or will create."""
+
+    folder: Path
+    contents: str
+    needed_bytes: int = _IMAGES_BYTES[0]
+    enough_bytes: int = _IMAGES_BYTES[1]
 
 
 Check = Callable[[BenchmarkConfig], Finding]
@@ -127,15 +142,52 @@ def check_folders(config: BenchmarkConfig) -> Finding:
 
 
 def check_disk(config: BenchmarkConfig) -> Finding:
-    """Check free disk space for emulated nodes' images; on other platforms, only report it."""
-    folder = _nearest(Path(config.platform.state_directory))
-    free = shutil.disk_usage(folder).free
-    text = f"{free / 2**30:.1f} GiB free at {folder.resolve()}"
-    if not config.platform.autostart or free >= _ENOUGH_BYTES:
-        return Finding("ok", text)
-    state: State = "warning" if free >= _NEEDED_BYTES else "missing"
-    remedy = f"free some space: a training image takes up to {_ENOUGH_BYTES / 2**30:.0f} GiB"
-    return Finding(state, text, remedy)
+    """Check free disk space in every folder that a run writes to; images need the most of it."""
+    state: State = "ok"
+    texts, remedies = [], []
+    for place in _written_places(config):
+        folder = _nearest(place.folder).resolve()
+        free = shutil.disk_usage(folder).free
+        texts.append(f"{free / 2**30:.1f} GiB free at {folder} ({place.contents})")
+        if free >= place.enough_bytes:
+            continue
+        state = "missing" if free < place.needed_bytes or state == "missing" else "warning"
+        enough = f"{place.enough_bytes / 2**30:.0f} GiB"
+        remedies.append(f"free some space at {folder}: {place.contents} take up to {enough}")
+    return Finding(state, "; ".join(texts), "; ".join(remedies))
+
+
+def _written_places(config: BenchmarkConfig) -> list[_Place]:
+    """Return the folders that a run of this config writes to on this machine."""
+    platform, places = config.platform, []
+    if platform.autostart:
+        places.append(_Place(Path(platform.state_directory), "images and jobs"))
+    if isinstance(platform, SlurmPlatform):
+        places.append(_Place(Path(platform.folder), "code and results", *_FILES_BYTES))
+    is_builder = config.image.builder == "docker"
+    if is_builder or (platform.autostart and os.geteuid() == 0):
+        storage = _container_storage(("docker", "podman") if is_builder else ("podman", "docker"))
+        places += [_Place(storage, "containers")] if storage is not None else []
+    return [
+        *places,
+        _Place(Path(config.report.directory), "reports and logs", *_FILES_BYTES),
+        _Place(cache_folder(), "caches", *_FILES_BYTES),
+        _Place(Path(tempfile.gettempdir()), "temporary files", *_FILES_BYTES),
+    ]
+
+
+def _container_storage(programs: tuple[str, ...]) -> Path | None:
+    """Return where the first container program that responds keeps images; None without one."""
+    for name in programs:
+        if program := shutil.which(name):
+            with suppress(OSError, subprocess.SubprocessError):
+                command = [program, "info", "--format", _STORAGE_FORMATS[name]]
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=_CALL_SECONDS, check=True
+                )
+                if (folder := Path(done.stdout.strip())).is_absolute():
+                    return folder
+    return None
 
 
 def check_prefect(config: BenchmarkConfig) -> Finding:

@@ -7,6 +7,7 @@ of running jobs come from the backend. A stopped local platform is not started.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +15,10 @@ from pathlib import Path
 from nodesweep.cli.local_platform import own_platform
 from nodesweep.cli.output import print_text
 from nodesweep.configs.models import BenchmarkConfig
-from nodesweep.errors import RunFailed, SweepNotFound
+from nodesweep.errors import RunFailed, SweepNotFound, best_effort
 from nodesweep.launch.protocol import JobLog
 from nodesweep.launch.registry import backend_of, launcher_of, store_of, validations_of
-from nodesweep.launch.saved_logs import read_saved_log
+from nodesweep.launch.saved_logs import is_saved, read_saved_log, saved_files
 from nodesweep.polling import Clock, intervals
 from nodesweep.scaling import names
 from nodesweep.scaling.arms import arms_of
@@ -159,15 +160,21 @@ class _LogPrinter:
             if not self._filter.matches(_key_of(name)) or name in self._done:
                 continue
             if job.has_ended and name not in self._followed:
-                paths = sorted(self._folder.glob(names.log_file(name, "*")))
-                platform = self._config.platform
-                save_log = backend_of(platform).save_log
-                self._print_files(paths or save_log(platform, name, self._folder))
+                self._save(job)
+                self._print_files(saved_files(name, self._folder))
             else:
                 assert job.created_at is not None  # in every list and description of jobs
                 self._print_new(name, job.created_at)
             if job.has_ended:
                 self._done.add(name)
+
+    def _save(self, job: JobStatus) -> None:
+        """Save an ended job's log, unless that is done; an incomplete copy is better than none."""
+        if is_saved(job, self._folder):
+            return
+        platform, has_copy = self._config.platform, bool(saved_files(job.name, self._folder))
+        with best_effort(f"the log of {job.name} can't be read") if has_copy else nullcontext():
+            backend_of(platform).save_log(platform, job.name, self._folder)
 
     def raise_if_nothing_printed(self) -> None:
         """Raise SweepNotFound if nothing was printed."""

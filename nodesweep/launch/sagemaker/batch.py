@@ -43,6 +43,10 @@ _WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 _ENDED = ("SUCCEEDED", "FAILED")
 _RECEIVED = "Received status from SageMaker"
 """Begins the reason of a job that ended by itself, which its description has in full."""
+_OF_REPEATED = ("token", "already", "duplicate", "conflict", "idempoten")
+"""Words of a refusal of a repeated request; AWS documents neither its code nor its message."""
+_SENT_TOKENS: set[str] = set()
+"""Tokens that this process has sent, perhaps without an answer."""
 _SERVICE_JOB, _OWN_NAME = "ServiceJob", "OwnName"
 """Members that a description has in addition: Batch's summary, and SageMaker's name of the job."""
 ServiceJob = Mapping[str, Any]
@@ -93,7 +97,7 @@ class QueuedTraining(JobKind):
 
         One attempt: Batch never runs a second job by itself, except after SageMaker lacked
         capacity, when nothing was billed. The token makes a repeated call fail, possibly before
-        the first one's job is listed.
+        the first one's job is listed, so that only then a refusal is not final at once.
 
         Raises:
             JobRefused: Batch does not accept the job.
@@ -103,6 +107,8 @@ class QueuedTraining(JobKind):
         name, queue = request[f"{self.member}Name"], self.queue
         token = payload_name(name)
         seconds = queue.attempt_timeout_seconds
+        is_repeated = token in _SENT_TOKENS
+        _SENT_TOKENS.add(token)
         try:
             sent = self.batch.submit_service_job(
                 jobName=name,
@@ -120,7 +126,11 @@ class QueuedTraining(JobKind):
         except ClientError as error:
             if error_code(error) != "ClientException":
                 raise
-            if poll_until_known(lambda: self.find(name).get(name), clock) is not None:
+            if is_repeated or _is_of_repeated(error):
+                found = poll_until_known(lambda: self.find(name).get(name), clock)
+            else:  # the request itself is refused, which no wait changes
+                found = self.find(name).get(name)
+            if found is not None:
                 raise sagemaker.exceptions.ResourceInUse(
                     error.response, error.operation_name
                 ) from error
@@ -257,6 +267,12 @@ class QueuedTraining(JobKind):
 
     def _terminate(self, service_job: ServiceJob, reason: str) -> None:
         self.batch.terminate_service_job(jobId=service_job["jobId"], reason=reason)
+
+
+def _is_of_repeated(error: ClientError) -> bool:
+    """Return True if Batch may refuse a request because it accepted it before."""
+    attempts = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)
+    return attempts > 0 or any(word in str(error).lower() for word in _OF_REPEATED)
 
 
 def _attempt(service_job: ServiceJob) -> str | None:

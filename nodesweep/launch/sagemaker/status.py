@@ -96,6 +96,7 @@ def read_processing_job(description: Mapping[str, Any]) -> JobStatus:
     """Read a DescribeProcessingJob response."""
     state = _STATES.get(description["ProcessingJobStatus"], "running")
     started = description.get("ProcessingStartTime")
+    resources = description.get("ProcessingResources", {})
     phase = str(description["ProcessingJobStatus"])
     if state == "running":
         phase = WAITING if started is None else RUNNING
@@ -110,6 +111,7 @@ def read_processing_job(description: Mapping[str, Any]) -> JobStatus:
         changed_at=description.get("LastModifiedTime"),
         billing_began_at=started,
         billing_ended_at=description.get("ProcessingEndTime"),
+        nodes=resources.get("ClusterConfig", {}).get("InstanceCount", 1),
     )
 
 

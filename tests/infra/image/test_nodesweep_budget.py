@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -270,20 +272,30 @@ def test_what_cannot_be_split_is_unknown(
     assert process.budget.missing(2) == snapshot
 
 
+class Event(SimpleNamespace):
+    """A CUDA event; weak references to it count those alive."""
+
+
 class Cuda:
     """A GPU whose stream passes an event `lag` events after the process has recorded it."""
 
     def __init__(self, process: Process, lag: int) -> None:
         self.process, self.lag = process, lag
         self.recorded = self.passed = 0
+        self.last = sys.maxsize  # the last event that it ever passes
         self.is_capturing = False
+        self._events: list[weakref.ref[Event]] = []
+
+    def alive(self) -> int:
+        return sum(event() is not None for event in self._events)
 
     def is_current_stream_capturing(self) -> bool:
         return self.is_capturing
 
     def Event(self, enable_timing: bool) -> SimpleNamespace:
         assert enable_timing
-        event = SimpleNamespace()
+        event = Event()
+        self._events.append(weakref.ref(event))
 
         def record() -> None:
             self.recorded += 1
@@ -294,6 +306,7 @@ class Cuda:
             return 1000 * float(end.at - event.at)
 
         def synchronize() -> None:
+            assert event.number <= self.last, "the GPU never passes it"
             self.passed = max(self.passed, event.number)
 
         event.record, event.elapsed_time, event.synchronize = record, elapsed_time, synchronize
@@ -335,6 +348,38 @@ def test_on_a_gpu_the_parts_are_times_of_its_stream(
     process.budget.resume()
     process.step(0.5)
     assert process.facts(["loader"])["seconds"]["optimizer"] == pytest.approx(0.6)
+
+
+def test_the_end_waits_for_no_mark_after_the_last_step(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collective that another rank has left hangs on the GPU."""
+    cuda = Cuda(process, 40)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    process.optimizer = ON_GPU
+    train(process, "loader", 11)
+    cuda.last = cuda.recorded
+    monkeypatch.setattr(process.module, "budget", process.budget)
+    process.module._timed(lambda: process.spend(9), "collectives", bool)()
+    facts = process.facts(["loader"])
+    assert facts["seconds"]["optimizer"] == pytest.approx(0.1)
+    assert facts["seconds"]["communication"] == pytest.approx(0.2)
+
+
+def test_a_forked_process_frees_no_event_of_its_parent(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a fork of a fork, too."""
+    cuda = Cuda(process, 40)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    process.optimizer = ON_GPU
+    train(process, "loader", 5)
+    waiting = cuda.alive()
+    assert waiting > 20
+    for _ in range(2):
+        process.budget.reset()
+        gc.collect()
+        assert cuda.alive() == waiting
 
 
 def test_a_captured_graph_ends_the_split(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

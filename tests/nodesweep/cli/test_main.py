@@ -388,10 +388,13 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     from nodesweep.flows.scaling_benchmark import SweepResult
 
     golden = REPOSITORY / "tests" / "nodesweep" / "scaling" / "golden" / "reference.json"
-    missing = PointsMissing("as Prefect keeps it")
-    missing.result = SweepResult(
-        "bench", parse_report(golden.read_bytes(), "golden"), tmp_path, 4, 1
+    report = parse_report(golden.read_bytes(), "golden")
+    failed = report.points[0].model_copy(
+        update={"status": "Failed", "reason": "exit code 1", "log_tail": ["algo-1: CUDA error"]}
     )
+    report = report.model_copy(update={"points": [failed, *report.points[1:]]})
+    missing = PointsMissing("as Prefect keeps it")
+    missing.result = SweepResult("bench", report, tmp_path, 4, 1)
 
     def fail(*_: Any, **__: Any) -> None:
         raise missing
@@ -402,6 +405,7 @@ def test_report_of_a_run_with_too_few_points_is_shown_before_the_run_fails(
     assert done.exit_code == 1
     assert f"report: {tmp_path / 'report.html'}" in done.stdout
     assert done.output.endswith(done.stderr)
+    assert done.output.count("CUDA error") == 1
     assert plain(done.stderr, config=LOCAL) == snapshot
 
 

@@ -179,7 +179,7 @@ def test_an_hour_of_busy_jobs_is_a_call_a_second_and_no_end_is_lost(server: Serv
     assert len(server.calls) <= BURST_CALLS + CALLS_PER_SECOND * seconds + 1
     assert len(server.calls) >= CALLS_PER_SECOND * seconds * 0.9, "the budget is used"
     assert server.opened == 1, "a new client for each call would take 20 to 50 ms of CPU"
-    runs.is_ending = True
+    runs.end()
     while runs.is_behind:
         due = runs.next_to_show()
         assert due is not None
@@ -249,6 +249,45 @@ def test_a_server_that_is_away_is_named_once_and_gets_everything_later(
     show_all(runs)
     assert [server.states_of(name)[-1] for name in names] == ["Completed"] * 2
     assert not runs.is_behind
+
+
+def test_a_dead_server_is_called_once_a_minute_and_not_for_long_after_the_sweep(
+    server: Server,
+) -> None:
+    runs = runs_of(server)
+    runs.want({job(1): DONE})
+    server.refuses.add(job(1))
+    while server.now < 3600.0:
+        runs.show(job(1), DONE)
+    assert 40 < len(server.calls) < 110
+    ended_at = server.now
+    runs.end()
+    show_all(runs)
+    assert 30.0 <= server.now - ended_at < 40.0
+    assert runs.is_behind, "so that a wait for it warns"
+
+
+def test_the_thread_of_a_dead_server_ends_with_the_sweep(server: Server) -> None:
+    server.refuses.add(job(1))
+    drawer = Drawer("s", runs_of(server))
+    drawer.show_jobs({job(1): DONE})
+    drawer.wait(0.0)
+    wait_until(lambda: drawer._thread is None)
+
+
+def test_the_end_of_the_sweep_ends_the_pause_after_an_error(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runs, "_PAUSES_SECONDS", (86_400.0, 86_400.0))
+    server.refuses.add(job(1))
+    runs = JobRuns(2, None)
+    runs.want({job(1): RUNNING})
+    thread = threading.Thread(target=runs.show, args=(job(1), RUNNING), daemon=True)
+    thread.start()
+    wait_until(lambda: server.calls)
+    runs.end()
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
 
 
 def test_a_job_that_prefect_refuses_holds_up_no_other(server: Server) -> None:

@@ -18,6 +18,7 @@ from nodesweep.cli.commands.doctor import Finding, examine
 from nodesweep.cli.main import main
 from nodesweep.configs.models import BenchmarkConfig
 from nodesweep.configs.validation import ValidationConfig
+from tests.nodesweep.launch.slurm.cluster import slurm_platform
 from tests.plain import plain
 
 Usage = namedtuple("Usage", "total used free")
@@ -151,6 +152,60 @@ def test_disk(
     finding = doctor.check_disk(local())
     assert (finding.state, f"{gigabytes}.0 GiB free" in finding.text) == (state, True)
     assert doctor.check_disk(local(autostart=False)).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("full", "state"),
+    [("reports", "missing"), ("cache", "missing"), ("tmp", "missing"), ("images", "missing"),
+     ("elsewhere", "ok")],
+)  # fmt: skip
+def test_disk_of_every_folder_that_a_run_writes_to(
+    local: Callable[..., BenchmarkConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    empty_folder: Path,
+    full: str,
+    state: str,
+) -> None:
+    for name in ("reports", "cache/nodesweep", "tmp", "images", "bin"):
+        (empty_folder / name).mkdir(parents=True)
+    podman = empty_folder / "bin" / "podman"
+    podman.write_text(f"#!/bin/sh\necho {empty_folder}/images/storage\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{podman.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(empty_folder / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(empty_folder / "tmp"))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    place = empty_folder / full
+
+    def free(path: Path) -> Usage:
+        return Usage(0, 0, (0 if place in (path, path.parent) else 50) * 2**30)
+
+    monkeypatch.setattr("shutil.disk_usage", free)
+    finding = doctor.check_disk(local())
+    assert finding.state == state
+    assert (str(place) in finding.remedy) == (state == "missing")
+    for name in ("reports", "cache/nodesweep", "tmp", "images"):
+        free_gigabytes = 0 if place in ((empty_folder / name), (empty_folder / name).parent) else 50
+        assert f"{free_gigabytes}.0 GiB free at {empty_folder / name} (" in finding.text
+
+
+def test_disk_of_the_clusters_folder(empty_folder: Path) -> None:
+    config = CONFIG.model_copy(update={"platform": slurm_platform(empty_folder / "shared")})
+    (empty_folder / "shared").mkdir()
+    assert f"free at {empty_folder / 'shared'} (code and results)" in doctor.check_disk(config).text
+
+
+def test_disk_of_a_container_program_that_does_not_respond_is_unknown(
+    local: Callable[..., BenchmarkConfig], monkeypatch: pytest.MonkeyPatch, empty_folder: Path
+) -> None:
+    podman = empty_folder / "podman"
+    podman.write_text("#!/bin/sh\nexit 125\n")
+    podman.chmod(0o755)
+    monkeypatch.setenv("PATH", str(empty_folder))
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, 50 * 2**30))
+    finding = doctor.check_disk(local())
+    assert finding.state == "ok" and "(containers)" not in finding.text
 
 
 def test_folders_that_can_not_be_written_or_are_not_there(

@@ -22,7 +22,7 @@ from nodesweep.configs.distribution import NoDistribution
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.configs.platform import BatchConfig
 from nodesweep.configs.training import TrainingConfig
-from nodesweep.errors import JobRefused, was_refused
+from nodesweep.errors import JobRefused, is_transient, was_refused
 from nodesweep.launch.sagemaker.backend import BACKEND
 from nodesweep.launch.sagemaker.batch import (
     QUEUED,
@@ -31,7 +31,9 @@ from nodesweep.launch.sagemaker.batch import (
     payload_name,
     training_launcher,
 )
+from nodesweep.launch.sagemaker.calls import KNOWN_SECONDS
 from nodesweep.launch.sagemaker.logs import own_name
+from nodesweep.polling import Clock
 from nodesweep.scaling import names
 from nodesweep.scaling.job import OVER_TIME, JobSpec, JobStatus, ResolvedInputs
 from tests.nodesweep.launch.test_contract import hurried
@@ -333,7 +335,7 @@ def test_results_of_a_job_are_found_under_the_name_that_batch_gave_it(
     assert own_name(platform, spec.name) == name
     assert job.name == spec.name and job.output_uri is not None and name in job.output_uri
     assert BACKEND.read_metrics(platform, SWEEP, spec.name) is not None
-    lines = [line.text for line in BACKEND.read_log(platform, spec.name, tmp_path, True)]
+    lines = [line.text for line in BACKEND.read_log(platform, job, tmp_path)]
     assert any("train_loss" in line for line in lines)
     assert [path.name for path in BACKEND.save_log(platform, spec.name, tmp_path)] == [
         names.log_file(spec.name, "algo-1")
@@ -352,21 +354,68 @@ def test_queue_that_accepts_no_jobs_refuses_them(
     assert platform.batch is not None
     served.batch.update_job_queue(jobQueue=platform.batch.queue, state="DISABLED")
     with pytest.raises(JobRefused) as refused:
-        replace(jobs, clock=hurried()).submit(spec_of())
+        replace(jobs, clock=Clock(wait=never)).submit(spec_of())
     text = str(refused.value).replace(spec_of().name, "<job>").replace(platform.batch.queue, "q")
     assert plain(text) == snapshot
     served.batch.update_job_queue(jobQueue=platform.batch.queue, state="ENABLED")
     assert trained(served, spec_of().name) == []
 
 
-def test_other_errors_of_batch_are_raised_for_a_retry(
-    jobs: BatchJobs, spec_of: Callable[..., JobSpec]
-) -> None:
-    def throttle(**members: Any) -> None:
-        raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "SubmitServiceJob")
+def never(seconds: float) -> bool:
+    pytest.fail(f"a refusal that cannot change is told after {seconds:g} s")
 
-    with pytest.raises(ClientError):
-        with_client(jobs, submit_service_job=throttle).submit(spec_of())
+
+def refusing(code: str, message: str = "", retries: int = 0) -> Callable[..., None]:
+    """Return a call that Batch refuses."""
+
+    def refuse(**members: Any) -> None:
+        metadata: Any = {"RetryAttempts": retries}
+        body = {"Code": code, "Message": message}
+        raise ClientError({"Error": body, "ResponseMetadata": metadata}, "SubmitServiceJob")
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "message", ["JobQueue q does not exist.", "User: arn:aws:sts::1:me is not authorized"]
+)
+def test_a_request_that_can_not_succeed_is_refused_at_once(
+    jobs: BatchJobs, spec_of: Callable[..., JobSpec], message: str
+) -> None:
+    refuse = refusing("ClientException", message)
+    at_once = replace(with_client(jobs, submit_service_job=refuse), clock=Clock(wait=never))
+    with pytest.raises(JobRefused, match=message):
+        at_once.submit(spec_of())
+
+
+@pytest.mark.parametrize(
+    ("message", "retries", "calls"),
+    [("This token was used.", 0, 1), ("Bad request.", 1, 1), ("Bad request.", 0, 2)],
+    ids=["of another process", "sent again by boto3", "sent again by this process"],
+)
+def test_a_refusal_of_what_may_have_been_accepted_is_not_final_at_once(
+    jobs: BatchJobs, spec_of: Callable[..., JobSpec], message: str, retries: int, calls: int
+) -> None:
+    clock, spec = hurried(), spec_of()
+    if calls == 2:
+        lose = with_client(jobs, submit_service_job=refusing("ServerException"))
+        with pytest.raises(ClientError):
+            lose.submit(spec)
+    refuse = refusing("ClientException", message, retries)
+    refused = replace(with_client(jobs, submit_service_job=refuse), clock=clock)
+    with pytest.raises(JobRefused):
+        refused.submit(spec)
+    assert clock.monotonic() >= KNOWN_SECONDS
+
+
+@pytest.mark.parametrize("code", ["TooManyRequestsException", "AccessDeniedException"])
+def test_other_errors_of_batch_are_raised_at_once_for_a_retry(
+    jobs: BatchJobs, spec_of: Callable[..., JobSpec], code: str
+) -> None:
+    other = with_client(jobs, submit_service_job=refusing(code))
+    with pytest.raises(ClientError) as raised:
+        replace(other, clock=Clock(wait=never)).submit(spec_of())
+    assert is_transient(raised.value) == (code == "TooManyRequestsException")
 
 
 def submitted_twice(

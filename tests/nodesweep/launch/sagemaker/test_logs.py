@@ -5,8 +5,11 @@ secrets.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,20 @@ import nodesweep.launch.sagemaker.logs
 from nodesweep.configs.models import PlatformConfig
 from nodesweep.launch.sagemaker.backend import BACKEND
 from nodesweep.launch.sagemaker.logs import LOG_GROUP
-from nodesweep.launch.saved_logs import log_tail, read_saved_log
-from nodesweep.scaling.job import LogLine
+from nodesweep.launch.saved_logs import (
+    SETTLING_SECONDS,
+    is_saved,
+    log_tail,
+    read_saved_log,
+    save_log,
+    saved_files,
+)
+from nodesweep.scaling.job import JobStatus, LogLine
 
 JOB = "bench-20261120191500-1a2b3c4d-n2-r1-a1-ab12"
+FAILED = JobStatus(JOB, "failed")
+LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
+COMPLETED = JobStatus(JOB, "completed", ended_at=LONG_AGO)
 
 
 class Job:
@@ -136,31 +149,71 @@ def test_log_that_is_gone_leaves_what_was_kept(
     job: Job, tmp_path: Path, its_platform: PlatformConfig
 ) -> None:
     job.write("algo-1", (1, "kept"))
-    BACKEND.read_log(its_platform, JOB, tmp_path, False)
+    BACKEND.read_log(its_platform, FAILED, tmp_path)
     job.write("algo-1", (2, "late"), started=1700000009999)
-    assert log_tail(BACKEND.read_log(its_platform, JOB, tmp_path, False)) == [
+    assert log_tail(BACKEND.read_log(its_platform, FAILED, tmp_path)) == [
         "algo-1: kept",
         "algo-1: late",
     ]
     job.logs.delete_log_group(logGroupName=LOG_GROUP)
-    assert log_tail(BACKEND.read_log(its_platform, JOB, tmp_path, False)) == [
+    assert log_tail(BACKEND.read_log(its_platform, FAILED, tmp_path)) == [
         "algo-1: kept",
         "algo-1: late",
     ]
-    assert list(BACKEND.read_log(its_platform, JOB.replace("-a1-", "-a2-"), tmp_path, False)) == []
+    unknown = JobStatus(JOB.replace("-a1-", "-a2-"), "failed")
+    assert list(BACKEND.read_log(its_platform, unknown, tmp_path)) == []
 
 
-def test_each_line_of_a_job_that_completed_is_asked_for_once(
+def test_a_completed_jobs_log_is_read_until_every_node_is_saved(
     job: Job, tmp_path: Path, its_platform: PlatformConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.write("algo-1", (1, "train_seconds=3;"))
     counted = Pages(job.logs)
     monkeypatch.setattr(nodesweep.launch.sagemaker.logs, "aws_client", lambda *_: counted)
-    expected = [LogLine(job.begun + 1, "algo-1", "train_seconds=3;")]
-    assert list(BACKEND.read_log(its_platform, JOB, tmp_path, True)) == expected
+
+    def read() -> list[str]:
+        return log_tail(BACKEND.read_log(its_platform, COMPLETED, tmp_path))
+
+    job.write("algo-1", (1, "train_seconds=3;"))
+    assert read() == ["algo-1: train_seconds=3;"]
     assert counted.calls == 2, "the page and the one that says that it was the last"
-    assert list(BACKEND.read_log(its_platform, JOB, tmp_path, True)) == expected
-    assert counted.calls == 2
+    job.write("algo-2", (2, "late"))
+    assert read() == ["algo-1: train_seconds=3;", "algo-2: late"]
+    assert counted.calls == 6
+    assert read() == ["algo-1: train_seconds=3;", "algo-2: late"]
+    assert counted.calls == 6
+
+
+def test_a_log_saved_right_after_the_jobs_end_is_read_again(
+    job: Job, tmp_path: Path, its_platform: PlatformConfig
+) -> None:
+    """CloudWatch may have lines that it did not show then."""
+    job.write("algo-1", (1, "first"))
+    job.write("algo-2", (2, "second"))
+    BACKEND.read_log(its_platform, COMPLETED, tmp_path)
+    saved = LONG_AGO.timestamp() + SETTLING_SECONDS - 1
+    os.utime(saved_files(JOB, tmp_path)[0], (saved, saved))
+    job.write("algo-2", (3, "late"), started=1700000009999)
+    lines = log_tail(BACKEND.read_log(its_platform, COMPLETED, tmp_path))
+    assert lines == ["algo-1: first", "algo-2: second", "algo-2: late"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [JobStatus(JOB, "completed"), JobStatus(f"{JOB[:29]}-v1-0123abcd", "completed", nodes=2)],
+)
+def test_a_log_is_saved_once_each_node_has_a_file(tmp_path: Path, job: JobStatus) -> None:
+    """A list of jobs has no number of nodes; a Processing job's name has none."""
+    job = replace(job, changed_at=LONG_AGO)
+    for host, expected in (("script", False), ("node-0", False), ("node-1", True)):
+        save_log({host: [LogLine(1, host, "line")]}, job.name, tmp_path)
+        assert is_saved(job, tmp_path) is expected
+    assert not is_saved(replace(job, changed_at=None), tmp_path)
+
+
+def test_node_whose_lines_are_deleted_keeps_its_file(tmp_path: Path) -> None:
+    [path] = save_log({"algo-1": [LogLine(1, "algo-1", "line")]}, JOB, tmp_path)
+    assert save_log({"algo-1": [], "algo-2": []}, JOB, tmp_path) == [path]
+    assert [line.text for line in read_saved_log([path])] == ["line"]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +240,7 @@ def test_log_that_cannot_be_read_is_a_warning_and_no_lines(
         raise error
 
     monkeypatch.setattr(job.logs, "get_paginator", refuse)
-    assert list(BACKEND.read_log(its_platform, JOB, tmp_path, False)) == []
+    assert list(BACKEND.read_log(its_platform, FAILED, tmp_path)) == []
     assert JOB in caplog.text
 
 
@@ -197,7 +250,7 @@ def test_the_tail_shows_no_line_of_a_private_key_that_began_above_it(
 ) -> None:
     lines = ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEowIBAAKCAQEA"] * 50, *after]
     job.write("algo-1", *enumerate(lines))
-    tail = log_tail(BACKEND.read_log(its_platform, JOB, tmp_path, False), 3)
+    tail = log_tail(BACKEND.read_log(its_platform, FAILED, tmp_path), 3)
     assert tail == ["algo-1: (hidden)"] * (3 - len(after[1:])) + [
         f"algo-1: {line}" for line in after[1:]
     ]
@@ -216,7 +269,7 @@ def test_full_disk_loses_the_files_and_not_what_the_log_says(
     job.write("algo-1", (1, "first"), (3, "third"))
     job.write("algo-2", (2, "second password=hunter2"))
     monkeypatch.setattr("nodesweep.tasks.sweeps.folder.os.replace", full)
-    lines = BACKEND.read_log(its_platform, JOB, tmp_path, True)
+    lines = BACKEND.read_log(its_platform, COMPLETED, tmp_path)
     assert f"log of {JOB}" in caplog.text and "[Errno 28]" in caplog.text
     assert list(tmp_path.iterdir()) == []
     assert log_tail(lines) == ["algo-1: first", "algo-2: second password=(hidden)", "algo-1: third"]

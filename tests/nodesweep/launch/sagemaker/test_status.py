@@ -145,3 +145,10 @@ def test_a_processing_job_in_progress_waits_or_runs(members, state, phase):
     assert (job.started_at, job.exit_message) == (
         members.get("ProcessingStartTime"), members.get("ExitMessage"),
     )  # fmt: skip
+
+
+def test_a_processing_job_has_the_nodes_of_its_cluster():
+    job = {"ProcessingJobName": "v", "ProcessingJobStatus": "Completed"}
+    assert read_processing_job(job).nodes == 1
+    resources = {"ClusterConfig": {"InstanceCount": 3}}
+    assert read_processing_job({**job, "ProcessingResources": resources}).nodes == 3
